@@ -1,0 +1,84 @@
+# Every command of the project. `make run` and `make test` do all their own set-up on a fresh
+# machine with Rust and Python 3.10 or newer.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+VENV_COG := .venv-cog
+MODEL ?= examples/hello
+PORT ?= 5000
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-rust test-python test-product check fmt bench wheel snap clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/installed ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
+	$(VENV)/bin/tidegate serve $(MODEL) --port $(PORT)
+
+test: test-rust test-python test-product ## Set up what the tests need and run them all
+
+test-rust: ## The tests of the crates
+	scripts/nextest.sh
+
+test-python: $(VENV)/tools native ## The tests of the Python package
+	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
+
+test-product: $(VENV)/tools $(VENV_COG)/tools native ## The program from outside, beside the real Cog
+	cargo build --locked -p tidegate
+	$(VENV)/bin/python -m pytest tests -q -n 2
+
+native: ## The Python extension for this checkout
+	cargo build --locked -p tidegate-python
+	cp target/debug/lib_native.so python/tidegate/_native.abi3.so.new
+	mv python/tidegate/_native.abi3.so.new python/tidegate/_native.abi3.so
+.PHONY: native
+
+check: $(VENV)/tools ## Formatting, lints, licences, types
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	scripts/deny.sh
+
+fmt: $(VENV)/tools ## Format everything
+	cargo fmt --all
+	$(VENV)/bin/ruff format .
+
+bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
+	bench/setup.sh
+	.venv-bench/bin/python bench/run.py
+
+wheel: $(VENV)/tools ## The wheel, in dist/
+	$(VENV)/bin/pip wheel --no-deps -w dist .
+
+snap: ## Review changed snapshots
+	cargo insta review
+
+clean: ## Remove what was built
+	cargo clean
+	rm -rf $(VENV) $(VENV_COG) .venv-bench dist
+
+# The virtual environments. Each has a marker that is older than what it was made from.
+$(VENV)/bin/python:
+	@echo "making a virtual environment in $(VENV)"
+	scripts/venv.sh $(PYTHON) $(VENV)
+
+$(VENV)/tools: $(VENV)/bin/python tests/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
+
+$(VENV_COG)/tools: tests/requirements-cog.txt
+	scripts/venv.sh $(PYTHON) $(VENV_COG)
+	$(VENV_COG)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-cog.txt
+	@touch $@
+
+SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)
+
+# pip would hide the compiler's progress; --verbose shows that it is working.
+$(VENV)/installed: $(VENV)/bin/python Cargo.lock pyproject.toml $(SOURCES)
+	@echo "building and installing tidegate; the first time takes a few minutes"
+	$(VENV)/bin/pip install --disable-pip-version-check --verbose . 2>&1 | scripts/quieter.sh
+	@touch $@

@@ -1,0 +1,19 @@
+//! Words and rules. Everything here is plain data and pure functions: no sockets, files, clocks,
+//! environment or async runtime. The other rooms meet behind the traits in [`port`].
+
+pub mod chain;
+pub mod event;
+pub mod health;
+pub mod id;
+pub mod job;
+pub mod metrics;
+pub mod port;
+pub mod refusal;
+pub mod status;
+
+pub use chain::chain;
+pub use event::{Event, LogSource, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue};
+pub use id::JobId;
+pub use job::{JobKind, Work};
+pub use refusal::Refusal;
+pub use status::{Status, Step};

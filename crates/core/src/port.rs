@@ -1,0 +1,56 @@
+//! The doors between the rooms, as `dyn` traits so that the rooms compile apart.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::health::Report;
+use crate::{Event, Refusal, Work};
+
+/// A future that any room can hold.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Something that runs jobs of one model.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Takes a place for one job, or refuses. Does not wait.
+    fn admit(&self) -> Result<Turn, Refusal>;
+
+    /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
+    fn schema(&self) -> Option<Arc<Bytes>>;
+
+    /// How the model is, without asking its own health check.
+    fn report(&self) -> Report;
+
+    /// How the model is, with what its own health check says. Simultaneous callers share one check.
+    async fn check(&self) -> Report;
+}
+
+/// What an executor gives to one job.
+pub enum Turn {
+    /// A place to run at once.
+    Now(Box<dyn Admission>),
+    /// A place in the line. Dropping it leaves the line.
+    Line(Later<Result<Box<dyn Admission>, Refusal>>),
+}
+
+/// The right to run one job. Dropping it gives the place back.
+#[async_trait]
+pub trait Admission: Send {
+    /// Hands the job over.
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running>;
+}
+
+/// A job in the hands of an executor. Dropping it after [`Event::Ended`] frees its place; dropping it
+/// before is allowed, stops the job, and frees the place when it has stopped.
+#[async_trait]
+pub trait Running: Send {
+    /// The next report. Safe to drop and call again; not called again after [`Event::Ended`].
+    async fn next(&mut self) -> Event;
+
+    /// Asks the job to stop. It still ends with [`Event::Ended`].
+    fn cancel(&mut self);
+}

@@ -1,0 +1,52 @@
+//! Why a request was not taken. Nothing has happened, nothing will.
+
+use crate::JobId;
+use crate::health::Health;
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// The model is not there, not yet or not any more.
+    #[error("the model is not ready: {health:?}")]
+    NotReady {
+        /// What it is instead.
+        health: Health,
+    },
+    /// Every slot is taken and the line is full.
+    #[error("every slot is busy")]
+    AtCapacity,
+    /// The input does not fit the model's schema.
+    #[error("the input does not fit the model: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
+    InvalidInput(Vec<FieldError>),
+    /// The id belongs to a job that is still running.
+    #[error("job `{0}` is already running")]
+    IdInUse(JobId),
+    /// The id belongs to a job with another input.
+    #[error("job `{0}` was made with another input")]
+    InputDiffers(JobId),
+    /// A stream was wanted from a model that does not stream.
+    #[error("the model does not stream")]
+    NotStreaming,
+    /// The webhook's address cannot be used.
+    #[error("webhook `{url}` cannot be used: {reason}")]
+    BadWebhook {
+        /// As it was given.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server is on its way out.
+    #[error("the server is shutting down")]
+    Closing,
+}
+
+/// One thing wrong with an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Which field, with the path below it: `numbers/1`.
+    pub field: String,
+    /// What is wrong.
+    pub message: String,
+    /// Whether it is not there at all.
+    pub missing: bool,
+}

@@ -1,0 +1,77 @@
+//! The Cog face: what a container built by Cog answers, on the same paths with the same bodies.
+
+mod docs;
+mod health;
+mod index;
+mod predictions;
+mod reply;
+mod stream;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tidegate_core::JobKind;
+use tidegate_service::Jobs;
+use tokio_util::sync::CancellationToken;
+
+/// What the face is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The largest body, in bytes.
+    pub max_body: usize,
+    /// For the health report.
+    pub build: Build,
+    /// Touched when a health check finds the model ready, for Kubernetes probes.
+    pub ready_file: Option<PathBuf>,
+}
+
+/// What was built from what.
+#[derive(Debug, Clone)]
+pub struct Build {
+    /// tidegate's own version.
+    pub version: &'static str,
+    /// The commit.
+    pub git_sha: &'static str,
+    /// When.
+    pub built_at: &'static str,
+}
+
+/// The version of Cog whose answers these are.
+pub(crate) const COG_VERSION: &str = "0.23.1";
+
+struct Face {
+    jobs: Jobs,
+    config: Config,
+    shutdown: CancellationToken,
+}
+
+type Shared = Arc<Face>;
+
+/// The face. `POST /shutdown` cancels `shutdown`.
+pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router {
+    let face = Arc::new(Face { jobs, config, shutdown });
+    Router::new()
+        .route("/", get(index::index))
+        .route("/docs", get(docs::page))
+        .route("/health-check", get(health::check))
+        .route("/openapi.json", get(index::openapi))
+        .route("/shutdown", post(index::shutdown))
+        .merge(resource("/predictions", JobKind::Prediction))
+        .merge(resource("/trainings", JobKind::Training))
+        .with_state(face)
+}
+
+/// Predictions and trainings are the same machinery under two names.
+fn resource(path: &str, kind: JobKind) -> Router<Shared> {
+    let create = move |state, headers, body| predictions::create(state, kind, None, headers, body);
+    let put = move |state, axum::extract::Path(id): axum::extract::Path<String>, headers, body| {
+        predictions::create(state, kind, Some(id), headers, body)
+    };
+    Router::new()
+        .route(path, post(create))
+        .route(&format!("{path}/{{id}}"), get(predictions::show).put(put))
+        .route(&format!("{path}/{{id}}/cancel"), post(predictions::cancel))
+}

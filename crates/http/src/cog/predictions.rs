@@ -1,0 +1,108 @@
+//! Create, look up and cancel predictions and trainings.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use tidegate_core::{JobId, JobKind, Refusal};
+use tidegate_net::check_address;
+use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
+
+use super::reply::{self, Trouble};
+use super::wire::Envelope;
+use super::{Shared, stream};
+use crate::shared::body::json_body;
+use crate::shared::lists::{accepts, prefers};
+
+/// The trace of the caller, passed on to its webhooks.
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// `POST /predictions` and, with an id, `PUT /predictions/{id}`.
+pub(super) async fn create(
+    State(face): State<Shared>,
+    kind: JobKind,
+    url_id: Option<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let delivery = wanted(&headers);
+    let body = json_body(&headers, body, face.config.max_body).await?;
+    let submission = read(&body, &headers, kind, url_id, delivery)?;
+    match face.jobs.submit(submission)? {
+        Submitted::New(ticket) => match delivery {
+            Delivery::Wait => {
+                ticket.job().ended().await;
+                Ok(reply::finished(&ticket.job().snapshot()))
+            }
+            Delivery::Later => Ok(reply::accepted(ticket.job().id())),
+            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?)),
+        },
+        Submitted::Running(job) if delivery == Delivery::Stream => follow(&job),
+        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &job.snapshot())),
+        Submitted::Over(job) if delivery == Delivery::Stream => follow(&job),
+        Submitted::Over(job) => Ok(reply::finished(&job.snapshot())),
+    }
+}
+
+/// `GET /predictions/{id}`
+pub(super) async fn show(State(face): State<Shared>, Path(id): Path<String>) -> Result<Response, Trouble> {
+    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&id)).ok_or(Trouble::Unknown(id))?;
+    Ok(reply::details(&job.snapshot()))
+}
+
+/// `POST /predictions/{id}/cancel`
+pub(super) async fn cancel(State(face): State<Shared>, Path(id): Path<String>) -> Response {
+    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&id));
+    reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
+}
+
+fn follow(job: &Arc<Job>) -> Result<Response, Trouble> {
+    Ok(stream::answer(job.follow().map_err(|_| Trouble::TooManyReaders)?))
+}
+
+/// A stream before a promise before an answer.
+fn wanted(headers: &HeaderMap) -> Delivery {
+    if accepts(headers, "text/event-stream") {
+        Delivery::Stream
+    } else if prefers(headers, "respond-async") {
+        Delivery::Later
+    } else {
+        Delivery::Wait
+    }
+}
+
+fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>, delivery: Delivery) -> Result<Submission, Trouble> {
+    let envelope = Envelope::read(body)?;
+    if let (Some(in_url), Some(in_body)) = (&url_id, &envelope.id)
+        && in_url != in_body
+    {
+        return Err(Trouble::IdMismatch(kind));
+    }
+    if kind == JobKind::Training && delivery == Delivery::Stream {
+        return Err(Trouble::TrainingStream);
+    }
+    let replay = if url_id.is_some() { Replay::Answer } else { Replay::Refuse };
+    let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
+    let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
+    let input = match envelope.input {
+        Some(raw) if raw.get() != "null" => body.slice_ref(raw.get().as_bytes()),
+        Some(_) | None => Bytes::from_static(b"{}"),
+    };
+    let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
+    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
+}
+
+fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
+    let url = check_address(url).map_err(|error| Refusal::BadWebhook { url: url.to_owned(), reason: error.to_string() })?;
+    let mut passed_on = HeaderMap::new();
+    for name in TRACE_HEADERS {
+        if let Some(value) = headers.get(name) {
+            passed_on.insert(name, value.clone());
+        }
+    }
+    let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
+    Ok(Webhook { url, filter, headers: passed_on, body: reply::webhook_body })
+}

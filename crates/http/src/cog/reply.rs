@@ -1,0 +1,223 @@
+//! How the desk's answers and refusals are said in Cog's API: each status code and each body is here.
+//!
+//! Keys are in alphabetical order, as Cog writes them.
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Serialize;
+use tidegate_core::health::Health;
+use tidegate_core::id::InvalidJobId;
+use tidegate_core::refusal::FieldError;
+use tidegate_core::{JobId, JobKind, Refusal, Status};
+use tidegate_service::Snapshot;
+
+use super::wire::EnvelopeError;
+use crate::shared::body::BodyError;
+use crate::shared::object::Object;
+
+/// The answer to a caller that waited.
+pub(super) fn finished(job: &Snapshot) -> Response {
+    json(StatusCode::OK, result_body(job))
+}
+
+/// The answer to a caller that does not wait.
+pub(super) fn accepted(id: &JobId) -> Response {
+    json(StatusCode::ACCEPTED, Object::with_room_for(64).field("id", id).field("status", "starting").finish())
+}
+
+/// A job as it is now, with its input.
+pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
+    let mut body = Object::with_room_for(room(job));
+    body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
+    json(status, rest(&mut body, job))
+}
+
+/// A job with all that is known about it; Cog has no such answer, the names are those of its schema.
+pub(super) fn details(job: &Snapshot) -> Response {
+    let mut body = Object::with_room_for(room(job));
+    body.maybe("completed_at", job.completed_at.map(super::health::timestamp).as_deref());
+    body.field("created_at", &super::health::timestamp(job.created_at));
+    body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
+    body.field("logs", &job.logs).field("metrics", &job.metrics).raw("output", job.output.as_ref());
+    body.maybe("started_at", job.started_at.map(super::health::timestamp).as_deref());
+    json(StatusCode::OK, body.field("status", word(job.status)).finish())
+}
+
+/// A job as webhooks and the last event of a stream tell it.
+pub(super) fn webhook_body(job: &Snapshot) -> Bytes {
+    result_body(job)
+}
+
+pub(super) fn result_body(job: &Snapshot) -> Bytes {
+    let mut body = Object::with_room_for(room(job));
+    body.maybe("error", job.error.as_deref()).field("id", &job.id);
+    rest(&mut body, job)
+}
+
+fn rest(body: &mut Object, job: &Snapshot) -> Bytes {
+    body.field("logs", &job.logs).field("metrics", &job.metrics).raw("output", job.output.as_ref());
+    body.field("status", word(job.status)).finish()
+}
+
+fn room(job: &Snapshot) -> usize {
+    job.output.as_ref().map_or(0, Bytes::len) + job.logs.len() + job.input.len()
+}
+
+/// A status in Cog's words.
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Queued | Status::Starting => "starting",
+        Status::Processing => "processing",
+        Status::Succeeded => "succeeded",
+        Status::Failed => "failed",
+        Status::Canceled | Status::Aborted => "canceled",
+    }
+}
+
+/// `{}`
+pub(super) fn empty(status: StatusCode) -> Response {
+    json(status, Bytes::from_static(b"{}"))
+}
+
+pub(super) fn json(status: StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A stream of events.
+pub(super) fn event_stream(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// Everything that can be wrong with a request to this face.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Body(BodyError),
+    Envelope(EnvelopeError),
+    IdMismatch(JobKind),
+    BadId { error: InvalidJobId, in_url: bool },
+    TrainingStream,
+    Refused(Refusal),
+    TooManyReaders,
+    Unknown(String),
+    NoSchema,
+}
+
+impl From<BodyError> for Trouble {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<EnvelopeError> for Trouble {
+    fn from(error: EnvelopeError) -> Self {
+        Self::Envelope(error)
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Body(error @ BodyError::TooLarge { .. }) => plain_error(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+            Self::Body(error @ BodyError::Broken(_)) => plain_error(StatusCode::BAD_REQUEST, &error.to_string()),
+            Self::Body(error @ (BodyError::NotJson(_) | BodyError::NoContentType)) => {
+                plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
+            }
+            Self::Envelope(error @ EnvelopeError::Syntax(_)) => {
+                details_of(StatusCode::BAD_REQUEST, &[Detail::of(&["body"], &error.to_string())])
+            }
+            Self::Envelope(error @ EnvelopeError::Shape(_)) => {
+                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body"], &error.to_string())])
+            }
+            Self::IdMismatch(kind) => {
+                let noun = match kind {
+                    JobKind::Prediction => "prediction",
+                    JobKind::Training => "training",
+                };
+                let message = format!("{noun} ID must match the ID supplied in the URL");
+                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body", "id"], &message)])
+            }
+            Self::BadId { error, in_url } => {
+                let place = if in_url { ["path", "id"] } else { ["body", "id"] };
+                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&place, &error.to_string())])
+            }
+            Self::TrainingStream => plain_error(StatusCode::NOT_ACCEPTABLE, "Training endpoints do not support streaming responses."),
+            Self::TooManyReaders => plain_error(StatusCode::TOO_MANY_REQUESTS, "Too many stream subscribers"),
+            Self::Unknown(id) => plain_error(StatusCode::NOT_FOUND, &format!("no job with id `{id}` is running or was not long ago")),
+            Self::NoSchema => plain_error(StatusCode::SERVICE_UNAVAILABLE, "OpenAPI schema not available"),
+            Self::Refused(refusal) => refused(&refusal),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    match refusal {
+        Refusal::NotReady { health: Health::Defunct } => failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The model's process has died and is not being replaced. GET /health-check says why; restart the server.",
+        ),
+        Refusal::NotReady { health: Health::Unknown | Health::Starting | Health::Ready | Health::Busy | Health::SetupFailed } => failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
+        ),
+        Refusal::Closing => failed(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down."),
+        Refusal::AtCapacity => failed(StatusCode::CONFLICT, "At capacity - all prediction slots busy"),
+        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => failed(StatusCode::CONFLICT, &refusal.to_string()),
+        Refusal::NotStreaming => plain_error(
+            StatusCode::NOT_ACCEPTABLE,
+            "This model does not support streaming responses. Add @cog.streaming to predict() to enable SSE.",
+        ),
+        Refusal::BadWebhook { .. } => {
+            details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body", "webhook"], &refusal.to_string())])
+        }
+        Refusal::InvalidInput(errors) => {
+            details_of(StatusCode::UNPROCESSABLE_ENTITY, &errors.iter().map(Detail::of_field).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn plain_error(status: StatusCode, error: &str) -> Response {
+    json(status, Object::with_room_for(error.len()).field("error", error).finish())
+}
+
+fn failed(status: StatusCode, error: &str) -> Response {
+    json(status, Object::with_room_for(error.len()).field("error", error).field("status", "failed").finish())
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    loc: Vec<&'a str>,
+    msg: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+impl<'a> Detail<'a> {
+    fn of(loc: &[&'a str], msg: &'a str) -> Self {
+        Self { loc: loc.to_vec(), msg, kind: "value_error" }
+    }
+
+    fn of_field(error: &'a FieldError) -> Self {
+        let kind = if error.missing { "value_error.missing" } else { "value_error" };
+        Self { loc: vec!["body", "input", &error.field], msg: &error.message, kind }
+    }
+}
+
+fn details_of(status: StatusCode, details: &[Detail<'_>]) -> Response {
+    json(status, Object::with_room_for(128).field("detail", details).finish())
+}

@@ -1,0 +1,109 @@
+//! Server-sent events: a job as it happens.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream;
+use serde::Serialize;
+use tidegate_core::{JobId, MetricMode};
+use tidegate_service::{Job, Reader, StreamEvent, Streamed};
+
+use super::reply;
+
+/// A comment is sent after this much silence, so that nobody in between hangs up.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The answer that follows a job to its end.
+pub(super) fn answer(reader: Reader) -> Response {
+    if let Some(skipped) = reader.truncated() {
+        let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
+        return reply::event_stream(Body::from(body));
+    }
+    let frames = stream::unfold(reader, |mut reader| async move {
+        let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
+            Err(_) => Bytes::from_static(b": keep-alive\n\n"),
+            Ok(None) => return None,
+            Ok(Some(Streamed::Events(events))) => frames(reader.job(), &events),
+            Ok(Some(Streamed::Lagged(skipped))) => error_frame("SSE stream lagged; events were dropped", skipped),
+        };
+        Some((Ok::<_, std::convert::Infallible>(frames), reader))
+    });
+    reply::event_stream(Body::from_stream(frames))
+}
+
+/// All events that are ready in one piece: one write to the socket.
+fn frames(job: &Job, events: &[StreamEvent]) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 * events.len());
+    for event in events {
+        match event {
+            StreamEvent::Start => frame(&mut out, "start", &Start { id: job.id(), status: "processing" }),
+            StreamEvent::Output { index, chunk } => {
+                out.put_slice(b"event: output\ndata: {\"chunk\":");
+                put_one_line(&mut out, chunk);
+                out.put_slice(b",\"index\":");
+                out.put_slice(index.to_string().as_bytes());
+                out.put_slice(b"}\n\n");
+            }
+            StreamEvent::Log { source, text } => frame(&mut out, "log", &Log { data: text, source }),
+            StreamEvent::Metric(metric) => {
+                frame(&mut out, "metric", &Metric { mode: metric.mode, name: &metric.name, value: &metric.value })
+            }
+            StreamEvent::Completed => {
+                out.put_slice(b"event: completed\ndata: ");
+                put_one_line(&mut out, &reply::result_body(&job.snapshot()));
+                out.put_slice(b"\n\n");
+            }
+        }
+    }
+    out.freeze()
+}
+
+fn frame(out: &mut BytesMut, event: &str, data: &impl Serialize) {
+    out.put_slice(b"event: ");
+    out.put_slice(event.as_bytes());
+    out.put_slice(b"\ndata: ");
+    serde_json::to_writer(out.writer(), data).expect("our events have string keys and memory never fails to write");
+    out.put_slice(b"\n\n");
+}
+
+/// A line break in JSON is only ever white space between tokens, and would end the event's data.
+fn put_one_line(out: &mut BytesMut, json: &[u8]) {
+    if json.contains(&b'\n') || json.contains(&b'\r') {
+        out.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+    } else {
+        out.put_slice(json);
+    }
+}
+
+fn error_frame(error: &'static str, skipped: usize) -> Bytes {
+    let mut out = BytesMut::new();
+    frame(&mut out, "error", &Failure { error, skipped });
+    out.freeze()
+}
+
+#[derive(Serialize)]
+struct Start<'a> {
+    id: &'a JobId,
+    status: &'static str,
+}
+
+#[derive(Serialize)]
+struct Log<'a> {
+    data: &'a str,
+    source: &'a tidegate_core::LogSource,
+}
+
+#[derive(Serialize)]
+struct Metric<'a> {
+    mode: MetricMode,
+    name: &'a str,
+    value: &'a serde_json::Value,
+}
+
+#[derive(Serialize)]
+struct Failure {
+    error: &'static str,
+    skipped: usize,
+}

@@ -1,0 +1,5 @@
+//! What every face needs and none owns.
+
+pub(crate) mod body;
+pub(crate) mod lists;
+pub(crate) mod object;

@@ -1,0 +1,73 @@
+//! Where a message ends: four bytes of length, least significant first, then that much JSON.
+//!
+//! Lines would be simpler to read by eye, but a caller's input is passed on as the bytes that came
+//! in, and those may hold line breaks.
+
+/// Bytes in front of every message.
+pub const HEADER: usize = 4;
+
+/// No honest message is longer. A length above it means that something else wrote on the channel.
+pub const MAX: usize = 64 * 1024 * 1024;
+
+/// The channel carries something that is not a frame of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oversized {
+    /// The length that the header claimed.
+    pub length: usize,
+}
+
+impl std::fmt::Display for Oversized {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a frame claims {} bytes, more than the {MAX} that any message needs", self.length)
+    }
+}
+
+impl std::error::Error for Oversized {}
+
+/// The length of the first message in `buffer` once it is all there, header not counted.
+pub fn complete(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
+    let Some(header) = buffer.first_chunk::<HEADER>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*header) as usize;
+    if length > MAX {
+        return Err(Oversized { length });
+    }
+    Ok((buffer.len() >= HEADER + length).then_some(length))
+}
+
+/// Appends one frame to `buffer`; `write` appends its JSON.
+pub fn append(buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; HEADER]);
+    write(buffer);
+    let length = (buffer.len() - start - HEADER) as u32;
+    buffer[start..start + HEADER].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends `message` as one frame.
+pub fn append_json(buffer: &mut Vec<u8>, message: &impl serde::Serialize) {
+    append(buffer, |out| {
+        serde_json::to_writer(out, message).expect("our messages have string keys and a Vec never fails to write");
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_complete_only_with_its_last_byte() {
+        let mut buffer = Vec::new();
+        append_json(&mut buffer, &"hello");
+        for cut in 0..buffer.len() {
+            assert_eq!(complete(&buffer[..cut]), Ok(None), "cut at {cut}");
+        }
+        assert_eq!(complete(&buffer), Ok(Some(7)));
+        buffer.extend_from_slice(b"next");
+        assert_eq!(complete(&buffer), Ok(Some(7)));
+    }
+
+    #[test]
+    fn text_on_the_channel_is_not_taken_for_a_frame() {
+        assert!(complete(b"Traceback (most recent call last)").is_err());
+    }
+}

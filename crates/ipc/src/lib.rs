@@ -1,0 +1,17 @@
+//! The wire between the server and a model's Python child.
+//!
+//! Both ends compile this crate: `runtime` (the parent) and `python` (the child's extension module).
+//! It knows two channels and nothing about who reads them:
+//!
+//! - [`control`]: the life of the child as a whole, on its stdin and stdout;
+//! - [`slot`]: one job after the other, on one Unix socket per slot.
+//!
+//! [`frame`] says where a message ends. There is no I/O here, so that the extension stays small and
+//! neither side drags the other's runtime in.
+
+pub mod control;
+pub mod frame;
+pub mod slot;
+
+/// Inputs above this many bytes travel through a file instead of the slot's socket.
+pub const SPILL_ABOVE: usize = 6 * 1024 * 1024;

@@ -1,0 +1,135 @@
+//! Every message of the wire as a snapshot: a change here is a change of the contract between the
+//! server and a child that may come from another wheel.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use tidegate_ipc::control::{self, Fatal, HealthcheckStatus, Init, Mode, Ready, Stage};
+use tidegate_ipc::frame;
+use tidegate_ipc::slot::{self, FileOutput, FileOutputKind, Kind, LogSource, MetricMode, Predict};
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap()
+}
+
+/// One line per message, after a trip through bytes and back.
+fn lines<T: serde::Serialize>(messages: &[T], again: impl Fn(&[u8]) -> Vec<u8>) -> String {
+    let mut all = String::new();
+    for message in messages {
+        let json = serde_json::to_vec(message).unwrap();
+        assert_eq!(json, again(&json), "it reads back as it was written");
+        all += std::str::from_utf8(&json).unwrap();
+        all.push('\n');
+    }
+    all
+}
+
+#[test]
+fn control_requests() {
+    use control::Request::*;
+    let init = Init {
+        model_dir: "/models/hello".into(),
+        predictor_ref: "predict.py:Predictor".into(),
+        train_ref: Some("train.py:train".into()),
+        mode: Mode::Predict,
+        num_slots: Some(4),
+        socket: "/tmp/t/s".into(),
+    };
+    let all = [Init(init), Cancel { slot: 2, id: "a".into() }, Healthcheck { id: 7 }, Shutdown];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Request>(json).unwrap()).unwrap()));
+}
+
+#[test]
+fn control_responses() {
+    use control::Response::*;
+    let ready = Ready {
+        slots: vec![0, 1],
+        schema: raw(r#"{"openapi":"3.0.2"}"#),
+        is_async: true,
+        has_healthcheck: false,
+        python: "3.12.1".into(),
+        sdk: Some("0.23.1".into()),
+    };
+    let fatal = Fatal { stage: Stage::Setup, reason: "setup failed: RuntimeError: no".into(), traceback: Some("Traceback".into()) };
+    let all = [
+        Ready(ready),
+        Log { source: LogSource::Stderr, data: "loading\n".into() },
+        WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },
+        Idle { slot: 0 },
+        Cancelled { slot: 1 },
+        Failed { slot: 1, error: "socket closed".into() },
+        Fatal(fatal),
+        DroppedLogs { count: 12, interval_millis: 1000 },
+        HealthcheckResult { id: 7, status: HealthcheckStatus::Unhealthy, error: Some("no".into()) },
+        ShuttingDown,
+    ];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Response>(json).unwrap()).unwrap()));
+}
+
+#[test]
+fn slot_requests() {
+    let input = raw(r#"{"text":"hi"}"#);
+    let predict = |input, input_file| {
+        slot::Request::Predict(Predict {
+            id: "a".into(),
+            kind: Kind::Prediction,
+            input,
+            input_file,
+            output_dir: "/tmp/t/1".into(),
+            files: BTreeMap::from([("/image".into(), "/tmp/t/1/cat.png".into())]),
+            context: BTreeMap::from([("user".into(), "u1".into())]),
+        })
+    };
+    let all = [predict(Some(&*input), None), predict(None, Some("/tmp/t/spill".into()))];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Request<'_>>(json).unwrap()).unwrap()));
+}
+
+#[test]
+fn slot_responses() {
+    use slot::Response::*;
+    let value = raw(r#"{"x":[1,2]}"#);
+    let all = [
+        Log { source: LogSource::Stdout, data: "step 1\n".into() },
+        Output { output: &value },
+        FileOutput(slot::FileOutput {
+            filename: "/tmp/t/1/out.png".into(),
+            kind: FileOutputKind::FileType,
+            mime_type: Some("image/png".into()),
+            offset: 0,
+        }),
+        FileOutput(slot::FileOutput { filename: "/tmp/t/1/out.json".into(), kind: FileOutputKind::Oversized, mime_type: None, offset: 0 }),
+        Metric { name: "tokens".into(), value: &value, mode: MetricMode::Increment },
+        Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
+        Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
+        Failed { id: "a".into(), error: "ValueError: no".into() },
+        Cancelled { id: "a".into() },
+    ];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Response<'_>>(json).unwrap()).unwrap()));
+}
+
+#[test]
+fn a_predict_frame_carries_the_callers_bytes_unchanged() {
+    let caller = b"{\n  \"text\" : \"h\\u00e9\" }";
+    let mut buffer = Vec::new();
+    let predict = Predict {
+        id: "a".into(),
+        kind: Kind::Training,
+        input: None,
+        input_file: None,
+        output_dir: "/t".into(),
+        files: BTreeMap::new(),
+        context: BTreeMap::new(),
+    };
+    slot::append_predict(&mut buffer, predict, caller);
+    let length = frame::complete(&buffer).unwrap().expect("one whole frame");
+    let slot::Request::Predict(read) = serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap();
+    assert_eq!(read.input.unwrap().get().as_bytes(), caller);
+    assert_eq!(read.kind, Kind::Training);
+}
+
+#[test]
+fn file_output_borrows_its_name() {
+    let json = br#"{"file_output":{"filename":"/a","kind":"file_type","mime_type":null,"offset":3}}"#;
+    let slot::Response::FileOutput(FileOutput { offset, .. }) = serde_json::from_slice(json).unwrap() else { panic!("another message") };
+    assert_eq!(offset, 3);
+}

@@ -1,0 +1,18 @@
+//! A model behind glass: one or more Python children, their slots and permits, health and respawn.
+//!
+//! A job comes in through [`Runtime::admit`](tidegate_core::port::Executor::admit), which hands out a
+//! permit for one [`slots`] entry. [`parent::courier`] carries the job over the slot's socket and
+//! reads what comes back. [`supervisor`] keeps the children alive meanwhile. This room knows nothing
+//! of HTTP, of stored jobs or of webhooks.
+
+pub mod launch;
+mod parent;
+mod runtime;
+mod scratch;
+pub mod slots;
+mod state;
+mod supervisor;
+
+pub use launch::{Launch, Observer, Phase};
+pub use runtime::Runtime;
+pub use scratch::Scratch;

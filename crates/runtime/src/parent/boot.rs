@@ -1,0 +1,193 @@
+//! From a bare process to a child that takes jobs: `Init`, the setup's logs, the slots, `Ready`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::LogSource;
+use tidegate_ipc::control::{Fatal, Init, Ready, Request, Response};
+use tidegate_ipc::slot::LogSource as WireSource;
+use tokio::net::UnixListener;
+use tokio::process::ChildStdin;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::child::Child;
+use super::control::{self, ReadError, Reader};
+use super::link::Link;
+use super::spawn::{self, SpawnError};
+use crate::launch::{Launch, Phase};
+use crate::scratch::Scratch;
+
+/// A child that takes jobs.
+pub(crate) struct Booted {
+    pub(crate) child: Arc<Child>,
+    pub(crate) process: tokio::process::Child,
+    pub(crate) control: Reader,
+    pub(crate) links: Vec<Link>,
+    pub(crate) ready: Ready,
+}
+
+/// Why there is no such child.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("{}", describe(.0))]
+    Fatal(Fatal),
+    #[error("worker crashed during setup ({0})")]
+    Crashed(String),
+    #[error("worker setup timed out after {0:?}; raise --setup-timeout if it needs longer")]
+    TimedOut(Duration),
+    #[error("could not take the child's slots")]
+    Slots(#[source] std::io::Error),
+}
+
+fn describe(fatal: &Fatal) -> String {
+    match &fatal.traceback {
+        Some(traceback) => format!("{}\n{}", traceback.trim_end(), fatal.reason),
+        None => fatal.reason.clone(),
+    }
+}
+
+/// What a boot needs and whom it tells.
+pub(crate) struct Boot<'a> {
+    pub(crate) launch: &'a Launch,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) tasks: &'a TaskTracker,
+    pub(crate) tell: &'a (dyn Fn(Phase<'_>) + Sync),
+}
+
+impl Boot<'_> {
+    /// Starts a child and waits until it is ready. A child that does not get there is killed.
+    pub(crate) async fn run(&self) -> Result<Booted, BootError> {
+        let spawned = spawn::spawn(self.launch, self.scratch)?;
+        (self.tell)(Phase::Loading { pid: spawned.pid });
+        let (requests, rx) = mpsc::unbounded_channel();
+        let init = self.init(&spawned.socket);
+        requests.send(Request::Init(init)).expect("the receiver is right here");
+        let child = Arc::new(Child::new(spawned.pid, requests));
+        self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
+
+        let mut process = spawned.process;
+        let mut control = Reader::new(spawned.control_out);
+        let until_ready = self.until_ready(&mut control, spawned.slots, &child);
+        let result = match self.launch.setup_timeout {
+            None => until_ready.await,
+            Some(limit) => tokio::time::timeout(limit, until_ready).await.unwrap_or(Err(BootError::TimedOut(limit))),
+        };
+        // The path has served its purpose; a missing file is no harm.
+        tokio::fs::remove_file(&spawned.socket).await.ok();
+        match result {
+            Ok((ready, links)) => Ok(Booted { child, process, control, links, ready }),
+            Err(error) => {
+                // A child that gave up exits by itself with its own status; the others are made to.
+                if !matches!(error, BootError::Crashed(_) | BootError::Fatal(_)) {
+                    child.kill();
+                }
+                let ended = tokio::time::timeout(Duration::from_secs(1), process.wait()).await;
+                child.kill();
+                let ended = match ended {
+                    Ok(status) => status,
+                    Err(_) => process.wait().await,
+                };
+                child.bury();
+                Err(with_status(error, ended.ok()))
+            }
+        }
+    }
+
+    fn init(&self, socket: &std::path::Path) -> Init {
+        let launch = self.launch;
+        Init {
+            model_dir: launch.model_dir.to_string_lossy().into_owned(),
+            predictor_ref: launch.predictor_ref.clone(),
+            train_ref: launch.train_ref.clone(),
+            mode: launch.mode,
+            num_slots: launch.slots,
+            socket: socket.to_string_lossy().into_owned(),
+        }
+    }
+
+    async fn until_ready(&self, control: &mut Reader, slots: UnixListener, child: &Arc<Child>) -> Result<(Ready, Vec<Link>), BootError> {
+        let mut links = Vec::new();
+        loop {
+            let message = tokio::select! {
+                // The slots first: when `Ready` comes they are all connected.
+                biased;
+                accepted = slots.accept() => {
+                    let (stream, _) = accepted.map_err(BootError::Slots)?;
+                    links.push(Link::new(stream, links.len() as u32, Arc::clone(child)));
+                    continue;
+                }
+                message = control.next() => message,
+            };
+            match message {
+                Ok(Response::Ready(ready)) => {
+                    while links.len() < ready.slots.len() {
+                        let (stream, _) = slots.accept().await.map_err(BootError::Slots)?;
+                        links.push(Link::new(stream, links.len() as u32, Arc::clone(child)));
+                    }
+                    return Ok((ready, links));
+                }
+                Ok(Response::Log { source, data }) => (self.tell)(Phase::Log { source: log_source(source), text: &data }),
+                Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
+                Ok(other) => note(&other),
+                Err(ReadError::Closed) => return Err(BootError::Crashed(String::new())),
+                Err(error) => return Err(BootError::Crashed(tidegate_core::chain(&error).to_string())),
+            }
+        }
+    }
+}
+
+/// Puts how the process ended into the error that its end caused.
+fn with_status(error: BootError, status: Option<std::process::ExitStatus>) -> BootError {
+    match (error, status) {
+        (BootError::Crashed(why), Some(status)) if why.is_empty() => BootError::Crashed(status.to_string()),
+        (error, _) => error,
+    }
+}
+
+/// Writes what the child is told, until it is dead.
+async fn write_requests(mut to: ChildStdin, mut requests: mpsc::UnboundedReceiver<Request>, child: Arc<Child>) {
+    loop {
+        tokio::select! {
+            request = requests.recv() => {
+                let Some(request) = request else { return };
+                if control::send(&mut to, &request).await.is_err() {
+                    return;
+                }
+            }
+            () = child.dead() => return,
+        }
+    }
+}
+
+pub(crate) fn log_source(source: WireSource) -> LogSource {
+    match source {
+        WireSource::Stdout => LogSource::Stdout,
+        WireSource::Stderr => LogSource::Stderr,
+    }
+}
+
+/// Messages that only an operator cares for.
+pub(crate) fn note(message: &Response) {
+    match message {
+        Response::Log { data, .. } => tracing::info!(target: "model", "{}", data.trim_end()),
+        Response::WorkerLog { target, level, message } => match level.as_str() {
+            "error" => tracing::error!(target: "child", from = target, "{message}"),
+            "warn" => tracing::warn!(target: "child", from = target, "{message}"),
+            "info" => tracing::info!(target: "child", from = target, "{message}"),
+            _ => tracing::debug!(target: "child", from = target, "{message}"),
+        },
+        Response::DroppedLogs { count, interval_millis } => {
+            tracing::warn!(target: "model", count, interval_millis, "lines were printed faster than they could be taken");
+        }
+        Response::Failed { slot, error } => tracing::warn!(target: "child", slot, "slot broke: {error}"),
+        Response::Idle { .. }
+        | Response::Cancelled { .. }
+        | Response::ShuttingDown
+        | Response::Ready(_)
+        | Response::Fatal(_)
+        | Response::HealthcheckResult { .. } => tracing::trace!(target: "child", ?message, "control message"),
+    }
+}

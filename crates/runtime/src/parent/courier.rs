@@ -1,0 +1,297 @@
+//! Carries one job over its slot's socket and reads what comes back.
+//!
+//! The courier is polled by the job's own task: no other task stands between the socket and the
+//! caller. It owns the permit, so the slot is free when the courier is dropped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_core::port::{Admission, Running};
+use tidegate_core::{Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work};
+use tidegate_ipc::SPILL_ABOVE;
+use tidegate_ipc::slot::{self, FileOutputKind, Kind, Predict, Response};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::boot::log_source;
+use super::link::{Broken, Link};
+use crate::slots::{Ledger, Permit, Waiter};
+
+/// A permit for one slot of a child.
+pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
+
+/// Where a caller in the line finds its permit.
+pub(crate) struct Seat(pub(crate) oneshot::Sender<SlotPermit>);
+
+impl Waiter<Link, Mutex<Ledger<Link, Seat>>> for Seat {
+    fn give(self, permit: SlotPermit) -> Result<(), SlotPermit> {
+        self.0.send(permit)
+    }
+}
+
+/// An idle slot, waiting for its job.
+pub(crate) struct Courier {
+    pub(crate) permit: SlotPermit,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) tasks: TaskTracker,
+}
+
+#[async_trait]
+impl Admission for Courier {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let mut delivery = Delivery {
+            permit: Some(self.permit),
+            work_id: work.id.as_str().into(),
+            files: Vec::new(),
+            lost: None,
+            spilled: None,
+            ended: false,
+            cancel_grace: self.cancel_grace,
+            kill_at: None,
+        };
+        delivery.send(work).await;
+        Box::new(Guarded { delivery: Some(delivery), tasks: self.tasks })
+    }
+}
+
+/// A job on a slot.
+struct Delivery {
+    /// Present until the job has ended or its child is lost.
+    permit: Option<SlotPermit>,
+    work_id: Box<str>,
+    /// Files that belong into the next output.
+    files: Vec<OutputFile>,
+    /// Set when the job could not be handed over.
+    lost: Option<String>,
+    /// The input's file, which the child removes when it lives long enough.
+    spilled: Option<PathBuf>,
+    /// Whether the last event has been given out.
+    ended: bool,
+    cancel_grace: Duration,
+    /// When user code that ignores its cancellation loses its child.
+    kill_at: Option<Instant>,
+}
+
+impl Delivery {
+    async fn send(&mut self, work: Work) {
+        let sent = async {
+            if work.input.len() > SPILL_ABOVE {
+                self.spilled = Some(spill(&work).await.map_err(|error| format!("could not hand the input over: {error}"))?);
+            }
+            let frame = frame_of(&work, self.spilled.as_deref());
+            let link = self.permit.as_mut().expect("not ended yet").slot();
+            link.send(&frame).await.map_err(|_| "Worker crashed".to_owned())
+        };
+        if let Err(error) = sent.await {
+            self.lost = Some(error);
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        loop {
+            if let Some(error) = self.lost.take() {
+                return self.lose(error);
+            }
+            let kill_at = self.kill_at;
+            let Some(permit) = self.permit.as_mut() else {
+                return Event::Ended(Outcome::Failed { error: "Worker crashed".to_owned() });
+            };
+            let link = permit.slot();
+            let received = match kill_at {
+                None => link.receive().await,
+                Some(at) => match tokio::time::timeout_at(at, link.receive()).await {
+                    Ok(received) => received,
+                    Err(_) => {
+                        tracing::warn!(job = %self.work_id, "canceled code does not stop, replacing its child");
+                        link.child.kill();
+                        self.kill_at = None;
+                        link.child.dead().await;
+                        self.permit.take().expect("it was just used").poison();
+                        return Event::Ended(Outcome::Canceled);
+                    }
+                },
+            };
+            let message = match received {
+                Ok(message) => message,
+                Err(Broken::Gone) => return self.lose("Worker crashed".to_owned()),
+                Err(Broken::Garbage) => return self.garbage(),
+            };
+            match self.understand(&message) {
+                Ok(Some(event)) => return event,
+                Ok(None) => {}
+                Err(()) => return self.garbage(),
+            }
+        }
+    }
+
+    fn understand(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
+        let event = match serde_json::from_slice::<Response<'_>>(message).map_err(drop)? {
+            Response::Log { source, data } => Event::Log { source: log_source(source), text: data.into_owned() },
+            Response::Output { output } => Event::Output(self.value(message, output.get())),
+            Response::FileOutput(file) => {
+                self.files.push(OutputFile {
+                    path: PathBuf::from(file.filename.as_ref()),
+                    mime_type: file.mime_type.map(|mime| mime.into_owned()),
+                    offset: file.offset,
+                    kind: match file.kind {
+                        FileOutputKind::FileType => OutputFileKind::User,
+                        FileOutputKind::Oversized => OutputFileKind::WholeOutput,
+                    },
+                });
+                return Ok(None);
+            }
+            Response::Metric { name, value, mode } => Event::Metric(Metric {
+                name: name.into_owned(),
+                value: serde_json::from_str(value.get()).map_err(drop)?,
+                mode: match mode {
+                    slot::MetricMode::Replace => MetricMode::Replace,
+                    slot::MetricMode::Increment => MetricMode::Increment,
+                    slot::MetricMode::Append => MetricMode::Append,
+                },
+            }),
+            Response::Done { id, output, is_stream, .. } => {
+                self.check(&id)?;
+                let output = match output {
+                    Some(output) => Some(self.value(message, output.get())),
+                    None if is_stream => None,
+                    None => Some(self.value(message, "")),
+                };
+                Event::Ended(Outcome::Succeeded { output })
+            }
+            Response::Failed { id, error } => {
+                self.check(&id)?;
+                Event::Ended(Outcome::Failed { error: error.into_owned() })
+            }
+            Response::Cancelled { id } => {
+                self.check(&id)?;
+                Event::Ended(Outcome::Canceled)
+            }
+        };
+        if let (Event::Ended(_), Some(permit)) = (&event, self.permit.as_mut()) {
+            permit.slot().child.proven.store(true, Ordering::Relaxed);
+        }
+        Ok(Some(event))
+    }
+
+    /// The last message of another job on this slot means that both sides no longer agree.
+    fn check(&self, id: &str) -> Result<(), ()> {
+        if *id == *self.work_id { Ok(()) } else { Err(()) }
+    }
+
+    /// The value without copying it out of the message.
+    fn value(&mut self, message: &Bytes, json: &str) -> OutputValue {
+        let json = if json.is_empty() { Bytes::from_static(b"null") } else { message.slice_ref(json.as_bytes()) };
+        OutputValue { json, files: std::mem::take(&mut self.files) }
+    }
+
+    fn lose(&mut self, error: String) -> Event {
+        if let Some(permit) = self.permit.take() {
+            permit.poison();
+        }
+        let canceled = self.kill_at.is_some();
+        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error } })
+    }
+
+    fn garbage(&mut self) -> Event {
+        if let Some(permit) = self.permit.as_mut() {
+            tracing::error!(job = %self.work_id, "the child wrote garbage on its slot, replacing it");
+            permit.slot().child.kill();
+        }
+        self.lose("Worker crashed".to_owned())
+    }
+
+    fn cancel(&mut self) {
+        if self.kill_at.is_none()
+            && let Some(permit) = self.permit.as_mut()
+        {
+            self.kill_at = Some(Instant::now() + self.cancel_grace);
+            let link = permit.slot();
+            link.child.cancel(link.slot, &self.work_id);
+        }
+    }
+}
+
+/// The job's frame; the input is in it unless it was spilled to a file.
+fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
+    let predict = Predict {
+        id: work.id.as_str().into(),
+        kind: match work.kind {
+            JobKind::Prediction => Kind::Prediction,
+            JobKind::Training => Kind::Training,
+        },
+        input: None,
+        input_file: spilled.map(Path::to_string_lossy),
+        output_dir: work.scratch.to_string_lossy(),
+        files: work.files.iter().map(|(pointer, path)| (pointer.clone(), path.to_string_lossy().into_owned())).collect(),
+        context: work.context.clone(),
+    };
+    let inline: &[u8] = if spilled.is_some() { b"null" } else { &work.input };
+    let mut frame = Vec::with_capacity(inline.len() + 256);
+    slot::append_predict(&mut frame, predict, inline);
+    frame
+}
+
+async fn spill(work: &Work) -> std::io::Result<PathBuf> {
+    let path = work.scratch.with_extension("input");
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&path).await?;
+    tokio::io::AsyncWriteExt::write_all(&mut file, &work.input).await?;
+    tokio::io::AsyncWriteExt::flush(&mut file).await?;
+    Ok(path)
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(path) = &self.spilled {
+            // Nearly always the child has removed it already.
+            std::fs::remove_file(path).ok();
+        }
+        if let Some(mut permit) = self.permit.take()
+            && permit.slot().child.is_dead()
+        {
+            permit.poison();
+        }
+    }
+}
+
+/// A delivery that is never left half done: when its owner goes, the job is stopped and the slot
+/// comes back when it has.
+struct Guarded {
+    delivery: Option<Delivery>,
+    tasks: TaskTracker,
+}
+
+#[async_trait]
+impl Running for Guarded {
+    async fn next(&mut self) -> Event {
+        let delivery = self.delivery.as_mut().expect("present until dropped");
+        let event = delivery.next().await;
+        // The permit goes back when `self` is dropped, not yet: files of the output may still be read.
+        delivery.ended |= matches!(event, Event::Ended(_));
+        event
+    }
+
+    fn cancel(&mut self) {
+        if let Some(delivery) = &mut self.delivery {
+            delivery.cancel();
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let Some(mut delivery) = self.delivery.take() else { return };
+        if !delivery.ended {
+            self.tasks.spawn(async move {
+                delivery.cancel();
+                while !matches!(delivery.next().await, Event::Ended(_)) {}
+            });
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The runtime's handle: what the rest of the house sees of a model.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared as SharedFuture};
+use tidegate_core::Refusal;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Admission, Executor, Turn};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::launch::{Launch, Observer};
+use crate::parent::courier::{Courier, Seat, SlotPermit};
+use crate::scratch::Scratch;
+use crate::slots::{Denied, Joined, Pool};
+use crate::state::State;
+use crate::supervisor::{self, Shared};
+
+/// How long the server waits for the user's health check, which has a limit of its own in the child.
+const HEALTHCHECK_LIMIT: Duration = Duration::from_secs(10);
+
+/// A model and its children. Cloning gives another handle to the same.
+#[derive(Clone)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+    /// The health check that runs now, so that many callers make one.
+    check: Arc<Mutex<Option<Check>>>,
+}
+
+type Check = SharedFuture<BoxFuture<'static, Option<String>>>;
+
+impl Runtime {
+    /// Starts the children. They are ready some time later; [`Executor::report`] tells.
+    pub fn start(launch: Launch, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
+        let workers = launch.workers.max(1);
+        let shared = Arc::new(Shared {
+            pool: Pool::new(launch.line_limit),
+            state: State::new(workers),
+            scratch,
+            observer,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            launch,
+        });
+        for worker in 0..workers {
+            shared.tasks.spawn(supervisor::keep(Arc::clone(&shared), worker));
+        }
+        Self { shared, check: Arc::default() }
+    }
+
+    /// Ends the children: asks, waits up to `grace`, kills. Running jobs end as they can.
+    pub async fn stop(&self, grace: Duration) {
+        self.shared.pool.close();
+        self.shared.stop.cancel();
+        let children = self.shared.state.children();
+        for child in &children {
+            child.shut_down();
+        }
+        let gone = futures_util::future::join_all(children.iter().map(|child| child.dead()));
+        if tokio::time::timeout(grace, gone).await.is_err() {
+            for child in &children {
+                child.kill();
+            }
+        }
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
+        Box::new(Courier { permit, cancel_grace: self.shared.launch.cancel_grace, tasks: self.shared.tasks.clone() })
+    }
+
+    /// A permit whose child lives.
+    fn try_take(&self) -> Option<SlotPermit> {
+        loop {
+            let mut permit = self.shared.pool.try_take()?;
+            if !permit.slot().child.is_dead() {
+                return Some(permit);
+            }
+            permit.poison();
+        }
+    }
+
+    fn join_line(&self) -> Result<Turn, Refusal> {
+        let (tx, rx) = oneshot::channel();
+        match self.shared.pool.join(Seat(tx)) {
+            Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
+            Ok(Joined::Waits) => {
+                let runtime = self.clone();
+                Ok(Turn::Line(Box::pin(async move {
+                    match rx.await {
+                        Ok(permit) => Ok(runtime.admission(permit)),
+                        Err(_) => Err(Refusal::NotReady { health: runtime.report().health }),
+                    }
+                })))
+            }
+            Err(Denied::Full) => Err(Refusal::AtCapacity),
+            Err(Denied::Closed) => Err(Refusal::Closing),
+        }
+    }
+
+    /// Starts a health check or joins the one that runs.
+    fn join_check(&self) -> Check {
+        let mut running = self.check.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(check) = running.as_ref().filter(|check| check.peek().is_none()) {
+            return check.clone();
+        }
+        let children = self.shared.state.checkable();
+        let check = async move {
+            let all = futures_util::future::join_all(children.iter().map(|child| child.healthcheck()));
+            match tokio::time::timeout(HEALTHCHECK_LIMIT, all).await {
+                // A child that died meanwhile is not unwell but gone, which the health itself says.
+                Ok(answers) => answers.into_iter().flatten().flatten().next(),
+                Err(_) => Some("Healthcheck failed: healthcheck timed out".to_owned()),
+            }
+        };
+        let check = check.boxed().shared();
+        *running = Some(check.clone());
+        check
+    }
+}
+
+#[async_trait]
+impl Executor for Runtime {
+    fn admit(&self) -> Result<Turn, Refusal> {
+        if let Some(permit) = self.try_take() {
+            return Ok(Turn::Now(self.admission(permit)));
+        }
+        match self.shared.state.health(self.shared.pool.count()) {
+            Health::Ready | Health::Busy => self.join_line(),
+            health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
+        }
+    }
+
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        self.shared.state.schema()
+    }
+
+    fn report(&self) -> Report {
+        self.shared.state.report(self.shared.pool.count())
+    }
+
+    async fn check(&self) -> Report {
+        let mut report = self.report();
+        if matches!(report.health, Health::Ready | Health::Busy) && !self.shared.state.checkable().is_empty() {
+            report.complaint = self.join_check().await;
+        }
+        report
+    }
+}

@@ -1,0 +1,154 @@
+//! How the children of a model are, all together.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::health::{Health, Report, Setup, SetupStatus};
+use tidegate_ipc::control::Ready;
+
+use crate::parent::child::Child;
+use crate::slots::Count;
+
+/// What is known about a model; written by the supervisor, read by everybody.
+pub(crate) struct State(Mutex<Inner>);
+
+struct Inner {
+    workers: Vec<Worker>,
+    setup: Setup,
+    schema: Option<Arc<Bytes>>,
+    has_healthcheck: bool,
+    python: Option<String>,
+    sdk: Option<String>,
+    /// Why children are not replaced any more.
+    end: Option<String>,
+}
+
+/// How one child is.
+pub(crate) enum Worker {
+    Starting,
+    Ready(Arc<Child>),
+    SetupFailed,
+    Defunct,
+}
+
+/// Setup logs in the health report end here: a model that prints for ever must not eat the memory.
+const MAX_SETUP_LOGS: usize = 1024 * 1024;
+
+impl State {
+    pub(crate) fn new(workers: usize) -> Self {
+        let setup = Setup { started_at: Timestamp::now(), completed_at: None, status: SetupStatus::Starting, logs: String::new() };
+        Self(Mutex::new(Inner {
+            workers: (0..workers).map(|_| Worker::Starting).collect(),
+            setup,
+            schema: None,
+            has_healthcheck: false,
+            python: None,
+            sdk: None,
+            end: None,
+        }))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn setup_log(&self, text: &str) {
+        self.with(|inner| {
+            if inner.setup.status == SetupStatus::Starting && inner.setup.logs.len() + text.len() <= MAX_SETUP_LOGS {
+                inner.setup.logs.push_str(text);
+            }
+        });
+    }
+
+    pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
+        self.with(|inner| {
+            inner.workers[worker] = Worker::Ready(child);
+            inner.schema = Some(Arc::new(Bytes::copy_from_slice(ready.schema.get().as_bytes())));
+            inner.has_healthcheck = ready.has_healthcheck;
+            inner.python = Some(ready.python.clone());
+            inner.sdk.clone_from(&ready.sdk);
+            if inner.setup.status == SetupStatus::Starting {
+                inner.setup.status = SetupStatus::Succeeded;
+                inner.setup.completed_at = Some(Timestamp::now());
+            }
+        });
+    }
+
+    pub(crate) fn starting(&self, worker: usize) {
+        self.with(|inner| inner.workers[worker] = Worker::Starting);
+    }
+
+    pub(crate) fn setup_failed(&self, worker: usize, reason: &str) {
+        self.with(|inner| {
+            inner.workers[worker] = Worker::SetupFailed;
+            if inner.setup.status == SetupStatus::Starting {
+                inner.setup.status = SetupStatus::Failed;
+                inner.setup.completed_at = Some(Timestamp::now());
+                let logs = &mut inner.setup.logs;
+                if !logs.is_empty() && !logs.ends_with('\n') {
+                    logs.push('\n');
+                }
+                logs.push_str(reason);
+            }
+        });
+    }
+
+    pub(crate) fn defunct(&self, worker: usize, reason: &str) {
+        self.with(|inner| {
+            inner.workers[worker] = Worker::Defunct;
+            inner.end = Some(reason.to_owned());
+        });
+    }
+
+    pub(crate) fn schema(&self) -> Option<Arc<Bytes>> {
+        self.with(|inner| inner.schema.clone())
+    }
+
+    pub(crate) fn health(&self, count: Count) -> Health {
+        self.with(|inner| inner.health(count))
+    }
+
+    pub(crate) fn report(&self, count: Count) -> Report {
+        self.with(|inner| Report {
+            health: inner.health(count),
+            setup: Some(inner.setup.clone()),
+            complaint: inner.end.clone().filter(|_| inner.health(count) == Health::Defunct),
+            python: inner.python.clone(),
+            sdk: inner.sdk.clone(),
+        })
+    }
+
+    /// The children whose own health check can be asked.
+    pub(crate) fn checkable(&self) -> Vec<Arc<Child>> {
+        self.with(|inner| if inner.has_healthcheck { inner.children() } else { Vec::new() })
+    }
+
+    pub(crate) fn children(&self) -> Vec<Arc<Child>> {
+        self.with(|inner| inner.children())
+    }
+}
+
+impl Inner {
+    /// One child that works is enough; a failed setup is told before a hope.
+    fn health(&self, count: Count) -> Health {
+        let any = |test: fn(&Worker) -> bool| self.workers.iter().any(test);
+        if any(|worker| matches!(worker, Worker::Ready(_))) {
+            if count.idle > 0 { Health::Ready } else { Health::Busy }
+        } else if any(|worker| matches!(worker, Worker::SetupFailed)) {
+            Health::SetupFailed
+        } else if any(|worker| matches!(worker, Worker::Starting)) {
+            Health::Starting
+        } else {
+            Health::Defunct
+        }
+    }
+
+    fn children(&self) -> Vec<Arc<Child>> {
+        let ready = |worker: &Worker| match worker {
+            Worker::Ready(child) => Some(Arc::clone(child)),
+            Worker::Starting | Worker::SetupFailed | Worker::Defunct => None,
+        };
+        self.workers.iter().filter_map(ready).collect()
+    }
+}

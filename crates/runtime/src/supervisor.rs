@@ -1,0 +1,158 @@
+//! Keeps one child alive: boots it, listens to it, buries it, replaces it.
+//!
+//! A child that dies while it works is replaced at once: a job killed it, and jobs of all kinds come
+//! along. One that dies again and again without having ended a single job is replaced after growing
+//! pauses, and given up in the end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_core::chain;
+use tidegate_ipc::control::{HealthcheckStatus, Response};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::launch::{Launch, Observer, Phase, Respawn};
+use crate::parent::boot::{Boot, BootError, Booted, note};
+use crate::parent::courier::Seat;
+use crate::parent::link::Link;
+use crate::scratch::Scratch;
+use crate::slots::Pool;
+use crate::state::State;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A child that has lived this long was not broken from the start.
+const LONG_LIFE: Duration = Duration::from_secs(60);
+
+/// What all the children of a model share.
+pub(crate) struct Shared {
+    pub(crate) launch: Launch,
+    pub(crate) scratch: Scratch,
+    pub(crate) pool: Pool<Link, Seat>,
+    pub(crate) state: State,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) tasks: TaskTracker,
+    /// No more children, and those that are there go.
+    pub(crate) stop: CancellationToken,
+}
+
+/// Keeps child number `worker` alive until it is told to stop.
+pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
+    let mut strikes = 0;
+    let mut was_ready = false;
+    while !shared.stop.is_cancelled() {
+        let born = Instant::now();
+        let booted = tokio::select! {
+            booted = boot(&shared, worker) => booted,
+            () = shared.stop.cancelled() => return,
+        };
+        let (reason, innocent) = match booted {
+            Ok(mut booted) => {
+                was_ready = true;
+                let child = Arc::clone(&booted.child);
+                serve(&shared, worker, &mut booted);
+                shared.observer.phase(worker, Phase::Ready { after: born.elapsed(), slots: booted.ready.slots.len() });
+                let reason = live(&shared, booted).await;
+                (reason, child.proven.load(Ordering::Relaxed) || born.elapsed() > LONG_LIFE)
+            }
+            Err(error) if !was_ready => {
+                let reason = chain(&error).to_string();
+                shared.state.setup_failed(worker, &reason);
+                shared.observer.phase(worker, Phase::Failed { reason: &reason });
+                return;
+            }
+            Err(error) => (chain(&error).to_string(), false),
+        };
+        if shared.stop.is_cancelled() {
+            return;
+        }
+        strikes = if innocent { 0 } else { strikes + 1 };
+        let Some(pause) = pause(shared.launch.respawn, strikes) else {
+            return give_up(&shared, worker, &reason);
+        };
+        shared.state.starting(worker);
+        shared.observer.phase(worker, Phase::Died { reason: &reason, pause });
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.stop.cancelled() => return,
+        }
+    }
+}
+
+/// How long to wait before the next child, or `None` to give up.
+fn pause(respawn: Respawn, strikes: u32) -> Option<Duration> {
+    match respawn {
+        Respawn::Never => None,
+        Respawn::Backoff { give_up_after } if strikes >= give_up_after => None,
+        Respawn::Backoff { .. } if strikes == 0 => Some(Duration::ZERO),
+        Respawn::Backoff { .. } => Some((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE)),
+    }
+}
+
+fn give_up(shared: &Shared, worker: usize, reason: &str) {
+    shared.state.defunct(worker, reason);
+    shared.observer.phase(worker, Phase::Defunct { reason });
+    if shared.pool.count().total == 0 {
+        shared.pool.dismiss_line();
+    }
+}
+
+async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
+    let tell = |phase: Phase<'_>| {
+        if let Phase::Log { text, .. } = phase {
+            shared.state.setup_log(text);
+        }
+        shared.observer.phase(worker, phase);
+    };
+    Boot { launch: &shared.launch, scratch: &shared.scratch, tasks: &shared.tasks, tell: &tell }.run().await
+}
+
+/// Opens the child's slots to callers.
+fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
+    shared.state.ready(worker, Arc::clone(&booted.child), &booted.ready);
+    for link in booted.links.drain(..) {
+        shared.pool.add(link);
+    }
+}
+
+/// Listens to the child until it is dead; says how it died.
+async fn live(shared: &Shared, booted: Booted) -> String {
+    let Booted { child, mut process, mut control, .. } = booted;
+    let mut reason = None;
+    loop {
+        let message = tokio::select! {
+            message = control.next() => message,
+            ended = process.wait() => {
+                let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                reason.get_or_insert(format!("the child died ({how})"));
+                break;
+            }
+        };
+        match message {
+            Ok(Response::HealthcheckResult { id, status, error }) => {
+                let complaint = match status {
+                    HealthcheckStatus::Healthy => None,
+                    HealthcheckStatus::Unhealthy => Some(error.unwrap_or_else(|| "unhealthy".to_owned())),
+                };
+                child.healthcheck_answered(id, complaint);
+            }
+            Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
+            Ok(other) => note(&other),
+            Err(error) => {
+                // Either it is dead already or it can no longer be steered; both end the same way.
+                child.kill();
+                let how = process.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+                reason.get_or_insert(format!("the child died ({how}): {}", chain(&error)));
+                break;
+            }
+        }
+    }
+    child.bury();
+    // Whatever the model has started in its own group goes with it.
+    child.kill_group();
+    shared.pool.retire(|link| link.child.is_dead());
+    reason.unwrap_or_default()
+}

@@ -1,0 +1,233 @@
+//! One input against one schema: drop what the model does not know, refuse what does not fit, fill in
+//! what may be absent, and find the files.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Map, Value};
+use tidegate_core::refusal::FieldError;
+
+/// The compiled schema of an input.
+#[derive(Default)]
+pub(crate) struct InputCheck {
+    /// Absent when the model says nothing about its input: then everything passes.
+    compiled: Option<Compiled>,
+}
+
+struct Compiled {
+    validator: jsonschema::Validator,
+    fields: BTreeMap<String, Field>,
+}
+
+struct Field {
+    /// Strings in it may be addresses of files.
+    is_file: bool,
+    is_secret: bool,
+    /// Left out by the caller it becomes `null`, because the model's function has no default for it.
+    null_when_absent: bool,
+}
+
+/// An input that fits.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// What goes to the model: the caller's own bytes when nothing had to be changed.
+    pub(crate) json: Bytes,
+    /// Addresses of files in it, by JSON pointer.
+    pub(crate) files: Vec<(String, String)>,
+    /// The fields that nobody else may see.
+    pub(crate) secrets: Vec<String>,
+}
+
+impl InputCheck {
+    pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
+        let mut schema = schema.clone();
+        let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let fields = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
+        inline_enums(&mut schema, document);
+        let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+        Ok(Self { compiled: Some(Compiled { validator, fields }) })
+    }
+
+    /// Checks the caller's input, which is one JSON text.
+    pub(crate) fn check(&self, raw: &Bytes) -> Result<Checked, Vec<FieldError>> {
+        let Some(compiled) = &self.compiled else {
+            return Ok(Checked { json: raw.clone(), files: Vec::new(), secrets: Vec::new() });
+        };
+        let value: Value = serde_json::from_slice(raw).map_err(|error| vec![root_error(error.to_string())])?;
+        compiled.check(raw, value)
+    }
+}
+
+impl Compiled {
+    fn check(&self, raw: &Bytes, value: Value) -> Result<Checked, Vec<FieldError>> {
+        let mut changed = false;
+        let value = match value {
+            Value::Object(mut object) => {
+                let before = object.len();
+                object.retain(|name, _| self.fields.contains_key(name));
+                changed |= object.len() != before;
+                Value::Object(object)
+            }
+            other => other,
+        };
+        if !self.validator.is_valid(&value) {
+            let mut errors: Vec<_> = self.validator.iter_errors(&value).collect();
+            // By rule, then in the order found: clients of Cog know them so.
+            errors.sort_by(|a, b| a.schema_path().as_str().cmp(b.schema_path().as_str()));
+            return Err(errors.into_iter().map(describe).collect());
+        }
+        let Value::Object(mut object) = value else {
+            return Err(vec![root_error("the input must be an object".to_owned())]);
+        };
+        for (name, field) in &self.fields {
+            if field.null_when_absent && !object.contains_key(name) {
+                object.insert(name.clone(), Value::Null);
+                changed = true;
+            }
+        }
+        let (files, secrets) = (self.files(&object), self.secrets(&object));
+        let json = if changed { serde_json::to_vec(&object).expect("it was JSON before").into() } else { raw.clone() };
+        Ok(Checked { json, files, secrets })
+    }
+
+    fn files(&self, input: &Map<String, Value>) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for (name, value) in input {
+            if !self.fields.get(name).is_some_and(|field| field.is_file) {
+                continue;
+            }
+            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            match value {
+                Value::String(text) if is_address(text) => found.push((pointer, text.clone())),
+                Value::Array(items) => {
+                    let items = items.iter().enumerate().filter_map(|(i, item)| Some((i, item.as_str()?)));
+                    found.extend(items.filter(|(_, text)| is_address(text)).map(|(i, text)| (format!("{pointer}/{i}"), text.to_owned())));
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
+            }
+        }
+        found
+    }
+
+    fn secrets(&self, input: &Map<String, Value>) -> Vec<String> {
+        let given = self.fields.iter().filter(|(name, field)| field.is_secret && input.get(*name).is_some_and(|value| !value.is_null()));
+        given.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl Field {
+    fn of(property: &Value) -> Self {
+        let item = property.get("items").unwrap_or(property);
+        let nullable = property.get("nullable") == Some(&Value::Bool(true));
+        Self {
+            is_file: item.get("format").and_then(Value::as_str) == Some("uri"),
+            is_secret: item.get("x-cog-secret") == Some(&Value::Bool(true)),
+            null_when_absent: nullable && property.get("default").is_none(),
+        }
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https" | "data"))
+}
+
+/// Choices are components of their own; the validator gets them in place, so that its messages speak
+/// of the field.
+fn inline_enums(schema: &mut Value, document: &Value) {
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for property in properties.values_mut() {
+        let reference = property.pointer("/allOf/0/$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        if let Some(target) = reference.and_then(|pointer| document.pointer(pointer)) {
+            *property = target.clone();
+        }
+    }
+}
+
+fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
+    let path = error.instance_path().as_str().trim_start_matches('/').to_owned();
+    let field = |name: String, message: String, missing| FieldError { field: name, message, missing };
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
+            field(name, "Field required".to_owned(), true)
+        }
+        ValidationErrorKind::Enum { options } => field(named(path), format!("{} is not one of {options}", error.instance()), false),
+        _ => field(named(path), error.to_string(), false),
+    }
+}
+
+fn named(path: String) -> String {
+    if path.is_empty() { "__root__".to_owned() } else { path }
+}
+
+fn root_error(message: String) -> FieldError {
+    FieldError { field: "__root__".to_owned(), message, missing: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(input: Value) -> Result<Value, Vec<String>> {
+        let document = json!({"components": {"schemas": {
+        "style": {"title": "style", "type": "string", "enum": ["x", "y"], "description": "An enumeration."},
+        "Input": {"type": "object", "title": "Input", "required": ["n"], "properties": {
+            "n": {"type": "integer", "minimum": 1, "maximum": 10},
+            "s": {"type": "string", "minLength": 2, "maxLength": 5, "pattern": "^[a-z]+$"},
+            "style": {"allOf": [{"$ref": "#/components/schemas/style"}], "default": "x"},
+            "numbers": {"type": "array", "items": {"type": "integer"}},
+            "o": {"type": "string", "nullable": true},
+            "d": {"type": "string", "nullable": true, "default": null},
+            "u": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "image": {"type": "string", "format": "uri"},
+            "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
+        }}}}});
+        let check = InputCheck::compile(document.pointer("/components/schemas/Input").unwrap(), &document).unwrap();
+        match check.check(&Bytes::from(input.to_string())) {
+            Ok(checked) => Ok(json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files})),
+            Err(errors) => Err(errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()),
+        }
+    }
+
+    #[test]
+    fn messages_are_those_that_clients_of_cog_know() {
+        let cases = [
+            (json!({}), "n: Field required"),
+            (json!({"n": "3"}), "n: \"3\" is not of type \"integer\""),
+            (json!({"n": 0}), "n: 0 is less than the minimum of 1"),
+            (json!({"n": 11}), "n: 11 is greater than the maximum of 10"),
+            (json!({"n": true}), "n: true is not of type \"integer\""),
+            (json!({"n": 1, "s": "a"}), "s: \"a\" is shorter than 2 characters"),
+            (json!({"n": 1, "s": "abcdefg"}), "s: \"abcdefg\" is longer than 5 characters"),
+            (json!({"n": 1, "s": "AB"}), "s: \"AB\" does not match \"^[a-z]+$\""),
+            (json!({"n": 1, "style": "z"}), "style: \"z\" is not one of [\"x\",\"y\"]"),
+            (json!({"n": 1, "numbers": [1, "b"]}), "numbers/1: \"b\" is not of type \"integer\""),
+            (json!({"n": 1, "u": true}), "u: true is not valid under any of the schemas listed in the 'anyOf' keyword"),
+            (json!({"n": 1, "o": null}), "o: null is not of type \"string\""),
+            (json!([1]), "__root__: [1] is not of type \"object\""),
+        ];
+        for (input, want) in cases {
+            assert_eq!(check(input.clone()).unwrap_err(), [want], "{input}");
+        }
+    }
+
+    #[test]
+    fn every_error_is_told() {
+        assert_eq!(check(json!({"s": "A"})).unwrap_err().len(), 3);
+    }
+
+    #[test]
+    fn unknown_keys_go_and_absent_optionals_become_null() {
+        let seen = check(json!({"n": 3, "what": 1})).unwrap();
+        assert_eq!(seen["json"], json!({"n": 3, "o": null}));
+    }
+
+    #[test]
+    fn addresses_of_files_are_found_by_pointer() {
+        let seen = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "plain", "HTTP://h/b"]})).unwrap();
+        assert_eq!(seen["files"], json!([["/image", "https://h/a.png"], ["/images/0", "data:,x"], ["/images/2", "HTTP://h/b"]]));
+    }
+}

@@ -1,0 +1,342 @@
+//! One job and its state. The tracker writes it; everybody else reads it or waits for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tidegate_core::status::IllegalStep;
+use tidegate_core::{JobId, JobKind, LogSource, Metric, Status, Step, metrics};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::snapshot::{Snapshot, Terminal};
+use crate::stream::{History, MAX_READERS, Reader, StreamEvent, StreamRefusal, Streamed};
+
+/// Logs of one job end here, with a notice.
+const MAX_LOGS: usize = 16 * 1024 * 1024;
+
+/// One job.
+pub struct Job {
+    id: JobId,
+    kind: JobKind,
+    /// The checked input as it went to the model.
+    input: Bytes,
+    secrets: Vec<String>,
+    created_at: Timestamp,
+    born: Instant,
+    /// Asks the tracker to stop the job.
+    cancel: CancellationToken,
+    /// Made for those who read its stream: canceled when the last of them leaves.
+    for_readers: bool,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    status: Status,
+    started_at: Option<Timestamp>,
+    completed_at: Option<Timestamp>,
+    output: Vec<Bytes>,
+    /// Whether the output is the one returned value and not a list of yielded ones.
+    returned: bool,
+    logs: String,
+    logs_full: bool,
+    metrics: Map<String, Value>,
+    error: Option<String>,
+    history: Option<History>,
+}
+
+/// What a new job is made of.
+pub(crate) struct NewJob {
+    pub(crate) id: JobId,
+    pub(crate) kind: JobKind,
+    pub(crate) input: Bytes,
+    pub(crate) secrets: Vec<String>,
+    pub(crate) for_readers: bool,
+    /// How many events are kept for late readers; `None` for models that do not stream.
+    pub(crate) history: Option<usize>,
+}
+
+impl Job {
+    pub(crate) fn new(new: NewJob) -> Self {
+        let state = State {
+            status: Status::Queued,
+            started_at: None,
+            completed_at: None,
+            output: Vec::new(),
+            returned: false,
+            logs: String::new(),
+            logs_full: false,
+            metrics: Map::new(),
+            error: None,
+            history: new.history.map(History::new),
+        };
+        Self {
+            id: new.id,
+            kind: new.kind,
+            input: new.input,
+            secrets: new.secrets,
+            created_at: Timestamp::now(),
+            born: Instant::now(),
+            cancel: CancellationToken::new(),
+            for_readers: new.for_readers,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// Where it is in its life.
+    pub fn status(&self) -> Status {
+        self.with(|state| state.status)
+    }
+
+    /// The checked input, secrets included: for comparing, not for showing.
+    pub(crate) fn input(&self) -> &Bytes {
+        &self.input
+    }
+
+    /// The job as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.with(|state| self.picture(state, state.output.len(), state.logs.len()))
+    }
+
+    /// The job as it was when it had given this many values and printed this many bytes.
+    pub(crate) fn snapshot_at(&self, outputs: usize, logs: usize) -> Snapshot {
+        self.with(|state| {
+            let mut then = self.picture(state, outputs, logs);
+            if state.status.is_terminal() {
+                then.status = Status::Processing;
+                then.metrics.remove("predict_time");
+                then.error = None;
+                then.output = (outputs > 0).then(|| list(&state.output[..outputs]));
+            }
+            then
+        })
+    }
+
+    /// Asks the job to stop. Says whether there was something to stop.
+    pub(crate) fn cancel(&self) -> bool {
+        let running = !self.status().is_terminal();
+        self.cancel.cancel();
+        running
+    }
+
+    pub(crate) fn cancel_token(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Waits until the job is over.
+    pub async fn ended(&self) {
+        self.until(|state| state.status.is_terminal().then_some(())).await;
+    }
+
+    /// Waits for the events after `cursor`.
+    pub(crate) async fn events_after(&self, cursor: usize) -> Streamed {
+        self.until(|state| state.history.as_ref()?.after(cursor)).await
+    }
+
+    /// Follows the job. A job without history shows nothing until its end.
+    pub fn follow(self: &Arc<Self>) -> Result<Reader, StreamRefusal> {
+        let entry = self.with(|state| {
+            let history = state.history.get_or_insert_with(|| History::new(0));
+            if history.readers >= MAX_READERS {
+                return Err(StreamRefusal::TooManyReaders);
+            }
+            history.readers += 1;
+            Ok(history.entry())
+        })?;
+        Ok(Reader::new(Arc::clone(self), entry))
+    }
+
+    pub(crate) fn reader_left(&self) {
+        let last = self.with(|state| {
+            let Some(history) = &mut state.history else { return false };
+            history.readers -= 1;
+            history.readers == 0 && !state.status.is_terminal()
+        });
+        if last && self.for_readers {
+            self.cancel.cancel();
+        }
+    }
+
+    async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = self.with(&mut look) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn picture(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
+        Snapshot {
+            id: self.id.clone(),
+            kind: self.kind,
+            status: state.status,
+            logs: state.logs[..logs].to_owned(),
+            output: state.output(outputs),
+            error: state.error.clone(),
+            metrics: state.metrics.clone(),
+            input: self.masked_input(),
+            created_at: self.created_at,
+            started_at: state.started_at,
+            completed_at: state.completed_at,
+        }
+    }
+
+    fn masked_input(&self) -> Bytes {
+        if self.secrets.is_empty() {
+            return self.input.clone();
+        }
+        let Ok(Value::Object(mut input)) = serde_json::from_slice(&self.input) else { return Bytes::from_static(b"{}") };
+        for name in &self.secrets {
+            input.insert(name.clone(), Value::from("**********"));
+        }
+        serde_json::to_vec(&input).expect("it was JSON before").into()
+    }
+}
+
+/// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
+impl Job {
+    pub(crate) fn assign(&self) {
+        self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
+    }
+
+    pub(crate) fn begin(&self) {
+        self.with(|state| {
+            state.step(Step::Begin).expect("an assigned job begins once");
+            state.started_at = Some(Timestamp::now().max(self.created_at));
+            state.tell(|| StreamEvent::Start);
+        });
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
+        let moment = self.with(|state| {
+            if state.logs.len() + text.len() <= MAX_LOGS {
+                state.logs.push_str(text);
+            } else if !state.logs_full {
+                state.logs_full = true;
+                state.logs.push_str("\n[the rest of the logs was left out: they are longer than 16 MiB]\n");
+            }
+            if !state.logs_full {
+                state.tell(|| StreamEvent::Log { source, text: text.into() });
+            }
+            state.moment()
+        });
+        self.changed.notify_waiters();
+        moment
+    }
+
+    pub(crate) fn metric(&self, metric: Metric) {
+        self.with(|state| {
+            metrics::fold(&mut state.metrics, &metric);
+            state.tell(|| StreamEvent::Metric(Arc::new(metric)));
+        });
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn output(&self, json: Bytes) -> Moment {
+        let moment = self.with(|state| {
+            let index = state.output.len();
+            state.output.push(json.clone());
+            state.tell(|| StreamEvent::Output { index, chunk: json });
+            state.moment()
+        });
+        self.changed.notify_waiters();
+        moment
+    }
+
+    /// The one returned value; the list that readers saw so far becomes it.
+    pub(crate) fn returned(&self, json: Bytes) -> Moment {
+        let moment = self.output(json);
+        self.with(|state| state.returned = true);
+        moment
+    }
+
+    pub(crate) fn end(&self, terminal: Terminal) {
+        self.with(|state| {
+            let (step, error) = match terminal {
+                Terminal::Succeeded => (Step::Succeed, None),
+                Terminal::Failed(error) => (Step::Fail, Some(error)),
+                Terminal::Canceled => (Step::Cancel, None),
+            };
+            if state.status == Status::Queued && step == Step::Fail {
+                state.step(Step::Assign).expect("a queued job can be assigned");
+            }
+            state.step(step).expect("the tracker ends a job once");
+            state.error = error;
+            let earliest = state.started_at.unwrap_or(self.created_at);
+            state.completed_at = Some(Timestamp::now().max(earliest));
+            state.metrics.insert("predict_time".to_owned(), self.born.elapsed().as_secs_f64().into());
+            state.tell(|| StreamEvent::Completed);
+        });
+        self.changed.notify_waiters();
+    }
+
+    /// Roughly what keeping the job costs, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        self.with(|state| 512 + self.input.len() + state.logs.len() + state.output.iter().map(Bytes::len).sum::<usize>())
+    }
+}
+
+/// How much there was at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) outputs: usize,
+    pub(crate) logs: usize,
+}
+
+impl State {
+    fn step(&mut self, step: Step) -> Result<(), IllegalStep> {
+        self.status = self.status.after(step)?;
+        Ok(())
+    }
+
+    fn tell(&mut self, event: impl FnOnce() -> StreamEvent) {
+        if let Some(history) = &mut self.history {
+            history.push(event());
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { outputs: self.output.len(), logs: self.logs.len() }
+    }
+
+    /// The output as one JSON text.
+    fn output(&self, count: usize) -> Option<Bytes> {
+        let values = &self.output[..count];
+        match values {
+            [only] if self.returned && self.status.is_terminal() => Some(only.clone()),
+            [] if self.status != Status::Succeeded => None,
+            values => Some(list(values)),
+        }
+    }
+}
+
+fn list(values: &[Bytes]) -> Bytes {
+    let mut all = BytesMut::with_capacity(values.iter().map(|value| value.len() + 1).sum::<usize>() + 2);
+    all.put_u8(b'[');
+    for (i, value) in values.iter().enumerate() {
+        if i > 0 {
+            all.put_u8(b',');
+        }
+        all.put_slice(value);
+    }
+    all.put_u8(b']');
+    all.freeze()
+}

@@ -1,0 +1,304 @@
+//! The door of the desk: submit, find, cancel, wait.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use tidegate_core::health::Report;
+use tidegate_core::port::Executor;
+use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
+use tidegate_net::Client;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::files::Files;
+use crate::input::{Checked, ModelSchema};
+use crate::job::{Job, NewJob};
+use crate::registry::{Registry, Retention};
+use crate::stream::Reader;
+use crate::tracker::Tracker;
+use crate::webhook::{Sender, SenderTools, Webhook};
+
+/// How the desk is set up.
+pub struct Config {
+    /// Sent as a bearer token with every webhook.
+    pub webhook_token: Option<String>,
+    /// Webhooks about logs come at most this often.
+    pub webhook_throttle: Duration,
+    /// How many events of a stream are kept for late readers.
+    pub stream_history: usize,
+    /// How long a job that is over can still be looked up.
+    pub keep_for: Duration,
+}
+
+/// What the desk works with.
+pub struct Tools {
+    /// Runs the jobs.
+    pub executor: Arc<dyn Executor>,
+    /// Gets files in and out.
+    pub files: Files,
+    /// The way out.
+    pub net: Arc<Client>,
+    /// Names a place for the files of a job.
+    pub scratch: Box<dyn Fn() -> PathBuf + Send + Sync>,
+}
+
+/// A job that somebody wants done.
+pub struct Submission {
+    /// The caller's own id for it.
+    pub id: Option<JobId>,
+    /// Which function.
+    pub kind: JobKind,
+    /// The input, one JSON text.
+    pub input: Bytes,
+    /// Who else is told.
+    pub webhook: Option<Webhook>,
+    /// Notes for the model.
+    pub context: BTreeMap<String, String>,
+    /// How the caller gets the answer.
+    pub delivery: Delivery,
+    /// What happens when the id is known already.
+    pub replay: Replay,
+}
+
+/// How a caller gets the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Waits for it; the job is canceled when it leaves.
+    Wait,
+    /// Comes back for it, or is told by webhook; the job goes on without it.
+    Later,
+    /// Follows the job; it is canceled when the last who follows leaves.
+    Stream,
+}
+
+/// What happens when the id of a submission is known already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// The same request again: show what became of it.
+    Answer,
+    /// A new request: refused while the other runs.
+    Refuse,
+}
+
+/// What became of a submission.
+pub enum Submitted {
+    /// A new job runs.
+    New(Ticket),
+    /// A job with this id runs already.
+    Running(Arc<Job>),
+    /// A job with this id and input is over.
+    Over(Arc<Job>),
+}
+
+/// A new job in the hands of its caller.
+pub struct Ticket {
+    job: Arc<Job>,
+    /// The caller waits: gone caller, gone job.
+    cancel_on_drop: bool,
+    reader: Option<Reader>,
+}
+
+impl Ticket {
+    /// The job.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+
+    /// The stream of a job that was submitted with [`Delivery::Stream`].
+    pub fn into_reader(mut self) -> Option<Reader> {
+        self.reader.take()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.cancel_on_drop {
+            // Nothing happens when it is over already, which is nearly always.
+            self.job.cancel();
+        }
+    }
+}
+
+/// The desk. Cloning gives another handle.
+#[derive(Clone)]
+pub struct Jobs {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tools: Arc<Tools>,
+    senders: Arc<SenderTools>,
+    registry: Arc<Registry>,
+    schema: ArcSwapOption<ModelSchema>,
+    stream_history: usize,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl Jobs {
+    /// Opens the desk.
+    pub fn new(tools: Tools, config: Config) -> Self {
+        let senders = SenderTools {
+            net: Arc::clone(&tools.net),
+            tasks: TaskTracker::new(),
+            token: config.webhook_token,
+            throttle: config.webhook_throttle,
+        };
+        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
+        let inner = Inner {
+            tools: Arc::new(tools),
+            senders: Arc::new(senders),
+            registry: Arc::new(Registry::new(retention)),
+            schema: ArcSwapOption::empty(),
+            stream_history: config.stream_history,
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Takes a job in, shows the one that is meant, or refuses. Nothing here waits.
+    pub fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        let inner = &*self.inner;
+        if let Some(known) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer).and_then(|id| inner.registry.get(id)) {
+            return self.replay(known, &submission);
+        }
+        let schema = self.schema();
+        if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
+            return Err(Refusal::NotStreaming);
+        }
+        let checked = check(schema.as_deref(), &submission)?;
+        if inner.closing.is_cancelled() {
+            return Err(Refusal::Closing);
+        }
+        let turn = inner.tools.executor.admit()?;
+        let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
+        let job = Arc::new(Job::new(NewJob {
+            id: submission.id.unwrap_or_else(new_id),
+            kind: submission.kind,
+            input: checked.json.clone(),
+            secrets: checked.secrets,
+            for_readers: submission.delivery == Delivery::Stream,
+            history,
+        }));
+        if let Err(running) = inner.registry.insert(Arc::clone(&job)) {
+            // Dropping the turn gives the slot back.
+            return match submission.replay {
+                Replay::Answer => Ok(Submitted::Running(running)),
+                Replay::Refuse => Err(Refusal::IdInUse(running.id().clone())),
+            };
+        }
+        // Before the tracker runs, so that nothing is missed.
+        let reader = if submission.delivery == Delivery::Stream { job.follow().ok() } else { None };
+        let tracker = Tracker {
+            work: Work {
+                id: job.id().clone(),
+                kind: submission.kind,
+                input: checked.json,
+                files: BTreeMap::new(),
+                context: submission.context,
+                scratch: (inner.tools.scratch)(),
+            },
+            addresses: checked.files,
+            hook: submission.webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
+            tools: Arc::clone(&inner.tools),
+            registry: Arc::clone(&inner.registry),
+            scratch_used: false,
+            job: Arc::clone(&job),
+        };
+        inner.tasks.spawn(tracker.run(turn));
+        Ok(Submitted::New(Ticket { job, cancel_on_drop: submission.delivery == Delivery::Wait, reader }))
+    }
+
+    fn replay(&self, known: Arc<Job>, submission: &Submission) -> Result<Submitted, Refusal> {
+        if !known.status().is_terminal() {
+            return Ok(Submitted::Running(known));
+        }
+        let checked = check(self.schema().as_deref(), submission)?;
+        if same_json(&checked.json, known.input()) { Ok(Submitted::Over(known)) } else { Err(Refusal::InputDiffers(known.id().clone())) }
+    }
+
+    /// A job that runs, or that was over not long ago.
+    pub fn get(&self, id: &JobId) -> Option<Arc<Job>> {
+        self.inner.registry.get(id)
+    }
+
+    /// Asks a job to stop. Says whether it was running.
+    pub fn cancel(&self, id: &JobId) -> bool {
+        self.inner.registry.get(id).is_some_and(|job| job.cancel())
+    }
+
+    /// The model's schema, once it has been loaded.
+    pub fn schema(&self) -> Option<Arc<ModelSchema>> {
+        let document = self.inner.tools.executor.schema()?;
+        let known = self.inner.schema.load_full();
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
+            return Some(known);
+        }
+        match ModelSchema::read(document) {
+            Ok(schema) => {
+                let schema = Arc::new(schema);
+                self.inner.schema.store(Some(Arc::clone(&schema)));
+                Some(schema)
+            }
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "the model's schema cannot be used");
+                None
+            }
+        }
+    }
+
+    /// How the model is, as its own health check says too.
+    pub async fn health(&self) -> Report {
+        self.inner.tools.executor.check().await
+    }
+
+    /// Takes no more jobs, waits up to `patience` for those that run and then stops them, and sends
+    /// what is still to be told within the same time. Says whether all ended by themselves.
+    pub async fn close(&self, patience: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + patience;
+        self.inner.closing.cancel();
+        self.inner.tasks.close();
+        let in_time = tokio::time::timeout_at(deadline, self.inner.tasks.wait()).await.is_ok();
+        if !in_time {
+            for job in self.inner.registry.running() {
+                job.cancel();
+            }
+            self.inner.tasks.wait().await;
+        }
+        self.inner.senders.tasks.close();
+        // A receiver gets at least a moment for the last message, even when the time is up.
+        let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
+        if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
+            tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
+        }
+        in_time
+    }
+}
+
+fn check(schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
+    match schema {
+        Some(schema) => schema.check(submission.kind).check(&submission.input).map_err(Refusal::InvalidInput),
+        // Before the model is loaded nothing can be checked; it will be refused as not ready.
+        None => Ok(Checked { json: submission.input.clone(), files: Vec::new(), secrets: Vec::new() }),
+    }
+}
+
+fn same_json(a: &Bytes, b: &Bytes) -> bool {
+    a == b || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b)
+}
+
+fn parsed(json: &Bytes) -> Option<serde_json::Value> {
+    serde_json::from_slice(json).ok()
+}
+
+/// 128 random bits.
+fn new_id() -> JobId {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the system gives random bits");
+    JobId::from_random(u128::from_le_bytes(bits))
+}

@@ -1,0 +1,24 @@
+//! The desk: takes jobs in, gives each to an executor, and is the only place that moves a job's
+//! status.
+//!
+//! [`Jobs`] is the door. Behind it, each accepted job has one task, its `tracker`, that writes the
+//! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
+//! dialect a request came in.
+
+mod files;
+mod input;
+mod job;
+mod jobs;
+mod registry;
+mod snapshot;
+mod stream;
+mod tracker;
+mod webhook;
+
+pub use files::Files;
+pub use input::ModelSchema;
+pub use job::Job;
+pub use jobs::{Config, Delivery, Jobs, Replay, Submission, Submitted, Ticket, Tools};
+pub use snapshot::{Snapshot, Terminal};
+pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
+pub use webhook::{EventFilter, Webhook, WebhookEvent};

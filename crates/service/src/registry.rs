@@ -1,0 +1,105 @@
+//! Which jobs the server knows: those that run, and for a while those that are over.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::JobId;
+use tokio::time::Instant;
+
+use crate::Job;
+
+/// How much of the past is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retention {
+    pub(crate) jobs: usize,
+    pub(crate) bytes: usize,
+    pub(crate) age: Duration,
+}
+
+/// The jobs by id.
+pub(crate) struct Registry {
+    retention: Retention,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: HashMap<JobId, Arc<Job>>,
+    /// Those that are over, oldest first.
+    past: VecDeque<Past>,
+    past_bytes: usize,
+}
+
+struct Past {
+    job: Arc<Job>,
+    ended: Instant,
+    weight: usize,
+}
+
+impl Registry {
+    pub(crate) fn new(retention: Retention) -> Self {
+        Self { retention, inner: Mutex::default() }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
+        f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn get(&self, id: &JobId) -> Option<Arc<Job>> {
+        self.with(|inner| {
+            inner.forget_older(self.retention.age);
+            inner.jobs.get(id).cloned()
+        })
+    }
+
+    /// Adds a job unless one with its id is running, which is returned instead. A past one gives way.
+    pub(crate) fn insert(&self, job: Arc<Job>) -> Result<(), Arc<Job>> {
+        self.with(|inner| match inner.jobs.get(job.id()) {
+            Some(running) if !running.status().is_terminal() => Err(Arc::clone(running)),
+            Some(_) | None => {
+                inner.jobs.insert(job.id().clone(), job);
+                Ok(())
+            }
+        })
+    }
+
+    /// Moves a job to the past, and drops the oldest above the limits.
+    pub(crate) fn over(&self, job: Arc<Job>) {
+        let weight = job.weight();
+        self.with(|inner| {
+            inner.past_bytes += weight;
+            inner.past.push_back(Past { job, ended: Instant::now(), weight });
+            while inner.past.len() > self.retention.jobs || (inner.past_bytes > self.retention.bytes && inner.past.len() > 1) {
+                inner.forget_oldest();
+            }
+            inner.forget_older(self.retention.age);
+        });
+    }
+
+    pub(crate) fn running(&self) -> Vec<Arc<Job>> {
+        self.with(|inner| inner.jobs.values().filter(|job| !job.status().is_terminal()).cloned().collect())
+    }
+}
+
+impl Inner {
+    fn forget_older(&mut self, age: Duration) {
+        while self.past.front().is_some_and(|past| past.ended.elapsed() > age) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(past) = self.past.pop_front() {
+            self.past_bytes -= past.weight;
+            self.remove(&past.job);
+        }
+    }
+
+    /// Only this very job: its id may have been used again.
+    fn remove(&mut self, job: &Arc<Job>) {
+        if self.jobs.get(job.id()).is_some_and(|known| Arc::ptr_eq(known, job)) {
+            self.jobs.remove(job.id());
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A job at one moment, for whoever tells somebody about it.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tidegate_core::{JobId, JobKind, Status};
+
+/// A job at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The job.
+    pub id: JobId,
+    /// Which function it is for.
+    pub kind: JobKind,
+    /// Where it is in its life.
+    pub status: Status,
+    /// What it has printed.
+    pub logs: String,
+    /// What it has given so far, as JSON: the returned value, or a list while values still come.
+    pub output: Option<Bytes>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// What the model noted, and `predict_time` when it is over.
+    pub metrics: Map<String, Value>,
+    /// The checked input with secrets masked.
+    pub input: Bytes,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When the model began.
+    pub started_at: Option<Timestamp>,
+    /// When it was over.
+    pub completed_at: Option<Timestamp>,
+}
+
+/// How a job ends.
+#[derive(Debug)]
+pub enum Terminal {
+    /// With what it has given.
+    Succeeded,
+    /// With an error.
+    Failed(String),
+    /// Because somebody asked.
+    Canceled,
+}

@@ -1,0 +1,178 @@
+//! The one task of a running job, and the only writer of its state.
+//!
+//! Place in line → files of the input → the model → files of the output → the end. Whatever happens,
+//! a job that got here reaches one terminal state, and its slot is free before anybody is told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_core::port::{Admission, Running, Turn};
+use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work, chain};
+
+use crate::job::Job;
+use crate::jobs::Tools;
+use crate::registry::Registry;
+use crate::snapshot::Terminal;
+use crate::webhook::Sender;
+
+/// Everything a job needs to run.
+pub(crate) struct Tracker {
+    pub(crate) job: Arc<Job>,
+    pub(crate) work: Work,
+    /// Addresses of files in the input, by JSON pointer.
+    pub(crate) addresses: Vec<(String, String)>,
+    pub(crate) hook: Option<Sender>,
+    pub(crate) tools: Arc<Tools>,
+    pub(crate) registry: Arc<Registry>,
+    /// Whether there is something to remove in the end.
+    pub(crate) scratch_used: bool,
+}
+
+impl Tracker {
+    pub(crate) async fn run(mut self, turn: Turn) {
+        let terminal = self.through(turn).await;
+        if self.scratch_used {
+            remove(self.work.scratch.clone()).await;
+        }
+        tracing::debug!(job = %self.job.id(), ?terminal, "job over");
+        self.job.end(terminal);
+        self.registry.over(Arc::clone(&self.job));
+        if let Some(hook) = self.hook {
+            hook.completed();
+        }
+    }
+
+    async fn through(&mut self, turn: Turn) -> Terminal {
+        let canceled = self.job.cancel_token().clone();
+        let admission = match turn {
+            Turn::Now(admission) => admission,
+            Turn::Line(place) => tokio::select! {
+                biased;
+                () = canceled.cancelled() => return Terminal::Canceled,
+                admission = place => match admission {
+                    Ok(admission) => admission,
+                    Err(refusal) => return Terminal::Failed(late_refusal(&refusal)),
+                },
+            },
+        };
+        self.job.assign();
+        if !self.addresses.is_empty() {
+            self.scratch_used = true;
+            let addresses = std::mem::take(&mut self.addresses);
+            let fetched = tokio::select! {
+                biased;
+                () = canceled.cancelled() => return Terminal::Canceled,
+                fetched = self.tools.files.fetch(addresses, &self.work.scratch) => fetched,
+            };
+            match fetched {
+                Ok(files) => self.work.files = files,
+                Err(error) => return Terminal::Failed(format!("Input validation error: {}", chain(&error))),
+            }
+        }
+        if canceled.is_cancelled() {
+            return Terminal::Canceled;
+        }
+        self.on_executor(admission).await
+    }
+
+    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
+        self.job.begin();
+        if let Some(hook) = &mut self.hook {
+            hook.start();
+        }
+        let mut running = admission.start(self.work.clone()).await;
+        let canceled = self.job.cancel_token().clone().cancelled_owned();
+        tokio::pin!(canceled);
+        let mut asked = false;
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = &mut canceled, if !asked => {
+                    asked = true;
+                    running.cancel();
+                    continue;
+                }
+                event = running.next() => event,
+            };
+            match event {
+                Event::Log { source, text } => {
+                    tracing::info!(target: "model", job = %self.job.id(), "{}", text.trim_end());
+                    let moment = self.job.log(source, &text);
+                    if let Some(hook) = &mut self.hook {
+                        hook.logs(moment);
+                    }
+                }
+                Event::Metric(metric) => self.job.metric(metric),
+                Event::Output(value) => {
+                    if let Err(error) = self.give(value).await {
+                        return self.abandon(running, error).await;
+                    }
+                }
+                Event::Ended(outcome) => {
+                    let terminal = self.conclude(outcome).await;
+                    // The slot is free before anybody can see the end.
+                    drop(running);
+                    return terminal;
+                }
+            }
+        }
+    }
+
+    /// A value that cannot be delivered ends the job; the model is stopped first.
+    async fn abandon(&mut self, mut running: Box<dyn Running>, error: String) -> Terminal {
+        running.cancel();
+        while !matches!(running.next().await, Event::Ended(_)) {}
+        Terminal::Failed(error)
+    }
+
+    async fn conclude(&mut self, outcome: Outcome) -> Terminal {
+        match outcome {
+            Outcome::Succeeded { output: None } => Terminal::Succeeded,
+            Outcome::Succeeded { output: Some(value) } => match self.settle(value).await {
+                Ok(json) => {
+                    let moment = self.job.returned(json);
+                    self.tell_output(moment);
+                    Terminal::Succeeded
+                }
+                Err(error) => Terminal::Failed(error),
+            },
+            Outcome::Failed { error } => Terminal::Failed(error),
+            Outcome::Canceled => Terminal::Canceled,
+        }
+    }
+
+    /// A value that a generator yielded.
+    async fn give(&mut self, value: OutputValue) -> Result<(), String> {
+        let json = self.settle(value).await?;
+        let moment = self.job.output(json);
+        self.tell_output(moment);
+        Ok(())
+    }
+
+    async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
+        if value.files.is_empty() {
+            return Ok(value.json);
+        }
+        self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
+        self.tools.files.settle(value, self.job.id()).await
+    }
+
+    fn tell_output(&mut self, moment: crate::job::Moment) {
+        if let Some(hook) = &mut self.hook {
+            hook.output(moment);
+        }
+    }
+}
+
+/// The line was sent away while the job stood in it.
+fn late_refusal(refusal: &Refusal) -> String {
+    format!("the job could not be started: {refusal}")
+}
+
+async fn remove(folder: PathBuf) {
+    if let Err(error) = tokio::fs::remove_dir_all(&folder).await
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(folder = %folder.display(), %error, "could not remove a job's files");
+    }
+}

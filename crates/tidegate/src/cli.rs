@@ -1,0 +1,202 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::{build_info, units};
+
+/// Serve any Python model behind every API its callers already speak.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version = build_info::VERSION, long_version = build_info::LONG, propagate_version = false, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// How log lines look: `console` for people, `json` for machines [env: LOG_FORMAT is read too]
+    #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_enum, hide_env_values = true)]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,model=debug`
+    /// [env: RUST_LOG and COG_LOG_LEVEL are read too]
+    #[arg(long, global = true, env = "TIDEGATE_LOG_LEVEL", value_name = "FILTER", hide_env_values = true)]
+    pub(crate) log_level: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Console,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a model over HTTP
+    Serve(Box<Serve>),
+    /// Run one prediction, with a model folder or against a running server
+    Predict(Box<Predict>),
+    /// Print the OpenAPI schema of a model
+    Schema(Schema),
+    /// Write a new model folder to start from
+    Init(Init),
+    /// Check that this machine can run models, and say what to do if not
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Which model, and how its code is run.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// The Python that runs the model [default: the one beside this program, the active virtual
+    /// environment's, or `python3`]
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+    /// The model's class or function as `file.py:Name`, instead of what `cog.yaml` says
+    #[arg(long, env = "TIDEGATE_PREDICT", value_name = "REF")]
+    pub(crate) predict: Option<String>,
+    /// The training function as `file.py:Name`, instead of what `cog.yaml` says
+    #[arg(long, env = "TIDEGATE_TRAIN", value_name = "REF")]
+    pub(crate) train: Option<String>,
+    /// How long `setup()` may take [default: for ever] [env: COG_SETUP_TIMEOUT is read too]
+    #[arg(long, env = "TIDEGATE_SETUP_TIMEOUT", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) setup_timeout: Option<Duration>,
+    /// Put output files there with `PUT` instead of returning them as data URIs
+    #[arg(long, env = "TIDEGATE_UPLOAD_URL", value_name = "URL")]
+    pub(crate) upload_url: Option<String>,
+    /// Whether predictions call `run()`/`predict()` or the training function
+    #[arg(long, env = "TIDEGATE_MODE", value_enum, default_value = "predict", alias = "x-mode")]
+    pub(crate) mode: Mode,
+}
+
+/// Which function answers predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// `run()` or `predict()`
+    Predict,
+    /// The training function
+    Train,
+}
+
+/// Serve a model over HTTP.
+///
+/// DIR is a Cog model folder: it has a `cog.yaml` that names the predictor. The server answers as
+/// soon as it is started; GET /health-check says when the model is ready.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The model's folder
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The address to listen on; `0.0.0.0` for every network
+    #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// The port to listen on; 0 for any free one
+    #[arg(long, short, env = "PORT", default_value_t = 5000)]
+    pub(crate) port: u16,
+    /// How many processes run the model, each with its own copy of it
+    #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+    /// How many predictions run at once in one process; more than one needs async code [default: what
+    /// `cog.yaml` or `@concurrent` says, or 1] [env: COG_MAX_CONCURRENCY is read too]
+    #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) concurrency: Option<u32>,
+    /// How many requests may wait for a free slot instead of being refused with 409
+    #[arg(long, env = "TIDEGATE_QUEUE", value_name = "N", default_value_t = 0)]
+    pub(crate) queue: usize,
+    /// How long a canceled prediction may go on before its process is killed and replaced
+    #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
+    pub(crate) cancel_grace: Duration,
+    /// How long accepted predictions may go on after SIGTERM before they are canceled
+    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
+    pub(crate) drain_timeout: Duration,
+    /// How long a finished prediction can be looked up
+    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
+    pub(crate) keep_for: Duration,
+    /// The largest request body
+    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
+    pub(crate) max_body: usize,
+    /// Do not replace a model process that died: health becomes DEFUNCT
+    #[arg(long, env = "TIDEGATE_NO_RESPAWN", action = ArgAction::SetTrue)]
+    pub(crate) no_respawn: bool,
+    /// Ignore SIGTERM and end only on POST /shutdown or SIGINT
+    #[arg(long, env = "TIDEGATE_AWAIT_EXPLICIT_SHUTDOWN", num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) await_explicit_shutdown: bool,
+    /// Accepted and ignored, as in Cog
+    #[arg(long, hide = true)]
+    pub(crate) threads: Option<u32>,
+    /// Whether the start is shown with moving progress: on a terminal, never, or always
+    #[arg(long, env = "TIDEGATE_PROGRESS", value_enum, default_value = "auto")]
+    pub(crate) progress: ProgressMode,
+}
+
+/// Whether progress moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// On a terminal.
+    Auto,
+    /// One line per phase.
+    Plain,
+    /// Nothing but log lines.
+    None,
+}
+
+/// Run one prediction.
+///
+/// With a model folder the model is loaded, runs once, and is gone. With the URL of a running server
+/// the prediction is sent there.
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// A model's folder, or the URL of a server
+    pub(crate) target: String,
+    /// An input as `name=value`, or `name=@file` to send a file. Numbers, lists and objects are
+    /// written as JSON
+    #[arg(short, long = "input", value_name = "NAME=VALUE")]
+    pub(crate) inputs: Vec<String>,
+    /// All inputs as one JSON object, `@file` or `@-` for standard input
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) json: Option<String>,
+    /// Write the output there; several files become a folder
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    /// Run the training function instead
+    #[arg(long = "training", action = ArgAction::SetTrue)]
+    pub(crate) training: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+/// Print the OpenAPI schema of a model. The model's code is read, not run.
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// The model's folder
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+/// Write a new model folder to start from.
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// The folder; it is made if it does not exist
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+/// Check that this machine can run models.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// A model's folder to check too
+    pub(crate) dir: Option<PathBuf>,
+    /// The Python that runs models
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+}

@@ -1,0 +1,120 @@
+//! `tidegate doctor`: what a model needs to run here, checked one by one.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tidegate_runtime::Scratch;
+
+use crate::cli::{Doctor, Mode, ModelArgs};
+use crate::compat::CogEnv;
+use crate::model::Model;
+use crate::python::Python;
+use crate::{build_info, exit};
+
+/// Run in the interpreter; prints one fact per line.
+const PROBE: &str = "
+import sys, importlib.util as u
+print('python', '.'.join(map(str, sys.version_info[:3])))
+import tidegate; print('tidegate', tidegate.__version__)
+import tidegate._native; print('native', tidegate._native.__file__)
+print('cog', 'real' if u.find_spec('cog') else 'shim')
+";
+
+pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let mut checks = Checks { failed: 0 };
+    checks.good(&format!("tidegate {}", build_info::LONG));
+    match Scratch::new() {
+        Ok(scratch) => checks.good(&format!("temporary files go to {}", scratch.path().parent().unwrap_or(Path::new("/")).display())),
+        Err(error) => checks.bad(&format!("no temporary files can be made: {error}"), "set TMPDIR to a folder that can be written"),
+    }
+    let python = match Python::find(args.python.as_deref()) {
+        Ok(python) => probe(&mut checks, python),
+        Err(error) => {
+            checks.bad(&format!("{error:#}"), "give the interpreter with --python");
+            None
+        }
+    };
+    if let (Some(dir), Some(python)) = (&args.dir, python) {
+        model(&mut checks, dir, &python, env);
+    }
+    Ok(if checks.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+}
+
+fn probe(checks: &mut Checks, python: Python) -> Option<Python> {
+    let program = python.program.display().to_string();
+    let output = match python.command().args(["-c", PROBE]).current_dir("/").output() {
+        Ok(output) => output,
+        Err(error) => {
+            checks.bad(&format!("`{program}` cannot be started: {error}"), "install Python 3.10 or newer, or give it with --python");
+            return None;
+        }
+    };
+    let facts = String::from_utf8_lossy(&output.stdout).into_owned();
+    let fact = |name: &str| facts.lines().find_map(|line| line.strip_prefix(name).map(str::trim));
+    match fact("python") {
+        Some(version) if is_old(version) => {
+            checks.bad(&format!("`{program}` is Python {version}"), "models need Python 3.10 or newer; give one with --python")
+        }
+        Some(version) => checks.good(&format!("Python {version} ({program})")),
+        None => checks.bad(&format!("`{program}` does not run: {}", last_line(&output.stderr)), "give another interpreter with --python"),
+    }
+    if fact("native").is_none() {
+        checks.bad(
+            &format!("`{program}` cannot load the tidegate package: {}", last_line(&output.stderr)),
+            &format!("{program} -m pip install tidegate"),
+        );
+        return None;
+    }
+    checks.good(&format!("the tidegate package {} is installed there", fact("tidegate").unwrap_or_default()));
+    checks.good(match fact("cog") {
+        Some("real") => "`import cog` finds the cog package",
+        Some(_) | None => "`import cog` is answered by tidegate, the cog package is not installed",
+    });
+    Some(python)
+}
+
+fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
+    let args = ModelArgs { python: None, predict: None, train: None, setup_timeout: None, upload_url: None, mode: Mode::Predict };
+    let model = match Model::read(dir, &args, env) {
+        Ok(model) => model,
+        Err(error) => return checks.bad(&format!("{error:#}"), "tidegate init makes a model that works"),
+    };
+    checks.good(&format!("the model is {} in {}", model.predictor_ref, model.dir.display()));
+    let mut command = python.command();
+    command.args(["-m", "tidegate.schema"]).arg(&model.dir).args(["--predict", &model.predictor_ref]).current_dir("/");
+    match command.output() {
+        Ok(output) if output.status.success() => checks.good("its inputs and outputs can be described"),
+        Ok(output) => checks.bad(String::from_utf8_lossy(&output.stderr).trim(), "change the signature as the message says"),
+        Err(error) => checks.bad(&error.to_string(), "give the interpreter with --python"),
+    }
+}
+
+struct Checks {
+    failed: usize,
+}
+
+impl Checks {
+    fn good(&self, text: &str) {
+        Self::line("ok   ", text);
+    }
+
+    fn bad(&mut self, text: &str, remedy: &str) {
+        self.failed += 1;
+        Self::line("FAIL ", text);
+        Self::line("     ", &format!("try: {remedy}"));
+    }
+
+    fn line(mark: &str, text: &str) {
+        writeln!(std::io::stdout().lock(), "{mark}{text}").ok();
+    }
+}
+
+fn is_old(version: &str) -> bool {
+    let mut parts = version.split('.').filter_map(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) < (Some(3), Some(10))
+}
+
+fn last_line(stderr: &[u8]) -> String {
+    String::from_utf8_lossy(stderr).trim().lines().last().unwrap_or("no message").to_owned()
+}

@@ -1,0 +1,45 @@
+//! One file per command.
+
+mod doctor;
+mod init;
+mod predict;
+mod schema;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command};
+use crate::compat::CogEnv;
+use crate::telemetry;
+
+/// Runs the command that was given.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let env = CogEnv::read();
+    let default = match cli.command {
+        Command::Serve(_) => "info",
+        Command::Predict(_) | Command::Schema(_) | Command::Init(_) | Command::Doctor(_) | Command::Completions { .. } => "warn",
+    };
+    telemetry::start(&cli, &env, default);
+    let format = telemetry::format(&cli, &env);
+    match cli.command {
+        Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
+        Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
+        Command::Schema(args) => schema::schema(&args, &env),
+        Command::Init(args) => init::init(&args),
+        Command::Doctor(args) => doctor::doctor(&args, &env),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn on_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(command);
+    // What still runs after an orderly end is a blocking call that nobody waits for.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    result
+}

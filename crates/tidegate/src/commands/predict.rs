@@ -1,0 +1,174 @@
+//! `tidegate predict`: one prediction from the shell.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::{JobKind, Status};
+use tidegate_net::{Client, Config, Url};
+use tidegate_runtime::{Observer, Phase};
+use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
+
+use crate::cli::Predict;
+use crate::compat::CogEnv;
+use crate::failure::Usage;
+use crate::model::Model;
+use crate::wiring::{self, Setting};
+use crate::{exit, inputs, outputs};
+
+pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
+        remotely(args).await?
+    } else {
+        locally(args, env).await?
+    };
+    if let Some(logs) = answer.logs.as_deref() {
+        write!(std::io::stderr().lock(), "{logs}").ok();
+    }
+    if answer.status != "succeeded" {
+        let error = answer.error.unwrap_or_else(|| "no reason was given".to_owned());
+        writeln!(std::io::stderr().lock(), "error: the prediction {}: {error}", answer.status).ok();
+        return Ok(ExitCode::from(exit::FAILED));
+    }
+    outputs::deliver(&answer.output, &answer.schema, args.output.as_deref()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What came of it.
+struct Answer {
+    status: String,
+    output: Value,
+    error: Option<String>,
+    /// Lines of the job that have not been shown yet.
+    logs: Option<String>,
+    schema: Value,
+}
+
+async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
+    let base = Url::parse(&args.target).map_err(|error| Usage::new(format!("`{}` is not a URL: {error}", args.target)))?;
+    let at = |path: &str| -> anyhow::Result<Url> {
+        let mut url = base.clone();
+        url.path_segments_mut().map_err(|()| Usage::new(format!("`{base}` cannot be extended by a path")))?.pop_if_empty().push(path);
+        Ok(url)
+    };
+    let client = Client::new(Config::default());
+    let (status, body) = client.fetch(&at("openapi.json")?, None).await.with_context(|| format!("is a server running at {base}?"))?;
+    let schema: Value = if status.is_success() { serde_json::from_slice(&body).unwrap_or_default() } else { Value::Null };
+    let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
+    let path = if args.training { "trainings" } else { "predictions" };
+    let request = serde_json::json!({ "input": input }).to_string();
+    let (status, body) = client.fetch(&at(path)?, Some(request.into())).await?;
+    let mut answer: Map<String, Value> =
+        serde_json::from_slice(&body).with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
+    let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+    if !status.is_success() {
+        bail!("{base} answered {status}: {}", refusal(&answer));
+    }
+    Ok(Answer {
+        status: text(answer.remove("status")).unwrap_or_default(),
+        output: answer.remove("output").unwrap_or_default(),
+        error: text(answer.remove("error")),
+        logs: text(answer.remove("logs")),
+        schema,
+    })
+}
+
+/// What a server says when it does not take a job.
+fn refusal(answer: &Map<String, Value>) -> String {
+    let line = |detail: &Value| {
+        let place: Vec<&str> =
+            detail.get("loc").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).skip(2).collect();
+        format!("{}: {}", place.join("."), detail.get("msg").and_then(Value::as_str).unwrap_or_default())
+    };
+    match (answer.get("error"), answer.get("detail").and_then(Value::as_array)) {
+        (Some(error), _) => error.as_str().map_or_else(|| error.to_string(), str::to_owned),
+        (None, Some(details)) => details.iter().map(line).collect::<Vec<_>>().join("; "),
+        (None, None) => Value::Object(answer.clone()).to_string(),
+    }
+}
+
+async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
+    let model = Model::read(Path::new(&args.target), &args.model, env)?;
+    let setting = Setting {
+        workers: 1,
+        slots: Some(1),
+        line_limit: 0,
+        cancel_grace: Duration::from_secs(1),
+        respawn: false,
+        keep_for: Duration::from_secs(60),
+    };
+    let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
+    let result = tokio::select! {
+        result = once(args, &wired.jobs) => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    wired.runtime.stop(Duration::from_secs(2)).await;
+    result
+}
+
+async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
+    until_ready(jobs).await?;
+    let schema = jobs.schema().context("the model has no schema")?;
+    let document: Value = serde_json::from_slice(&schema.document)?;
+    let input = inputs::read(args.json.as_deref(), &args.inputs, &document)?;
+    let submission = Submission {
+        id: None,
+        kind: if args.training { JobKind::Training } else { JobKind::Prediction },
+        input: Bytes::from(serde_json::to_vec(&input)?),
+        webhook: None,
+        context: BTreeMap::new(),
+        delivery: Delivery::Wait,
+        replay: Replay::Refuse,
+    };
+    let submitted =
+        jobs.submit(submission).map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
+    let Submitted::New(ticket) = submitted else { bail!("a new job cannot be known already") };
+    ticket.job().ended().await;
+    let job = ticket.job().snapshot();
+    Ok(Answer {
+        status: if job.status == Status::Succeeded {
+            "succeeded"
+        } else if job.status == Status::Canceled {
+            "canceled"
+        } else {
+            "failed"
+        }
+        .to_owned(),
+        output: job.output.map(|json| serde_json::from_slice(&json)).transpose()?.unwrap_or_default(),
+        error: job.error,
+        logs: Some(job.logs),
+        schema: document,
+    })
+}
+
+async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {
+    loop {
+        let report = jobs.health().await;
+        match report.health {
+            Health::Ready | Health::Busy => return Ok(()),
+            Health::SetupFailed | Health::Defunct => {
+                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
+                bail!("the model could not be loaded\n{}", logs.or(report.complaint).unwrap_or_default());
+            }
+            Health::Unknown | Health::Starting => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Shows what setup prints.
+struct Terminal;
+
+impl Observer for Terminal {
+    fn phase(&self, _worker: usize, phase: Phase<'_>) {
+        if let Phase::Log { text, .. } = phase {
+            write!(std::io::stderr().lock(), "{text}").ok();
+        }
+    }
+}

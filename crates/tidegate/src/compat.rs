@@ -1,0 +1,87 @@
+//! The variables that Cog's users know, read here and nowhere else.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the environment says in Cog's names.
+#[derive(Debug, Default)]
+pub(crate) struct CogEnv {
+    /// `COG_PREDICT_TYPE_STUB`
+    pub(crate) predictor_ref: Option<String>,
+    /// `COG_TRAIN_TYPE_STUB`
+    pub(crate) train_ref: Option<String>,
+    /// `COG_MAX_CONCURRENCY`; what is no positive number counts as one.
+    pub(crate) max_concurrency: Option<u32>,
+    /// `COG_SETUP_TIMEOUT`, whole seconds; zero and nonsense count as none.
+    pub(crate) setup_timeout: Option<Duration>,
+    /// `COG_THROTTLE_RESPONSE_INTERVAL`, seconds.
+    pub(crate) throttle: Duration,
+    /// `COG_STREAM_HISTORY_CAPACITY`
+    pub(crate) stream_history: usize,
+    /// `COG_USER_AGENT`
+    pub(crate) user_agent: Option<String>,
+    /// `WEBHOOK_AUTH_TOKEN`
+    pub(crate) webhook_token: Option<String>,
+    /// Where Kubernetes' probes look, when we are in Kubernetes.
+    pub(crate) ready_file: Option<PathBuf>,
+    /// `RUST_LOG`, or `COG_LOG_LEVEL`
+    pub(crate) log_filter: Option<String>,
+    /// `LOG_FORMAT`
+    pub(crate) log_format: Option<String>,
+}
+
+/// The server's own secrets, which the model's code must not see.
+pub(crate) const SECRETS: [&str; 2] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS"];
+
+const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
+const DEFAULT_HISTORY: usize = 1024;
+
+impl CogEnv {
+    pub(crate) fn read() -> Self {
+        Self::from(|name| std::env::var(name).ok())
+    }
+
+    fn from(get: impl Fn(&str) -> Option<String>) -> Self {
+        let filled = |name: &str| get(name).filter(|value| !value.is_empty());
+        let throttle = filled("COG_THROTTLE_RESPONSE_INTERVAL").and_then(|text| text.parse().ok());
+        Self {
+            predictor_ref: filled("COG_PREDICT_TYPE_STUB"),
+            train_ref: filled("COG_TRAIN_TYPE_STUB"),
+            max_concurrency: filled("COG_MAX_CONCURRENCY").map(|text| text.parse().ok().filter(|n| *n > 0).unwrap_or(1)),
+            setup_timeout: filled("COG_SETUP_TIMEOUT").and_then(|text| text.parse().ok()).filter(|n| *n > 0).map(Duration::from_secs),
+            throttle: throttle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_THROTTLE),
+            stream_history: filled("COG_STREAM_HISTORY_CAPACITY").and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_HISTORY),
+            user_agent: filled("COG_USER_AGENT"),
+            webhook_token: filled("WEBHOOK_AUTH_TOKEN"),
+            ready_file: filled("KUBERNETES_SERVICE_HOST").map(|_| PathBuf::from("/var/run/cog/ready")),
+            log_filter: filled("RUST_LOG")
+                .or_else(|| filled("COG_LOG_LEVEL").map(|level| level.to_ascii_lowercase().replace("warning", "warn"))),
+            log_format: filled("LOG_FORMAT"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> CogEnv {
+        CogEnv::from(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn nonsense_is_read_as_cog_reads_it() {
+        for nonsense in ["0", "-3", "many"] {
+            assert_eq!(env(&[("COG_MAX_CONCURRENCY", nonsense)]).max_concurrency, Some(1), "{nonsense}");
+            assert_eq!(env(&[("COG_SETUP_TIMEOUT", nonsense)]).setup_timeout, None, "{nonsense}");
+        }
+        let bad = env(&[("COG_THROTTLE_RESPONSE_INTERVAL", "x"), ("COG_STREAM_HISTORY_CAPACITY", "-1")]);
+        assert_eq!((bad.throttle, bad.stream_history), (DEFAULT_THROTTLE, DEFAULT_HISTORY));
+    }
+
+    #[test]
+    fn zero_means_zero_where_it_has_a_meaning() {
+        let zero = env(&[("COG_THROTTLE_RESPONSE_INTERVAL", "0"), ("COG_STREAM_HISTORY_CAPACITY", "0")]);
+        assert_eq!((zero.throttle, zero.stream_history), (Duration::ZERO, 0));
+    }
+}

@@ -1,0 +1,134 @@
+//! Inputs as people type them: `name=value`, read with the help of the model's schema.
+
+use std::path::Path;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use crate::failure::Usage;
+
+/// The input that `--json` and `-i` make together; a later one counts more.
+pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyhow::Result<Map<String, Value>> {
+    let mut input = match json {
+        Some(json) => object(json)?,
+        None => Map::new(),
+    };
+    for pair in pairs {
+        let (name, text) = pair
+            .split_once('=')
+            .ok_or_else(|| Usage::new(format!("`-i {pair}` has no `=`")).hint("write -i name=value, or -i name=@file"))?;
+        input.insert(name.to_owned(), value(name, text, schema)?);
+    }
+    Ok(input)
+}
+
+/// An input that the model takes: its required fields with examples.
+pub(crate) fn example(document: &Value) -> Value {
+    let schema = document.pointer("/components/schemas/Input").cloned().unwrap_or_default();
+    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let one = |name: &Value| Some((name.as_str()?.to_owned(), example_of(property(document, "Input", name.as_str()?)?, document)));
+    Value::Object(required.iter().filter_map(one).collect())
+}
+
+fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
+    let text = match json.strip_prefix('@') {
+        Some("-") => std::io::read_to_string(std::io::stdin()).context("could not read standard input")?,
+        Some(file) => std::fs::read_to_string(file).with_context(|| format!("could not read `{file}`"))?,
+        None => json.to_owned(),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Usage::new("--json is not an object").hint("write --json '{\"name\": \"value\"}'").into()),
+        Err(error) => Err(Usage::new(format!("--json is not JSON: {error}")).hint("write --json '{\"name\": \"value\"}'").into()),
+    }
+}
+
+fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
+    if let Some(file) = text.strip_prefix('@') {
+        return Ok(Value::String(data_uri(Path::new(file))?));
+    }
+    let property = property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
+    match property.and_then(|property| property.get("type")).and_then(Value::as_str) {
+        Some("string") => Ok(text.into()),
+        Some(other) => serde_json::from_str(text).map_err(|error| {
+            let hint = format!("`{name}` is of type {other}; write it as JSON");
+            Usage::new(format!("`-i {name}={text}` cannot be read: {error}")).hint(hint).into()
+        }),
+        // Not in the schema, or of several types: what reads as JSON is JSON.
+        None => Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into())),
+    }
+}
+
+/// A property with the choices it refers to put in.
+fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a Value> {
+    let property = document.pointer(&format!("/components/schemas/{component}/properties"))?.get(name)?;
+    let reference = property.pointer("/allOf/0/$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
+    reference.map_or(Some(property), |pointer| document.pointer(pointer))
+}
+
+fn example_of(property: &Value, document: &Value) -> Value {
+    if let Some(first) = property.pointer("/enum/0") {
+        return first.clone();
+    }
+    if let Some(one) = property.pointer("/anyOf/0") {
+        return example_of(one, document);
+    }
+    let minimum = property.get("minimum").cloned();
+    match (property.get("type").and_then(Value::as_str), property.get("format").and_then(Value::as_str)) {
+        (Some("string"), Some("uri")) => "data:text/plain,hello".into(),
+        (Some("integer"), _) => minimum.unwrap_or_else(|| 1.into()),
+        (Some("number"), _) => minimum.unwrap_or_else(|| 1.0.into()),
+        (Some("boolean"), _) => true.into(),
+        (Some("array"), _) => Value::Array(property.get("items").map(|items| example_of(items, document)).into_iter().collect()),
+        (Some("object"), _) => Value::Object(Map::new()),
+        _ => "world".into(),
+    }
+}
+
+fn data_uri(file: &Path) -> anyhow::Result<String> {
+    let body = std::fs::read(file)
+        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", file.display())).hint("after @ comes the path of a file"))?;
+    let mime = mime_guess::from_path(file).first_raw().unwrap_or("application/octet-stream");
+    Ok(format!("data:{mime};base64,{}", STANDARD.encode(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema() -> Value {
+        json!({"components": {"schemas": {
+        "style": {"type": "string", "enum": ["1", "2"]},
+        "Input": {"required": ["text", "n", "style"], "properties": {
+            "text": {"type": "string"}, "n": {"type": "integer", "minimum": 3}, "tags": {"type": "array", "items": {"type": "string"}},
+            "style": {"allOf": [{"$ref": "#/components/schemas/style"}]},
+        }}}}})
+    }
+
+    #[test]
+    fn the_schema_says_what_is_text_and_what_is_json() {
+        let pairs = ["text=5", "n=5", "style=1", "tags=[\"a\"]", "other=true", "more=x=y"].map(str::to_owned);
+        let input = read(Some("{\"n\": 1, \"kept\": null}"), &pairs, &schema()).unwrap();
+        assert_eq!(
+            Value::Object(input),
+            json!({"text": "5", "n": 5, "style": "1", "tags": ["a"], "other": true, "more": "x=y", "kept": null})
+        );
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        for (json, pair) in [(None, "novalue"), (None, "n=many"), (Some("[1]"), "n=1"), (Some("{"), "n=1"), (None, "text=@/does/not/exist")]
+        {
+            let error = read(json, &[pair.to_owned()], &schema()).unwrap_err();
+            assert!(error.downcast_ref::<Usage>().is_some(), "{json:?} {pair}: {error}");
+        }
+    }
+
+    #[test]
+    fn examples_fit_the_schema() {
+        assert_eq!(example(&schema()), json!({"text": "world", "n": 3, "style": "1"}));
+    }
+}

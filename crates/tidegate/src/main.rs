@@ -1,0 +1,37 @@
+//! The program: command line, configuration, wiring. It decides nothing about jobs.
+
+mod build_info;
+mod cli;
+mod commands;
+mod compat;
+mod exit;
+mod failure;
+mod inputs;
+mod model;
+mod outputs;
+mod progress;
+mod python;
+mod shutdown;
+mod telemetry;
+mod units;
+mod wiring;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not mistakes.
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            error.print().ok();
+            return ExitCode::from(code);
+        }
+    };
+    match commands::run(cli) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,0 +1,204 @@
+//! A model's folder: what its `cog.yaml` says, and what the command line says instead.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::cli::{Mode, ModelArgs};
+use crate::compat::CogEnv;
+use crate::failure::Usage;
+
+/// A model and what is known about it before its code is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Model {
+    /// Absolute.
+    pub(crate) dir: PathBuf,
+    pub(crate) predictor_ref: String,
+    pub(crate) train_ref: Option<String>,
+    /// `concurrency.max`
+    pub(crate) concurrency: Option<u32>,
+    /// `environment`
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+/// The parts of `cog.yaml` that matter when a model runs; the others are for building images.
+#[derive(Debug, Default, Deserialize)]
+struct CogYaml {
+    predict: Option<String>,
+    run: Option<String>,
+    train: Option<String>,
+    concurrency: Option<Concurrency>,
+    environment: Option<Environment>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Concurrency {
+    max: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Environment {
+    Lines(Vec<String>),
+    Map(std::collections::BTreeMap<String, String>),
+}
+
+impl Model {
+    /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
+    pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
+        let dir = existing(dir)?;
+        let file = dir.join("cog.yaml");
+        let yaml = match std::fs::read_to_string(&file) {
+            Ok(text) => Some(parse(&file, &text)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("could not read `{}`", file.display())),
+        };
+        let found = yaml.is_some();
+        let yaml = yaml.unwrap_or_default();
+        if let (Some(run), Some(predict)) = (&yaml.run, &yaml.predict)
+            && run != predict
+        {
+            let message = format!("`{}` has both `run: {run}` and `predict: {predict}`", file.display());
+            return Err(Usage::new(message).hint("keep one of them; `run` is the newer name").into());
+        }
+        let train_ref = args.train.clone().or(yaml.train).or_else(|| env.train_ref.clone());
+        let given = args.predict.clone().or(yaml.run).or(yaml.predict).or_else(|| env.predictor_ref.clone());
+        let predictor_ref = match given {
+            Some(given) => given,
+            // A model that only trains has nothing else to answer with.
+            None if args.mode == Mode::Train && train_ref.is_some() => train_ref.clone().unwrap_or_default(),
+            None => return Err(no_predictor(&dir, found).into()),
+        };
+        for reference in [Some(&predictor_ref), train_ref.as_ref()].into_iter().flatten() {
+            check_ref(&dir, reference)?;
+        }
+        let env = environment(yaml.environment, &file)?;
+        Ok(Self {
+            concurrency: yaml.concurrency.and_then(|concurrency| concurrency.max).filter(|max| *max > 0),
+            dir,
+            predictor_ref,
+            train_ref,
+            env,
+        })
+    }
+}
+
+fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
+    let found = dir.canonicalize().map_err(|error| {
+        Usage::new(format!("there is no folder `{}` ({error})", dir.display())).hint("give the folder that holds the model's cog.yaml")
+    })?;
+    if found.is_dir() {
+        return Ok(found);
+    }
+    let hint = found.parent().map_or_else(String::new, |parent| format!("tidegate serve {}", parent.display()));
+    Err(Usage::new(format!("`{}` is not a folder", dir.display())).hint(hint).into())
+}
+
+fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
+    if text.trim().is_empty() {
+        return Ok(CogYaml::default());
+    }
+    serde_yaml_ng::from_str(text).map_err(|error| {
+        let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
+        Usage::new(format!("{}{place}: {error}", file.display())).hint("see `docs/reference/cog-yaml.md` for the keys that are read").into()
+    })
+}
+
+fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
+    let example = ["run.py", "predict.py"].into_iter().find(|name| dir.join(name).is_file());
+    let file = example.unwrap_or("predict.py");
+    let name = if file == "run.py" { "Runner" } else { "Predictor" };
+    if has_yaml {
+        let message = format!("`{}` names no predictor", dir.join("cog.yaml").display());
+        return Usage::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
+    }
+    let message = format!("there is no cog.yaml in `{}`", dir.display());
+    if example.is_some() {
+        return Usage::new(message).hint(format!("tidegate serve {} --predict {file}:{name}", dir.display()));
+    }
+    Usage::new(message).hint(format!("tidegate init {} makes a model to start from", dir.display()))
+}
+
+/// The file of a reference must be there; whether the name is in it, only Python can say.
+fn check_ref(dir: &Path, reference: &str) -> anyhow::Result<()> {
+    let file = reference.split_once(':').map_or(reference, |(file, _)| file);
+    if dir.join(file).is_file() {
+        return Ok(());
+    }
+    let there: Vec<String> = std::fs::read_dir(dir)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".py"))
+        .collect();
+    let hint = if there.is_empty() {
+        "put the model's code there, or name another file".to_owned()
+    } else {
+        format!("the Python files there are {}", there.join(", "))
+    };
+    Err(Usage::new(format!("the predictor is `{reference}`, but there is no file `{}`", dir.join(file).display())).hint(hint).into())
+}
+
+fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let lines = match environment {
+        None => return Ok(Vec::new()),
+        Some(Environment::Map(map)) => return Ok(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect()),
+        Some(Environment::Lines(lines)) => lines,
+    };
+    let pair = |line: String| match line.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.into())),
+        Some(_) | None => {
+            Err(Usage::new(format!("{}: `environment` has the entry `{line}`", file.display())).hint("write it as `NAME=value`").into())
+        }
+    };
+    lines.into_iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn args(words: &[&str]) -> ModelArgs {
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            model: ModelArgs,
+        }
+        Only::parse_from(std::iter::once(&"test").chain(words)).model
+    }
+
+    fn read(files: &[(&str, &str)], words: &[&str]) -> Result<Model, String> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        Model::read(dir.path(), &args(words), &CogEnv::default()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn cog_yaml_is_read_and_other_keys_are_left_alone() {
+        let yaml = "build:\n  gpu: true\nimage: r8.im/x/y\npredict: predict.py:Predictor\ntrain: train.py:train\nconcurrency:\n  max: 4\nenvironment:\n  - A=1\n  - B=x=y\n";
+        let model = read(&[("cog.yaml", yaml), ("predict.py", ""), ("train.py", "")], &[]).unwrap();
+        assert_eq!(model.predictor_ref, "predict.py:Predictor");
+        assert_eq!(model.train_ref.as_deref(), Some("train.py:train"));
+        assert_eq!(model.concurrency, Some(4));
+        assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);
+    }
+
+    #[test]
+    fn the_command_line_counts_more() {
+        let model = read(&[("cog.yaml", "run: a.py:A"), ("b.py", "")], &["--predict", "b.py:B"]).unwrap();
+        assert_eq!(model.predictor_ref, "b.py:B");
+    }
+
+    #[test]
+    fn mistakes_are_shown_with_their_place() {
+        let error = read(&[("cog.yaml", "build:\n  gpu: true\npredict: [1\n")], &[]).unwrap_err();
+        assert!(error.contains("cog.yaml:"), "{error}");
+        assert!(read(&[("cog.yaml", "predict: gone.py:X"), ("here.py", "")], &[]).unwrap_err().contains("gone.py"));
+        assert!(read(&[("cog.yaml", "build: {}")], &[]).unwrap_err().contains("names no predictor"));
+        assert!(read(&[], &[]).unwrap_err().contains("no cog.yaml"));
+    }
+}

@@ -1,0 +1,118 @@
+//! The start as a person at a terminal sees it: each phase with its time, and what setup prints.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_runtime::{Observer, Phase};
+
+use crate::cli::{LogFormat, ProgressMode};
+
+/// Shows how the children of a model get on.
+pub(crate) struct Progress {
+    look: Look,
+    /// Turns while worker 0 loads.
+    spinner: Mutex<Option<ProgressBar>>,
+    /// What to say once, when the first child is ready.
+    on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    greeted: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Moving,
+    Lines,
+    Log,
+}
+
+impl Progress {
+    pub(crate) fn new(mode: ProgressMode, format: LogFormat, on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>) -> Self {
+        let look = match (mode, format) {
+            (ProgressMode::None, _) | (_, LogFormat::Json) => Look::Log,
+            (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => Look::Moving,
+            (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
+        };
+        Self { look, spinner: Mutex::new(None), on_ready, greeted: std::sync::atomic::AtomicBool::new(false) }
+    }
+
+    /// One line for people; nothing when only log lines are wanted.
+    pub(crate) fn say(&self, line: &str) {
+        if self.look == Look::Log {
+            return;
+        }
+        match &*self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some(spinner) => spinner.suspend(|| write_line(line)),
+            None => write_line(line),
+        }
+    }
+
+    fn spin(&self, text: String) {
+        let spinner = ProgressBar::new_spinner()
+            .with_style(ProgressStyle::with_template("  {spinner} {msg} {elapsed}").expect("the template is fixed"));
+        spinner.set_message(text);
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        *self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(spinner);
+    }
+
+    fn still(&self) {
+        if let Some(spinner) = self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            spinner.finish_and_clear();
+        }
+    }
+
+    fn log(worker: usize, phase: Phase<'_>) {
+        match phase {
+            Phase::Loading { pid } => tracing::info!(worker, pid, "loading the model"),
+            Phase::Log { text, .. } => tracing::info!(target: "model", worker, "{}", text.trim_end()),
+            Phase::Ready { after, slots } => tracing::info!(worker, slots, seconds = after.as_secs_f64(), "model ready"),
+            Phase::Failed { reason } => tracing::error!(worker, reason, "setup failed"),
+            Phase::Died { reason, pause } => {
+                tracing::warn!(worker, reason, pause_ms = pause.as_millis() as u64, "model process died, replacing it")
+            }
+            Phase::Defunct { reason } => tracing::error!(worker, reason, "model process died and is not replaced"),
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn phase(&self, worker: usize, phase: Phase<'_>) {
+        let name = if worker == 0 { String::new() } else { format!(" (worker {worker})") };
+        match (self.look, phase) {
+            (Look::Log, phase) => Self::log(worker, phase),
+            (Look::Moving, Phase::Loading { .. }) if worker == 0 => self.spin("loading the model".to_owned()),
+            (Look::Moving | Look::Lines, Phase::Loading { pid }) => self.say(&format!("  loading the model{name}, process {pid}")),
+            (Look::Moving | Look::Lines, Phase::Log { text, .. }) => self.say(&format!("  | {}", text.trim_end_matches('\n'))),
+            (Look::Moving | Look::Lines, Phase::Ready { after, slots }) => {
+                self.still();
+                let slots = if slots == 1 { "1 slot".to_owned() } else { format!("{slots} slots") };
+                self.say(&format!("  ready{name} after {:.2} s with {slots}", after.as_secs_f64()));
+            }
+            (Look::Moving | Look::Lines, Phase::Failed { reason }) => {
+                self.still();
+                self.say(&format!("  setup failed{name}:\n{}", indented(reason)));
+            }
+            (Look::Moving | Look::Lines, Phase::Died { reason, .. }) => {
+                self.say(&format!("  the model's process died{name} and is being replaced: {reason}"))
+            }
+            (Look::Moving | Look::Lines, Phase::Defunct { reason }) => {
+                self.say(&format!("  the model's process died{name} and is not replaced: {reason}"))
+            }
+        }
+        if let Phase::Ready { .. } = phase
+            && !self.greeted.swap(true, std::sync::atomic::Ordering::Relaxed)
+            && let Some(greeting) = (self.on_ready)()
+        {
+            self.say(&greeting);
+        }
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// For a person; one who has closed stderr does not want to know.
+fn write_line(line: &str) {
+    writeln!(std::io::stderr().lock(), "{line}").ok();
+}

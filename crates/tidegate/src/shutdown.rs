@@ -1,0 +1,91 @@
+//! The end, in its one order: stop accepting → let accepted work end → cancel the rest → tell the
+//! receivers of webhooks → end the children.
+
+use std::time::Duration;
+
+use tidegate_runtime::Runtime;
+use tidegate_service::Jobs;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit;
+
+/// Children that have nothing left to do get this long to exit by themselves.
+const CHILD_GRACE: Duration = Duration::from_secs(2);
+
+/// Which signals end the server.
+pub(crate) struct Signals {
+    term: Signal,
+    int: Signal,
+    ignore_term: bool,
+}
+
+impl Signals {
+    /// Listens from now on.
+    pub(crate) fn listen(ignore_term: bool) -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())?, ignore_term })
+    }
+
+    /// Waits for the next signal that counts; gives the exit code that belongs to it.
+    pub(crate) async fn next(&mut self) -> Cause {
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => {
+                    if !self.ignore_term {
+                        return Cause::Terminate;
+                    }
+                    tracing::info!("SIGTERM is ignored: this server ends on POST /shutdown or SIGINT");
+                }
+                _ = self.int.recv() => return Cause::Interrupt,
+            }
+        }
+    }
+}
+
+/// Why the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// SIGTERM: an orderly end is a success.
+    Terminate,
+    /// SIGINT
+    Interrupt,
+    /// POST /shutdown
+    Asked,
+}
+
+impl Cause {
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Terminate | Self::Asked => 0,
+            Self::Interrupt => exit::INTERRUPTED,
+        }
+    }
+}
+
+/// Drains. A second signal while it lasts is the caller's business.
+pub(crate) async fn drain(jobs: &Jobs, runtime: &Runtime, patience: Duration, goodbye: &CancellationToken, http: impl Future<Output = ()>) {
+    tokio::pin!(http);
+    let jobs_over = jobs.close(patience);
+    tokio::pin!(jobs_over);
+    let (mut http_over, mut in_time) = (false, None);
+    // The answers of running requests are written while their jobs end.
+    while in_time.is_none() {
+        tokio::select! {
+            all = &mut jobs_over => in_time = Some(all),
+            () = &mut http, if !http_over => http_over = true,
+        }
+    }
+    if in_time == Some(false) {
+        tracing::warn!(?patience, "some jobs did not end in time and were canceled");
+    }
+    if !http_over {
+        tokio::select! {
+            () = &mut http => {}
+            () = tokio::time::sleep(Duration::from_secs(5)) => {
+                goodbye.cancel();
+                http.await;
+            }
+        }
+    }
+    runtime.stop(CHILD_GRACE).await;
+}

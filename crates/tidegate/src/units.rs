@@ -1,0 +1,50 @@
+//! Values that people write with a unit: `2s`, `500ms`, `100MiB`.
+
+use std::time::Duration;
+
+/// A duration such as `2s`, `500ms`, `1m 30s`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; write it like `30s`"));
+    }
+    let signed: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}; write it like `30s` or `500ms`"))?;
+    Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
+}
+
+/// A size such as `100MiB`, `2GB` or a bare number of bytes.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: usize = number.parse().map_err(|_| "write it like `100MiB`".to_owned())?;
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1000,
+        "mb" => 1000 * 1000,
+        "gb" => 1000 * 1000 * 1000,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        other => return Err(format!("`{other}` is not a unit; use B, KiB, MiB or GiB")),
+    };
+    number.checked_mul(factor).ok_or_else(|| "that is more than this machine can count".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("-3").is_err());
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("100MiB"), Ok(104_857_600));
+        assert_eq!(size("5"), Ok(5));
+        assert!(size("MiB").is_err() && size("5 parsec").is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Puts the rooms together: model, runtime, desk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tidegate_ipc::control;
+use tidegate_net::{Client, Config as NetConfig, Url, check_address};
+use tidegate_runtime::launch::Respawn;
+use tidegate_runtime::{Launch, Observer, Runtime, Scratch};
+use tidegate_service::{Config, Files, Jobs, Tools};
+
+use crate::cli::{Mode, ModelArgs};
+use crate::compat::{CogEnv, SECRETS};
+use crate::failure::Usage;
+use crate::model::Model;
+use crate::python::Python;
+
+/// Deaths in a row without a finished job before a model is given up.
+const GIVE_UP_AFTER: u32 = 5;
+
+/// What differs between the commands that run a model.
+pub(crate) struct Setting {
+    pub(crate) workers: usize,
+    pub(crate) slots: Option<u32>,
+    pub(crate) line_limit: usize,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) respawn: bool,
+    pub(crate) keep_for: Duration,
+}
+
+/// A model that runs, and the desk in front of it.
+pub(crate) struct Wired {
+    pub(crate) runtime: Runtime,
+    pub(crate) jobs: Jobs,
+}
+
+pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, observer: Arc<dyn Observer>) -> anyhow::Result<Wired> {
+    let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
+    let python = Python::find(args.python.as_deref())?;
+    let scratch = Scratch::new().context("could not make a folder for temporary files; is TMPDIR writable?")?;
+    let launch = launch(model, args, env, setting, python);
+    let runtime = Runtime::start(launch, scratch.clone(), observer);
+    let net = Arc::new(Client::new(NetConfig { download_user_agent: env.user_agent.clone(), ..NetConfig::default() }));
+    let tools = Tools {
+        executor: Arc::new(runtime.clone()),
+        files: Files { net: Arc::clone(&net), upload_to },
+        net,
+        scratch: Box::new(move || scratch.fresh()),
+    };
+    let config = Config {
+        webhook_token: env.webhook_token.clone(),
+        webhook_throttle: env.throttle,
+        stream_history: env.stream_history,
+        keep_for: setting.keep_for,
+    };
+    Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
+}
+
+fn launch(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, python: Python) -> Launch {
+    Launch {
+        python: python.program,
+        python_path: python.path,
+        model_dir: model.dir.clone(),
+        predictor_ref: model.predictor_ref.clone(),
+        train_ref: model.train_ref.clone(),
+        mode: match args.mode {
+            Mode::Predict => control::Mode::Predict,
+            Mode::Train => control::Mode::Train,
+        },
+        slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
+        workers: setting.workers,
+        line_limit: setting.line_limit,
+        setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),
+        cancel_grace: setting.cancel_grace,
+        respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
+        env: model.env.clone(),
+        hidden_env: SECRETS.iter().map(Into::into).collect(),
+    }
+}
+
+fn upload_url(text: &str) -> Result<Url, Usage> {
+    check_address(text)
+        .map_err(|error| Usage::new(format!("--upload-url `{text}` cannot be used: {error}")).hint("give an http or https address"))
+}

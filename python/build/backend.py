@@ -1,0 +1,48 @@
+"""The build of the wheel: maturin makes the extension module, and the program goes in beside it.
+
+One wheel carries both, so that `pip install tidegate` gives the `tidegate` command and the package
+that its children import, always of the same version. maturin alone can only do one of the two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import maturin
+from maturin import (  # noqa: F401  (the other hooks of the build interface are maturin's own)
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_wheel,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = os.environ.get("TIDEGATE_WHEEL_PROFILE", "wheel")
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: dict[str, object] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build the program, then the wheel around it."""
+    _build_program()
+    settings = dict(config_settings or {})
+    settings.setdefault("build-args", f"--profile {PROFILE}")
+    return maturin.build_wheel(wheel_directory, settings, metadata_directory)
+
+
+def build_sdist(sdist_directory: str, config_settings: dict[str, object] | None = None) -> str:
+    """Build the source archive."""
+    return maturin.build_sdist(sdist_directory, config_settings)
+
+
+def _build_program() -> None:
+    command = ["cargo", "build", "--locked", "--profile", PROFILE, "--package", "tidegate"]
+    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    scripts = ROOT / "target" / "wheel-data" / "scripts"
+    scripts.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(target / PROFILE / "tidegate", scripts / "tidegate")

@@ -1,0 +1,458 @@
+//! One job: what the user's code is called with, how it is stopped, and what it sends.
+//!
+//! A job belongs to one slot and ends exactly once, with `done`, `failed` or `cancelled`. Which of them,
+//! and with which words, is decided by the Python half (`tidegate.run`); this file makes sure that
+//! nothing of a job leaves after its end and that a cancel never hits anything but the user's code.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use tidegate_ipc::control;
+use tidegate_ipc::frame;
+use tidegate_ipc::slot::{FileOutput, FileOutputKind, Kind, LogSource, Predict, Response};
+
+use crate::config::config;
+use crate::control::{channel, lock};
+use crate::encode::{Encoded, append, encode, quote, to_json};
+use crate::lines::Lines;
+use crate::slot::{Shared, Then};
+use crate::{decode, fd, wake};
+
+/// Outputs above this travel through a file: a frame must stay below `frame::MAX`.
+const SPILL_ABOVE: usize = 32 * 1024 * 1024;
+
+/// One job on one slot.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Job {
+    slot: Arc<Shared>,
+    serial: u64,
+    id: String,
+    kind: Kind,
+    input: PyResult<Py<PyAny>>,
+    files: Option<Py<PyDict>>,
+    context: Py<PyDict>,
+    output_dir: PathBuf,
+    n_files: AtomicU64,
+    /// Whether the value that is being encoded is one of many.
+    streaming: AtomicBool,
+    cancel_requested: AtomicBool,
+    /// Whether the cancelation has been raised in the user's code.
+    delivered: AtomicBool,
+    ended: AtomicBool,
+    /// The thread that is inside the user's code; zero between calls. Written with the GIL held.
+    runner: AtomicU64,
+    /// A task to cancel instead, and how to reach its event loop.
+    task: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
+    lines: Mutex<[Lines; 2]>,
+    context_vars: PyOnceLock<Py<PyAny>>,
+    scope: PyOnceLock<Py<PyAny>>,
+    begun: Instant,
+    nanos_in_user_code: AtomicU64,
+}
+
+impl Job {
+    /// Reads a job off the wire. A broken input is an error of the job, told by `input`.
+    pub(crate) fn new(py: Python<'_>, slot: Arc<Shared>, serial: u64, predict: &Predict<'_>) -> PyResult<Self> {
+        let files = PyDict::new(py);
+        for (pointer, path) in &predict.files {
+            files.set_item(pointer, path)?;
+        }
+        let context = PyDict::new(py);
+        for (key, value) in &predict.context {
+            context.set_item(key, value)?;
+        }
+        Ok(Self {
+            slot,
+            serial,
+            id: predict.id.to_string(),
+            kind: predict.kind,
+            input: read_input(py, predict).map(Bound::unbind),
+            files: (!predict.files.is_empty()).then(|| files.unbind()),
+            context: context.unbind(),
+            output_dir: PathBuf::from(predict.output_dir.as_ref()),
+            n_files: AtomicU64::new(0),
+            streaming: AtomicBool::new(false),
+            cancel_requested: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            runner: AtomicU64::new(0),
+            task: Mutex::new(None),
+            lines: Mutex::default(),
+            context_vars: PyOnceLock::new(),
+            scope: PyOnceLock::new(),
+            begun: Instant::now(),
+            nanos_in_user_code: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Remembers a cancel that came before the job.
+    pub(crate) fn mark_cancelled(&self) {
+        self.cancel_requested.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops the user's code: cancels its task, or raises in its thread. Only the first time.
+    pub(crate) fn cancel(slf: &Py<Self>, py: Python<'_>) {
+        let job = slf.get();
+        if job.cancel_requested.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let task = lock(&job.task).as_ref().map(|(task, schedule)| (task.clone_ref(py), schedule.clone_ref(py)));
+        if let Some((task, schedule)) = task {
+            // The loop may be closed already; then the task has ended.
+            task.getattr(py, "cancel").and_then(|cancel| schedule.call1(py, (cancel,))).ok();
+        } else if wake::is_main_thread(job.runner.load(Ordering::Relaxed)) && wake::handler_is_ours(py) {
+            wake::begin(slf.clone_ref(py));
+        } else {
+            job.raise_at_next_bytecode(py);
+        }
+        if let Ok(control) = channel() {
+            control.send(&control::Response::Cancelled { slot: job.slot.number });
+        }
+    }
+
+    /// Raises the cancelation in the thread that runs the user's code, once it runs Python again.
+    ///
+    /// The GIL is held, and `runner` is only changed with the GIL held: the thread is inside user code
+    /// now and stays there until we are done.
+    pub(crate) fn raise_at_next_bytecode(&self, py: Python<'_>) {
+        let thread = self.runner.load(Ordering::Relaxed);
+        if thread == 0 || self.delivered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(config) = config(py) else { return };
+        set_async_exception(thread, config.cancelation.as_ptr());
+    }
+
+    /// Whether the main thread is inside this job's code and has not heard of its cancel yet.
+    pub(crate) fn must_be_woken(&self) -> bool {
+        self.cancel_requested() && !self.delivered.load(Ordering::Relaxed) && wake::is_main_thread(self.runner.load(Ordering::Relaxed))
+    }
+
+    /// The same question, answered with "yes" only once. On the main thread.
+    pub(crate) fn take_cancel(&self) -> bool {
+        self.must_be_woken() && !self.delivered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Runs `call` so that a cancel can interrupt it, and only it.
+    fn guarded<'py, R>(&self, py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+        if self.cancel_requested() {
+            return Err(config(py)?.cancelled(py));
+        }
+        let thread = fd::this_thread();
+        let began = Instant::now();
+        self.runner.store(thread, Ordering::Relaxed);
+        let result = call();
+        // No Python code runs between the end of the call and the next line, so the GIL is not given up.
+        self.runner.store(0, Ordering::Relaxed);
+        self.nanos_in_user_code.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        if self.cancel_requested() {
+            // It may have been asked for too late to be raised; the next job must not get it.
+            set_async_exception(thread, std::ptr::null_mut());
+            return Err(config(py)?.cancelled(py));
+        }
+        result
+    }
+
+    /// The job's own context variables, a copy of the thread's at its first call.
+    fn context_vars<'a, 'py>(slf: &'a Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
+        let py = slf.py();
+        let config = config(py)?;
+        let made = slf.get().context_vars.get_or_try_init(py, || {
+            let vars = config.copy_context.bind(py).call0()?;
+            vars.call_method1(pyo3::intern!(py, "run"), (config.current_set.bind(py), slf))?;
+            Ok::<_, PyErr>(vars.unbind())
+        })?;
+        Ok(made.bind(py))
+    }
+
+    fn post(&self, py: Python<'_>, frames: &[u8], then: Then) -> bool {
+        if crate::control::forked() {
+            return false;
+        }
+        // A broken socket means that the server is gone; the reader of the slot sees that as well.
+        self.slot.post(py, self.serial, frames, then).unwrap_or(true)
+    }
+
+    /// Frames for the files of an output, and for the output itself if it has to travel in one too.
+    fn files(&self, frames: &mut Vec<u8>, encoded: &Encoded) -> PyResult<bool> {
+        for place in &encoded.files {
+            let file = FileOutput {
+                filename: place.path.as_str().into(),
+                kind: FileOutputKind::FileType,
+                mime_type: Some(place.mime_type.as_str().into()),
+                offset: place.offset,
+            };
+            frame::append_json(frames, &Response::FileOutput(file));
+        }
+        if encoded.json.len() <= SPILL_ABOVE {
+            return Ok(false);
+        }
+        let path = self.new_file("output.json")?;
+        std::fs::write(&path, &encoded.json)?;
+        let file = FileOutput {
+            filename: path.to_string_lossy(),
+            kind: FileOutputKind::Oversized,
+            mime_type: Some("application/json".into()),
+            offset: 0,
+        };
+        frame::append_json(frames, &Response::FileOutput(file));
+        Ok(true)
+    }
+
+    fn new_file(&self, name: &str) -> std::io::Result<PathBuf> {
+        let n = self.n_files.fetch_add(1, Ordering::Relaxed);
+        let folder = self.output_dir.join(n.to_string());
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        Ok(folder.join(name))
+    }
+
+    /// Ends the job: unfinished lines and `message` in one write.
+    fn end(&self, py: Python<'_>, mut frames: Vec<u8>, message: impl FnOnce(&mut Vec<u8>)) {
+        if self.ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut last = Vec::with_capacity(256);
+        self.take_unfinished_lines(&mut last);
+        last.append(&mut frames);
+        frame::append(&mut last, message);
+        drop(lock(&self.task).take());
+        let held = self.slot.leave(&self.id);
+        self.post(py, &last, Then::Close);
+        drop(held);
+    }
+
+    fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
+        let mut lines = lock(&self.lines);
+        for source in [LogSource::Stdout, LogSource::Stderr] {
+            lines[source as usize].flush(|data| frame::append_json(frames, &Response::Log { source, data }));
+        }
+    }
+
+    /// Sends what was printed. `false` if the job has ended, so that it is somebody else's.
+    pub(crate) fn log(&self, py: Python<'_>, source: LogSource, bytes: &[u8]) -> bool {
+        if self.ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut frames = Vec::new();
+        lock(&self.lines)[source as usize].push(bytes, |data| frame::append_json(&mut frames, &Response::Log { source, data }));
+        frames.is_empty() || self.post(py, &frames, Then::Continue)
+    }
+
+    /// Sends what was printed without a line break. `false` if the job has ended.
+    pub(crate) fn flush(&self, py: Python<'_>, source: LogSource) -> bool {
+        if self.ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut frames = Vec::new();
+        lock(&self.lines)[source as usize].flush(|data| frame::append_json(&mut frames, &Response::Log { source, data }));
+        frames.is_empty() || self.post(py, &frames, Then::Continue)
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// The job's id.
+    #[getter(id)]
+    fn py_id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether the job is for `train`.
+    #[getter]
+    fn is_training(&self) -> bool {
+        self.kind == Kind::Training
+    }
+
+    /// The input object. Raises `ValueError` if it cannot be represented.
+    #[getter]
+    fn input(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.input {
+            Ok(input) => Ok(input.clone_ref(py)),
+            Err(error) => Err(error.clone_ref(py)),
+        }
+    }
+
+    /// JSON pointers to fetched files, or `None`.
+    #[getter]
+    fn files_by_pointer(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.files.as_ref().map(|files| files.clone_ref(py))
+    }
+
+    /// The caller's `context`.
+    #[getter]
+    fn context(&self, py: Python<'_>) -> Py<PyDict> {
+        self.context.clone_ref(py)
+    }
+
+    /// Whether somebody asked for the job to be stopped.
+    #[getter]
+    fn cancel_requested(&self) -> bool {
+        self.cancel_requested.load(Ordering::Relaxed)
+    }
+
+    /// Whether values are sent one by one.
+    #[getter]
+    fn streaming(&self) -> bool {
+        self.streaming.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last message of the job has been sent.
+    #[getter]
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The job's scope, made by `make` the first time.
+    fn scope(slf: &Bound<'_, Self>, make: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let scope = slf.get().scope.get_or_try_init(py, || make.call1((slf,)).map(Bound::unbind))?;
+        Ok(scope.clone_ref(py))
+    }
+
+    /// Calls user code so that a cancel interrupts it.
+    fn call(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let run = Self::context_vars(slf)?.getattr(pyo3::intern!(py, "run"))?;
+        slf.get().guarded(py, || run.call((function,), kwargs).map(Bound::unbind))
+    }
+
+    /// The next item of an iterator of the user's, or `end` after the last.
+    fn next(slf: &Bound<'_, Self>, iterator: &Bound<'_, PyAny>, end: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let vars = Self::context_vars(slf)?;
+        let step = iterator.getattr(pyo3::intern!(py, "__next__"))?;
+        let item = slf.get().guarded(py, || vars.call_method1(pyo3::intern!(py, "run"), (step,)).map(Bound::unbind));
+        match item {
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) => Ok(end.clone().unbind()),
+            item => item,
+        }
+    }
+
+    /// Says that `task` runs the job; `schedule` passes a call on to its event loop.
+    fn bind(&self, py: Python<'_>, task: Py<PyAny>, schedule: Py<PyAny>) -> PyResult<()> {
+        *lock(&self.task) = Some((task, schedule));
+        if self.cancel_requested() { Err(config(py)?.cancelled(py)) } else { Ok(()) }
+    }
+
+    /// A new path for a file of this job, in a folder of its own.
+    fn file_path(&self, name: &str) -> PyResult<PathBuf> {
+        let name = Path::new(name).file_name().unwrap_or("output".as_ref());
+        Ok(self.new_file(&name.to_string_lossy())?)
+    }
+
+    /// Sends one value of a stream.
+    fn output(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, job) = (slf.py(), slf.get());
+        job.streaming.store(true, Ordering::Relaxed);
+        let encoded = job.guarded(py, || encode(value, Some(slf)))?;
+        let mut frames = Vec::with_capacity(encoded.json.len() + 64);
+        let spilled = job.files(&mut frames, &encoded)?;
+        frame::append(&mut frames, |out| {
+            out.extend_from_slice(b"{\"output\":{\"output\":");
+            out.extend_from_slice(if spilled { b"null" } else { &encoded.json });
+            out.extend_from_slice(b"}}");
+        });
+        job.post(py, &frames, Then::Continue);
+        Ok(())
+    }
+
+    /// Ends the job with a value.
+    fn done(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, job) = (slf.py(), slf.get());
+        let seconds = job.seconds();
+        let encoded = job.guarded(py, || encode(value, Some(slf)))?;
+        let mut frames = Vec::new();
+        let spilled = job.files(&mut frames, &encoded)?;
+        job.end(py, frames, |out| {
+            write_done(out, &job.id, if spilled { None } else { Some(&encoded.json) }, seconds, false);
+        });
+        Ok(())
+    }
+
+    /// Ends a job whose values were sent with `output`.
+    fn done_streaming(&self, py: Python<'_>) {
+        self.end(py, Vec::new(), |out| write_done(out, &self.id, None, self.seconds(), true));
+    }
+
+    /// Ends the job with an error.
+    fn failed(&self, py: Python<'_>, error: &str) {
+        self.end(py, Vec::new(), |out| {
+            append(out, &Response::Failed { id: self.id.as_str().into(), error: error.into() });
+        });
+    }
+
+    /// Ends the job because it was stopped.
+    fn cancelled(&self, py: Python<'_>) {
+        self.end(py, Vec::new(), |out| append(out, &Response::Cancelled { id: self.id.as_str().into() }));
+    }
+
+    /// Sends a metric. `mode` is `replace`, `increment` or `append`.
+    fn metric(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, mode: &str) -> PyResult<()> {
+        let json = to_json(value)?;
+        let mut frames = Vec::with_capacity(json.len() + 64);
+        frame::append(&mut frames, |out| {
+            out.extend_from_slice(b"{\"metric\":{\"name\":");
+            quote(out, name);
+            out.extend_from_slice(b",\"value\":");
+            out.extend_from_slice(&json);
+            out.extend_from_slice(b",\"mode\":");
+            quote(out, mode);
+            out.extend_from_slice(b"}}");
+        });
+        self.post(py, &frames, Then::Continue);
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Time in the user's code; for a task the time since it came, for it shares its thread.
+    fn seconds(&self) -> f64 {
+        if lock(&self.task).is_some() {
+            return self.begun.elapsed().as_secs_f64();
+        }
+        self.nanos_in_user_code.load(Ordering::Relaxed) as f64 / 1e9
+    }
+}
+
+/// By hand, because a `RawValue` would parse again what we have just written.
+fn write_done(out: &mut Vec<u8>, id: &str, output: Option<&[u8]>, seconds: f64, is_stream: bool) {
+    out.extend_from_slice(b"{\"done\":{\"id\":");
+    quote(out, id);
+    out.extend_from_slice(b",\"output\":");
+    out.extend_from_slice(output.unwrap_or(b"null"));
+    out.extend_from_slice(b",\"predict_time\":");
+    append(out, &seconds);
+    out.extend_from_slice(b",\"is_stream\":");
+    append(out, &is_stream);
+    out.extend_from_slice(b"}}");
+}
+
+fn read_input<'py>(py: Python<'py>, predict: &Predict<'_>) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(path) = &predict.input_file {
+        let text = std::fs::read_to_string(path.as_ref())?;
+        // It is only scratch; the server removes the folder in any case.
+        std::fs::remove_file(path.as_ref()).ok();
+        return decode::decode(py, &text);
+    }
+    match predict.input {
+        Some(input) => decode::decode(py, input.get()),
+        None => Ok(PyDict::new(py).into_any()),
+    }
+}
+
+#[expect(unsafe_code, reason = "PyO3 has no safe wrapper")]
+fn set_async_exception(thread: u64, exception: *mut ffi::PyObject) {
+    // SAFETY: the GIL is held by every caller; `exception` is null or a class that lives for ever.
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread as std::ffi::c_long, exception) };
+}

@@ -1,0 +1,286 @@
+//! `sys.stdout` and `sys.stderr` of the user's code.
+//!
+//! Every write is passed on line by line to the job that it belongs to: the one in the writer's context
+//! variables; else, in a model that runs one job at a time, the one that runs; else the server's log.
+//! A job that has ended owns nothing any more, so a late thread cannot reach its successor's log.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use tidegate_ipc::slot::LogSource;
+
+use crate::config::config;
+use crate::control::{channel, forked};
+use crate::fd;
+use crate::job::Job;
+use crate::slot::solo_job;
+
+/// The job that the calling code belongs to.
+pub(crate) fn owner(py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+    let current = config(py)?.current_get.bind(py).call1((py.None(),))?;
+    if current.is_none() {
+        return Ok(solo_job(py));
+    }
+    // Something else than a job says "on purpose, nobody's": a health check, say.
+    Ok(current.cast_into_exact::<Job>().ok().map(Bound::unbind))
+}
+
+/// The job that the calling code belongs to, unless it has ended.
+#[pyfunction]
+pub(crate) fn current_job(py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+    owner(py)
+}
+
+fn emit(py: Python<'_>, source: LogSource, bytes: &[u8]) -> PyResult<()> {
+    if forked() {
+        fd::write_stderr(bytes);
+        return Ok(());
+    }
+    let taken = owner(py)?.is_some_and(|job| job.get().log(py, source, bytes));
+    if !taken {
+        channel()?.log(source, bytes);
+    }
+    Ok(())
+}
+
+fn flush(py: Python<'_>, source: LogSource) -> PyResult<()> {
+    if forked() {
+        return Ok(());
+    }
+    if !owner(py)?.is_some_and(|job| job.get().flush(py, source)) {
+        channel()?.flush_lines(source);
+    }
+    Ok(())
+}
+
+fn source(fd: i32) -> PyResult<LogSource> {
+    match fd {
+        1 => Ok(LogSource::Stdout),
+        2 => Ok(LogSource::Stderr),
+        _ => Err(PyValueError::new_err("only descriptors 1 and 2 are streams")),
+    }
+}
+
+/// The text side, as in `io.TextIOBase`.
+#[pyclass(frozen, dict, module = "tidegate._native")]
+pub(crate) struct TextStream {
+    source: LogSource,
+    fd: i32,
+    buffer: Py<ByteStream>,
+}
+
+#[pymethods]
+impl TextStream {
+    #[new]
+    fn new(py: Python<'_>, fd: i32) -> PyResult<Self> {
+        let source = source(fd)?;
+        Ok(Self { source, fd, buffer: Py::new(py, ByteStream { source, fd })? })
+    }
+
+    fn write(&self, text: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let py = text.py();
+        let Ok(text) = text.cast::<PyString>() else {
+            let given = text.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("write() argument must be str, not {given}")));
+        };
+        match text.to_str() {
+            Ok(utf8) => emit(py, self.source, utf8.as_bytes())?,
+            // Lone surrogates: show them instead of losing the line.
+            Err(_) => {
+                let escaped = text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
+                emit(py, self.source, escaped.cast::<PyBytes>()?.as_bytes())?;
+            }
+        }
+        text.len()
+    }
+
+    fn writelines(&self, lines: &Bound<'_, PyAny>) -> PyResult<()> {
+        for line in lines.try_iter()? {
+            self.write(&line?)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+
+    fn fileno(&self) -> i32 {
+        self.fd
+    }
+
+    fn isatty(&self) -> bool {
+        false
+    }
+
+    fn readable(&self) -> bool {
+        false
+    }
+
+    fn writable(&self) -> bool {
+        true
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    /// Closing the process's own streams would only lose lines.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+
+    #[pyo3(signature = (**_options))]
+    fn reconfigure(&self, _options: Option<&Bound<'_, PyAny>>) {}
+
+    #[getter]
+    fn buffer(&self, py: Python<'_>) -> Py<ByteStream> {
+        self.buffer.clone_ref(py)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn encoding(&self) -> &'static str {
+        "utf-8"
+    }
+
+    #[getter]
+    fn errors(&self) -> &'static str {
+        "backslashreplace"
+    }
+
+    #[getter]
+    fn newlines(&self) -> Option<&'static str> {
+        None
+    }
+
+    #[getter]
+    fn line_buffering(&self) -> bool {
+        true
+    }
+
+    #[getter]
+    fn write_through(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        "w"
+    }
+
+    #[getter]
+    fn name(&self) -> &'static str {
+        name(self.source)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_details))]
+    fn __exit__(&self, py: Python<'_>, _details: &Bound<'_, PyAny>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+}
+
+/// The bytes side, as in `io.BufferedIOBase`.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct ByteStream {
+    source: LogSource,
+    fd: i32,
+}
+
+#[pymethods]
+impl ByteStream {
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let py = data.py();
+        if let Ok(bytes) = data.cast::<PyBytes>() {
+            emit(py, self.source, bytes.as_bytes())?;
+            return Ok(bytes.as_bytes().len());
+        }
+        if data.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("a bytes-like object is required, not 'str'"));
+        }
+        let copy = py.get_type::<PyBytes>().call1((data,))?;
+        let copy = copy.cast::<PyBytes>()?;
+        emit(py, self.source, copy.as_bytes())?;
+        Ok(copy.as_bytes().len())
+    }
+
+    fn writelines(&self, lines: &Bound<'_, PyAny>) -> PyResult<()> {
+        for line in lines.try_iter()? {
+            self.write(&line?)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+
+    fn fileno(&self) -> i32 {
+        self.fd
+    }
+
+    fn isatty(&self) -> bool {
+        false
+    }
+
+    fn readable(&self) -> bool {
+        false
+    }
+
+    fn writable(&self) -> bool {
+        true
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        "wb"
+    }
+
+    #[getter]
+    fn name(&self) -> &'static str {
+        name(self.source)
+    }
+
+    #[getter]
+    fn raw(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_details))]
+    fn __exit__(&self, py: Python<'_>, _details: &Bound<'_, PyAny>) -> PyResult<()> {
+        flush(py, self.source)
+    }
+}
+
+fn name(source: LogSource) -> &'static str {
+    match source {
+        LogSource::Stdout => "<stdout>",
+        LogSource::Stderr => "<stderr>",
+    }
+}

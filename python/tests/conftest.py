@@ -1,0 +1,27 @@
+"""Fixtures: children that are gone when the test is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from parent import Child
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., Child]]:
+    """Starts a child without waiting for it."""
+    with ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(Child(*args, **kwargs))
+
+
+@pytest.fixture
+def serve(launch: Callable[..., Child]) -> Callable[..., Child]:
+    """Starts a child and waits until it is ready."""
+
+    def serve(*args: Any, **kwargs: Any) -> Child:
+        return launch(*args, **kwargs).until_ready()
+
+    return serve

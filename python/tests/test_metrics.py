@@ -1,0 +1,118 @@
+"""Metrics and context, through the interface that models import."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def recording(serve):
+    """Runs statements in a model; each may raise."""
+
+    def run(body: str, **extra):
+        lines = "\n".join(" " * 8 + line for line in body.strip().splitlines())
+        child = serve(
+            "from cog import current_scope\nimport cog\n"
+            "class Predictor(cog.BaseRunner):\n    def run(self) -> str:\n        s = current_scope(); m = s.metrics\n"
+            f"{lines}\n        return 'v'\n"
+        )
+        child.start(extra=extra)
+        return child.finish()
+
+    return run
+
+
+def test_every_way_to_record(recording) -> None:
+    outcome = recording("""
+m.record("a", 1)
+m["b.c"] = [1]
+s.record_metric("n", 2, mode="incr")
+self.record_metric("n", 3, mode="increment")
+m.record("l", "x", mode="append")
+self.scope.metrics["t"] = True
+m["a"] = None
+m.record("a", "other type after deletion")
+del m["b.c"]
+m.record("big", 2**70)
+m.record("nan", float("nan"))
+cog.emit_metric("old", 1.5)
+""")
+    assert outcome.metrics == [
+        ("a", 1, "replace"),
+        ("b.c", [1], "replace"),
+        ("n", 2, "increment"),
+        ("n", 3, "increment"),
+        ("l", "x", "append"),
+        ("t", True, "replace"),
+        ("a", None, "replace"),
+        ("a", "other type after deletion", "replace"),
+        ("b.c", None, "replace"),
+        ("big", 2.0**70, "replace"),
+        ("old", 1.5, "replace"),
+    ]
+    assert outcome.output == "v"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("m.record('a', None)", "TypeError"),
+        ("m.record('a', object())", "TypeError"),
+        ("m['a'] = 1; m['a'] = 1.0", "TypeError"),
+        ("m['a'] = 1; m['a'] = True", "TypeError"),
+        ("m.record('a', 's', mode='incr')", "TypeError"),
+        ("m.record('a', 1, mode='other')", "ValueError"),
+        ("m['predict_time'] = 1.0", "ValueError"),
+        ("m['cog.x'] = 1", "ValueError"),
+        ("m['a.b.c.d.e'] = 1", "ValueError"),
+        ("m['a__b'] = 1", "ValueError"),
+        ("m['_a'] = 1", "ValueError"),
+        ("m['1a'] = 1", "ValueError"),
+        ("m['é'] = 1", "ValueError"),
+        ("m[''] = 1", "ValueError"),
+        ("m['x' * 129] = 1", "ValueError"),
+    ],
+)
+def test_mistakes_are_told_where_they_are_made(recording, body: str, error: str) -> None:
+    assert recording(body).error.startswith(f"Prediction failed: Prediction failed: {error}: ")
+
+
+def test_the_callers_context(recording) -> None:
+    assert recording("return s.context['who']", context={"who": "me"}).output == "me"
+
+
+def test_outside_of_a_job_nothing_happens(serve) -> None:
+    child = serve("""
+        import cog
+        cog.current_scope().record_metric("a", 1)
+        late = []
+        class Predictor:
+            def setup(self):
+                cog.current_scope().metrics["a"] = 1
+            def predict(self) -> str:
+                late.append(cog.current_scope())
+                late[0].record_metric("n", 1)
+                return "v"
+    """)
+    assert len(child.run().metrics) == 1
+    assert child.run().metrics == [], "the scope of an ended job reaches nobody"
+
+
+def test_metrics_of_concurrent_jobs_stay_apart(serve) -> None:
+    child = serve(
+        """
+        import asyncio, cog
+        class Predictor:
+            async def predict(self, x: str) -> str:
+                for _ in range(5):
+                    cog.current_scope().record_metric("x", x)
+                    await asyncio.sleep(0)
+                return cog.current_scope().context["x"]
+        """,
+        slots=2,
+    )
+    for slot, x in ((0, "a"), (1, "b")):
+        child.start(slot, x=x, extra={"context": {"x": x}})
+    for slot, x in ((0, "a"), (1, "b")):
+        outcome = child.finish(slot)
+        assert {value for _, value, _ in outcome.metrics} == {x} and outcome.output == x

@@ -1,0 +1,130 @@
+"""Finds the user's code: a file, a name in it, and what that name can do.
+
+Imports the file the way Cog does (by path, under its base name, so that pickles of its classes keep
+working). How the code is called is `tidegate.shape`'s business.
+"""
+
+import os
+import sys
+
+from tidegate.errors import LoadError
+from tidegate.shape import accepts, shape_of, unwrap_defaults
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class Target:
+    """One loaded piece of user code. Nothing in it changes after loading."""
+
+    __slots__ = ("call", "healthcheck", "instance", "setup", "setup_takes_weights", "shape")
+
+    def __init__(self, instance: "object | None", call: "Callable[..., object]") -> None:
+        """`instance` is the object of a class predictor."""
+        self.instance = instance
+        self.call = call
+        self.shape = shape_of(call)
+        self.setup = _own_method(instance, "setup")
+        self.setup_takes_weights = self.setup is not None and accepts(self.setup, "weights")
+        self.healthcheck = _own_method(instance, "healthcheck")
+
+
+def load(ref: str, *, role: str = "predict", beside: "Target | None" = None) -> Target:
+    """Loads `file.py:Name`. `role` is `predict` or `train`; `beside` is a target to share an object with."""
+    path, _, name = ref.partition(":")
+    module = _import_file(path)
+    found = _named(module, name) if name else _first_named(module)
+    if not isinstance(found, type):
+        if not callable(found):
+            raise LoadError(f"`{ref}` is neither a class nor a function but {type(found).__name__}")
+        unwrap_defaults(found)
+        return Target(None, found)
+    method = _method_name(found, name or found.__name__)
+    if role == "train":
+        if not callable(getattr(found, "train", None)):
+            raise LoadError(f"train method not found: {name}")
+        method = "train"
+    shared = beside is not None and type(beside.instance) is found
+    instance = beside.instance if shared else found()
+    call = getattr(instance, method)
+    unwrap_defaults(call)
+    target = Target(instance, call)
+    if shared:
+        target.setup = None  # it has been run, or will be, for the other target
+    return target
+
+
+def _import_file(path: str) -> "ModuleType":
+    name = os.path.basename(path)
+    name = name[:-3] if name.endswith(".py") else name
+    full = os.path.abspath(path)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == full:
+        return known
+    from importlib.machinery import ModuleSpec, SourceFileLoader
+
+    loader = SourceFileLoader(name, full)
+    module = type(sys)(name)
+    module.__file__ = full
+    module.__loader__ = loader
+    module.__package__ = ""
+    module.__spec__ = ModuleSpec(name, loader, origin=full)
+    module.__spec__.has_location = True
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _named(module: "ModuleType", name: str) -> object:
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        file = os.path.basename(module.__file__ or "")
+        raise AttributeError(f"`{file}` defines no `{name}`; correct the name in cog.yaml") from None
+
+
+def _first_named(module: "ModuleType") -> object:
+    for name in ("Runner", "Predictor"):
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {module.__name__!r} has no Runner or Predictor")
+
+
+def _method_name(cls: type, name: str) -> str:
+    """`run` or `predict`, whichever the user has written."""
+    defined = [method for method in ("run", "predict") if _defines(cls, method)]
+    if len(defined) == 2:
+        raise ValueError(f"{name} must define either run() or predict(), not both")
+    if not defined:
+        raise ValueError(f"run or predict method not found: {name}")
+    return defined[0]
+
+
+def _defines(cls: type, method: str) -> bool:
+    framework = _framework_classes()
+    for owner in cls.__mro__:
+        if owner in framework:
+            return False
+        if callable(owner.__dict__.get(method)) or isinstance(owner.__dict__.get(method), staticmethod | classmethod):
+            return True
+    return False
+
+
+def _own_method(instance: "object | None", method: str) -> "Callable[..., object] | None":
+    """The user's method; what `cog.BaseRunner` brings along does nothing and does not count."""
+    if instance is None:
+        return None
+    found = getattr(instance, method, None)
+    if not callable(found):
+        return None
+    framework = _framework_classes()
+    owner = next((c for c in type(instance).__mro__ if method in c.__dict__), None)
+    return None if owner in framework else found
+
+
+def _framework_classes() -> "tuple[type, ...]":
+    cog = sys.modules.get("cog")
+    names = ("BaseRunner", "BasePredictor")
+    return (object, *(getattr(cog, name) for name in names if isinstance(getattr(cog, name, None), type)))

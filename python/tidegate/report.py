@@ -1,0 +1,53 @@
+"""Exceptions of the user's code as text: one sentence for the caller, a traceback for the operator.
+
+Nothing here may raise: it runs when something has gone wrong already.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_MACHINERY = (
+    __file__.rpartition("/")[0] + "/",
+    os.__file__.rpartition("/")[0] + "/asyncio/",
+    "<frozen importlib",
+)
+
+
+def describe(error: BaseException) -> str:
+    """The exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
+    try:
+        message = str(error)
+    except BaseException as unprintable:  # user code: even SystemExit must not end us here
+        message = f"<no message: str() raised {type(unprintable).__qualname__}>"
+    text = f"{type(error).__qualname__}: {message}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback without our own frames at its top."""
+    try:
+        import traceback
+
+        lines = traceback.format_exception(type(error), error, _user_part(error.__traceback__))
+        text = "".join(lines)
+    except BaseException:
+        text = describe(error) + "\n"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def load_reason(error: BaseException) -> str:
+    """Why a model could not be loaded; a syntax error says where."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{describe(error)} (`{error.filename}`, line {error.lineno})"
+    return describe(error)
+
+
+def _user_part(trace: "TracebackType | None") -> "TracebackType | None":
+    """The first frame that belongs neither to us nor to Python's own machinery, and what follows."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+        part = part.tb_next
+    return part if part is not None else trace

@@ -1,0 +1,52 @@
+"""The door's one function: references in, a described model out."""
+
+from __future__ import annotations
+
+import os
+
+from .document import PREDICTION, TRAINING, Face, Interface, openapi
+from .inputs import Parameter, read_inputs
+from .names import Folder
+from .outputs import output_schema
+from .target import Target, find_predictor, find_trainer
+
+
+class ModelSchema:
+    """What is known about a model before any of its code has run."""
+
+    __slots__ = ("concurrency", "document", "inputs", "streaming", "training_inputs")
+
+    def __init__(
+        self, document: dict[str, object], predictor: Target, interfaces: list[Interface]
+    ) -> None:
+        """`interfaces` is the prediction, and the training if the model has one."""
+        self.document = document
+        self.streaming: bool = interfaces[0].streaming
+        self.concurrency: int | None = predictor.concurrency()
+        self.inputs: dict[str, Parameter] = interfaces[0].inputs.parameters
+        self.training_inputs: dict[str, Parameter] = (
+            interfaces[1].inputs.parameters if len(interfaces) > 1 else {}
+        )
+
+
+def build(
+    model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str | None = None
+) -> ModelSchema:
+    """Describe the model in `model_dir`; raise `SchemaError` where Cog would refuse to build.
+
+    The references are those of cog.yaml: `predict.py:Predictor`, `train.py:train`.
+    """
+    folder = Folder(model_dir)
+    predictor = find_predictor(folder, predictor_ref)
+    interfaces = [_interface(predictor, PREDICTION)]
+    if train_ref:
+        interfaces.append(_interface(find_trainer(folder, train_ref), TRAINING))
+    return ModelSchema(openapi(interfaces), predictor, interfaces)
+
+
+def _interface(target: Target, face: Face) -> Interface:
+    inputs = read_inputs(target.function, target.module, is_method=target.is_method)
+    output = output_schema(target.function, target.module)
+    # Trainings have no event stream, whatever decorates them.
+    streaming = face is PREDICTION and target.is_streaming()
+    return Interface(face, inputs, output, streaming=streaming)

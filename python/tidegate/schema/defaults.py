@@ -1,0 +1,162 @@
+"""Values that can be known without running user code.
+
+Cog accepts literals and module constants. Choices may also be put together from
+constants (`A + B`, `list(D.keys())`, `[*A, "x"]`): `combine` allows that there and
+nowhere else, because Cog refuses `x: int = 3 + 4` and so do we.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .names import Module
+
+_MAX_HOPS = 16
+
+
+class Unresolved(Exception):
+    """The expression has no value before the code runs."""
+
+
+def value_of(expr: ast.expr, module: Module, *, combine: bool = False, hops: int = 0) -> object:
+    """Return the JSON-shaped value of an expression; raise `Unresolved` if it has none."""
+    if hops > _MAX_HOPS:
+        raise Unresolved
+    if isinstance(expr, ast.Constant):
+        return _literal(expr)
+    if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, (ast.USub, ast.UAdd)):
+        number = value_of(expr.operand, module, hops=hops + 1)
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise Unresolved
+        return -number if isinstance(expr.op, ast.USub) else number
+    if isinstance(expr, (ast.List, ast.Tuple, ast.Set)):
+        return _items(expr, module, combine, hops)
+    if isinstance(expr, ast.Dict):
+        return _entries(expr, module, hops)
+    if isinstance(expr, (ast.Name, ast.Attribute)):
+        symbol = module.resolve(expr)
+        if symbol is None or symbol.home is None or not isinstance(symbol.node, ast.expr):
+            raise Unresolved
+        return value_of(symbol.node, symbol.home, combine=combine, hops=hops + 1)
+    if isinstance(expr, ast.Subscript):
+        return _element(expr, module, hops)
+    if combine:
+        return _combined(expr, module, hops)
+    raise Unresolved
+
+
+def default_of(expr: ast.expr, module: Module) -> object:
+    """Return the value of a default, with one quirk of Cog kept.
+
+    Cog takes the text between the first and the last quote, so `'a' 'b'` becomes
+    `a' 'b`. Clients of a ported model see the same schema; the code itself still gets
+    `ab`. Across lines we join properly: line breaks and indentation help nobody.
+    """
+    value = value_of(expr, module)
+    if isinstance(value, str) and isinstance(expr, ast.Constant) and expr.lineno == expr.end_lineno:
+        return _quirk(module.text(expr)) or value
+    return value
+
+
+def compact(number: object) -> object:
+    """Write `7.0` as `7`, as Go's JSON encoder does, here and inside lists and dicts."""
+    if isinstance(number, float) and number.is_integer() and abs(number) < 1e21:
+        return int(number)
+    if isinstance(number, list):
+        return [compact(item) for item in number]
+    if isinstance(number, dict):
+        return {key: compact(item) for key, item in number.items()}
+    return number
+
+
+def _literal(expr: ast.Constant) -> object:
+    value = expr.value
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    # JSON has no infinity: `1e999` is one.
+    if isinstance(value, float) and value - value == 0:
+        return value
+    raise Unresolved
+
+
+def _items(
+    expr: ast.List | ast.Tuple | ast.Set, module: Module, combine: bool, hops: int
+) -> list[object]:
+    items: list[object] = []
+    for item in expr.elts:
+        if isinstance(item, ast.Starred):
+            if not combine:
+                raise Unresolved
+            items.extend(_sequence(item.value, module, hops))
+        else:
+            items.append(value_of(item, module, combine=combine, hops=hops + 1))
+    return items
+
+
+def _entries(expr: ast.Dict, module: Module, hops: int) -> dict[str, object]:
+    entries: dict[str, object] = {}
+    for key, item in zip(expr.keys, expr.values):  # noqa: B905 - the grammar pairs them
+        if key is None:  # `**other`
+            raise Unresolved
+        name = value_of(key, module, hops=hops + 1)
+        entries[name if isinstance(name, str) else _key(name)] = value_of(
+            item, module, hops=hops + 1
+        )
+    return entries
+
+
+def _key(value: object) -> str:
+    """Spell a key that is not a string as JSON does."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _element(expr: ast.Subscript, module: Module, hops: int) -> object:
+    """Read `SIZES[0]` and `DEFAULTS["size"]`."""
+    whole = value_of(expr.value, module, hops=hops + 1)
+    key = value_of(expr.slice, module, hops=hops + 1)
+    try:
+        return whole[key]  # type: ignore[index]
+    except (TypeError, LookupError):
+        raise Unresolved from None
+
+
+def _combined(expr: ast.expr, module: Module, hops: int) -> list[object]:
+    if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Add):
+        return _sequence(expr.left, module, hops) + _sequence(expr.right, module, hops)
+    if not isinstance(expr, ast.Call) or expr.keywords:
+        raise Unresolved
+    func = expr.func
+    if isinstance(func, ast.Attribute) and func.attr in ("keys", "values") and not expr.args:
+        table = value_of(func.value, module, hops=hops + 1)
+        if isinstance(table, dict):
+            return list(table.values() if func.attr == "values" else table)
+    if isinstance(func, ast.Name) and func.id in ("list", "tuple", "sorted"):
+        if len(expr.args) != 1:
+            raise Unresolved
+        items = _sequence(expr.args[0], module, hops)
+        try:
+            return sorted(items) if func.id == "sorted" else items  # type: ignore[type-var]
+        except TypeError:
+            raise Unresolved from None
+    raise Unresolved
+
+
+def _sequence(expr: ast.expr, module: Module, hops: int) -> list[object]:
+    value = value_of(expr, module, combine=True, hops=hops + 1)
+    if isinstance(value, (list, dict)):
+        return list(value)
+    raise Unresolved
+
+
+def _quirk(text: str) -> str | None:
+    """Return what Cog reads from adjacent string literals; None for a single literal."""
+    start = len(text) - len(text.lstrip("rRuU"))
+    quote = text[start : start + 1]
+    if quote not in ("'", '"') or text.startswith(quote * 3, start):
+        return None
+    at = start + 1
+    while at < len(text) and text[at] != quote:
+        at += 2 if text[at] == "\\" else 1
+    return text[start + 1 : -1] if at < len(text) - 1 else None

@@ -1,0 +1,192 @@
+"""The OpenAPI frame around inputs and outputs: what is the same for every model.
+
+The text of this document is a contract: clients and Replicate's tooling read it, so
+names, summaries and operation ids are Cog's to the letter, oddities included (the title
+of `TrainingOutput` is `Output`).
+"""
+
+from __future__ import annotations
+
+from .inputs import Inputs
+
+Json = dict[str, object]
+
+COG_VERSION = "0.23.1"
+_REF = "#/components/schemas/"
+
+
+class Face:
+    """The words for one of the two things a model does."""
+
+    __slots__ = ("noun", "prefix", "verb", "word")
+
+    def __init__(self, noun: str, prefix: str, verb: str) -> None:
+        """`prefix` is what the input and output components carry: none for predictions."""
+        self.noun = noun
+        self.word = noun.capitalize()
+        self.prefix = prefix
+        self.verb = verb
+
+
+PREDICTION = Face("prediction", "", "predict")
+TRAINING = Face("training", "Training", "train")
+
+
+class Interface:
+    """One callable of the model, described: its face, inputs and output."""
+
+    __slots__ = ("face", "inputs", "output", "streaming")
+
+    def __init__(self, face: Face, inputs: Inputs, output: Json, *, streaming: bool) -> None:
+        """`streaming` is whether clients may ask for server-sent events."""
+        self.face = face
+        self.inputs = inputs
+        self.output = output
+        self.streaming = streaming
+
+
+def openapi(interfaces: list[Interface]) -> Json:
+    """Assemble the document of a model."""
+    schemas: Json = {}
+    paths: Json = {
+        "/": {"get": _operation("Root", "root__get", _ok({}))},
+        "/health-check": {
+            "get": _operation("Healthcheck", "healthcheck_health_check_get", _ok({}))
+        },
+    }
+    for interface in interfaces:
+        schemas.update(_components(interface, schemas))
+        paths.update(_paths(interface))
+    schemas["Status"] = {
+        "title": "Status",
+        "description": "An enumeration.",
+        "enum": ["starting", "processing", "succeeded", "canceled", "failed"],
+        "type": "string",
+    }
+    schemas.update(_validation_errors())
+    return {
+        "openapi": "3.0.2",
+        "info": {"title": "Cog", "version": COG_VERSION},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _components(interface: Interface, taken: Json) -> Json:
+    face = interface.face
+    input_name, output_name = f"{face.prefix}Input", f"{face.prefix}Output"
+    return {
+        input_name: interface.inputs.component(input_name),
+        output_name: interface.output,
+        **_enums(interface, taken),
+        f"{face.word}Request": {
+            "title": f"{face.word}Request",
+            "type": "object",
+            "properties": {"id": _titled("Id"), "input": {"$ref": _REF + input_name}},
+        },
+        f"{face.word}Response": {
+            "title": f"{face.word}Response",
+            "type": "object",
+            "properties": {
+                "input": {"$ref": _REF + input_name},
+                "output": {"$ref": _REF + output_name},
+                "id": _titled("Id"),
+                "version": _titled("Version"),
+                "created_at": _moment("Created At"),
+                "started_at": _moment("Started At"),
+                "completed_at": _moment("Completed At"),
+                "status": _titled("Status"),
+                "error": _titled("Error"),
+                "logs": _titled("Logs"),
+                "metrics": {"title": "Metrics", "type": "object"},
+            },
+        },
+    }
+
+
+def _enums(interface: Interface, taken: Json) -> Json:
+    """Name the enums of this interface, stepping aside for one that is already there.
+
+    An enum is named like its parameter, so `predict` and `train` can claim the same name
+    for different choices; then the second is prefixed, or one would validate the other.
+    """
+    enums: Json = {}
+    for name, enum in interface.inputs.enums.items():
+        key = name
+        if taken.get(name, enum) != enum:
+            key = f"{interface.face.noun}_{name}"
+            interface.inputs.properties[name]["allOf"] = [{"$ref": _REF + key}]
+            enum = {**enum, "title": key}
+        enums[key] = enum
+    return enums
+
+
+def _paths(interface: Interface) -> Json:
+    face = interface.face
+    plural, id_name = f"{face.noun}s", f"{face.noun}_id"
+    create = _operation(
+        face.verb.capitalize(),
+        f"{face.verb}_{plural}_post",
+        _ok({"$ref": f"{_REF}{face.word}Response"}) | _invalid(),
+    )
+    create["description"] = f"Run a single {face.noun} on the model"
+    create["requestBody"] = {"content": _json({"$ref": f"{_REF}{face.word}Request"})}
+    if interface.streaming:
+        create["x-cog-streaming"] = True
+    cancel = _operation("Cancel", f"cancel_{plural}__{id_name}__cancel_post", _ok({}) | _invalid())
+    cancel["parameters"] = [
+        {"in": "path", "name": id_name, "required": True, "schema": _titled(f"{face.word} Id")}
+    ]
+    return {f"/{plural}": {"post": create}, f"/{plural}/{{{id_name}}}/cancel": {"post": cancel}}
+
+
+def _validation_errors() -> Json:
+    location = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    return {
+        "HTTPValidationError": {
+            "title": "HTTPValidationError",
+            "type": "object",
+            "properties": {
+                "detail": {
+                    "title": "Detail",
+                    "type": "array",
+                    "items": {"$ref": f"{_REF}ValidationError"},
+                }
+            },
+        },
+        "ValidationError": {
+            "title": "ValidationError",
+            "type": "object",
+            "properties": {
+                "loc": {"title": "Location", "type": "array", "items": location},
+                "msg": _titled("Message"),
+                "type": _titled("Error Type"),
+            },
+            "required": ["loc", "msg", "type"],
+        },
+    }
+
+
+def _operation(summary: str, operation_id: str, responses: Json) -> Json:
+    return {"summary": summary, "operationId": operation_id, "responses": responses}
+
+
+def _ok(schema: Json) -> Json:
+    return {"200": {"description": "Successful Response", "content": _json(schema)}}
+
+
+def _invalid() -> Json:
+    content = _json({"$ref": f"{_REF}HTTPValidationError"})
+    return {"422": {"description": "Validation Error", "content": content}}
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _titled(title: str) -> Json:
+    return {"title": title, "type": "string"}
+
+
+def _moment(title: str) -> Json:
+    return {"title": title, "type": "string", "format": "date-time"}

@@ -1,0 +1,137 @@
+"""Which types an input may have, and how a client sends them.
+
+Inputs are flatter than outputs: a JSON scalar, an object, a list of either, or one of
+several JSON types. A file or a secret cannot be one alternative of several, because the
+value alone (a string) does not say which of them was meant.
+"""
+
+from __future__ import annotations
+
+from .annotations import Type
+from .errors import SchemaError, Site, unresolved_import
+from .models import kind_of
+
+Json = dict[str, object]
+
+_SPECIAL = {"path": "Path", "file": "File", "secret": "Secret"}
+_REMEDIES = {
+    "Literal": "use `{name}: str = Input(choices=[...])`",
+    "Tuple": "use `list[...]`",
+    "tuple": "use `list[...]` with the type of its items",
+    "set": "use `list[...]`",
+    "Set": "use `list[...]`",
+    "frozenset": "use `list[...]`",
+    "bytes": "use `cog.Path` for a file, or `str` with encoded data",
+    "Iterator": "use `list[...]`; an input is complete before the call",
+    "Sequence": "use `list[...]`",
+    "Iterable": "use `list[...]`",
+}
+
+
+class InputType:
+    """The type of one input, ready to be put into a property."""
+
+    __slots__ = ("is_list", "item", "kind", "optional", "schema")
+
+    def __init__(self, schema: Json, kind: str = "plain", *, item: str = "string") -> None:
+        """`item` is the JSON type of one value, also for lists: the type of an enum."""
+        self.schema = schema
+        self.kind = kind
+        self.item = item
+        self.is_list = False
+        self.optional = False
+
+
+def input_type(type_: Type, site: Site) -> InputType:
+    """Translate a type, or say why Cog has no input of this type."""
+    if type_.tag == "opaque":
+        return _opaque(type_.args[0])
+    members, optional = type_.without_none()
+    if len(members) > 1:
+        return _one_of(members, site, optional=optional)
+    if not members:
+        raise unresolved_import(site, "None", "builtins")
+    result = _single(members[0], site)
+    result.optional = result.optional or optional
+    return result
+
+
+def _single(type_: Type, site: Site) -> InputType:
+    if type_.tag == "opaque":
+        return _opaque(type_.args[0])
+    if type_.tag == "list" and len(type_.args) == 1:
+        return _list_of(type_.args[0], site)
+    if type_.tag == "class" and type_.symbol is not None and kind_of(type_.symbol) == "typeddict":
+        return InputType({"type": "object"}, item="object")
+    if type_.tag in ("list", "class", "none", "generic", "unknown", "union"):
+        raise _refusal(type_, site)
+    schema = type_.json()
+    kind = type_.tag if type_.tag in _SPECIAL else "plain"
+    return InputType(schema, kind, item=str(schema["type"]))
+
+
+def _list_of(item: Type, site: Site) -> InputType:
+    nested = item.tag in ("list", "union")
+    inner = None if nested else _single(item, site)
+    if inner is None or inner.is_list or inner.optional:
+        raise site.error(
+            "unsupported type: nested generics like List[Optional[X]] are not supported",
+            "use a flat `list[...]`, or `list[dict]` for structured items",
+        )
+    result = InputType({"type": "array", "items": inner.schema}, inner.kind, item=inner.item)
+    result.is_list = True
+    return result
+
+
+def _one_of(members: tuple[Type, ...], site: Site, *, optional: bool) -> InputType:
+    schemas: list[Json] = []
+    for member in members:
+        inner = _single(member, site)
+        if inner.kind != "plain":
+            raise site.error(
+                f"unsupported type: {_SPECIAL[inner.kind]} is not supported in union inputs",
+                f"use two parameters, or `{_SPECIAL[inner.kind]}` alone",
+            )
+        schemas.append({**inner.schema, "nullable": True} if optional else inner.schema)
+    result = InputType({"anyOf": schemas})
+    result.optional = optional
+    return result
+
+
+def _opaque(inner: Type) -> InputType:
+    """Take the user's word that the type is JSON; only list and Optional stay visible."""
+    members, optional = inner.without_none()
+    is_list = len(members) == 1 and members[0].tag == "list"
+    schema: Json = {"type": "array", "items": {"type": "object"}} if is_list else {"type": "object"}
+    result = InputType(schema, item="object")
+    result.is_list = is_list
+    result.optional = optional
+    return result
+
+
+def _refusal(type_: Type, site: Site) -> SchemaError:
+    name = type_.name
+    if type_.tag == "none":
+        return unresolved_import(site, "None", "builtins")
+    if type_.tag == "list" or (type_.tag == "unknown" and type_.origin):
+        return unresolved_import(site, name, type_.origin or "builtins")
+    if type_.tag == "generic":
+        problem = f"unsupported type: {name}[...] is not a supported input type"
+    else:
+        problem = f"unsupported type: {name}"
+    return site.error(problem, _remedy(type_, site))
+
+
+def _remedy(type_: Type, site: Site) -> str:
+    if type_.name in _REMEDIES:
+        return _REMEDIES[type_.name].format(name=site.parameter)
+    if type_.symbol is not None and type_.tag == "class":
+        kind = kind_of(type_.symbol)
+        if kind == "enum":
+            return f"use `{site.parameter}: str = Input(choices=[...])`"
+        if kind in ("model", "dataclass"):
+            return f"use `dict` and build `{type_.name}` in the function, or a parameter per field"
+    return (
+        "inputs are str, int, float, bool, Path, File, Secret, dict, lists of these, and unions "
+        "of JSON types"
+    )

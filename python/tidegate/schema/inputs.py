@@ -1,0 +1,218 @@
+"""The `Input` component: one property for each parameter of `run`, `predict` or `train`.
+
+`Parameter` is what the rest of tidegate needs to prepare a value for the call;
+`Inputs` holds these, the component, and the enums that its choices point to.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .annotations import parse
+from .defaults import Unresolved, compact, default_of, value_of
+from .errors import Site
+from .input_calls import Keywords, input_keywords
+from .input_types import InputType, input_type
+from .names import Module
+from .outputs import title_of
+
+Json = dict[str, object]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_NUMBERS = (("ge", "minimum"), ("le", "maximum"))
+_LENGTHS = (("min_length", "minLength"), ("max_length", "maxLength"))
+_TEXTS = (("description", "description"), ("regex", "pattern"), ("accept", "x-cog-accept"))
+
+
+class Parameter:
+    """How one input reaches user code."""
+
+    __slots__ = ("is_list", "kind", "name", "optional")
+
+    def __init__(self, name: str, kind: str, *, is_list: bool, optional: bool) -> None:
+        """`kind` is `plain`, `path`, `file` or `secret`; `optional` means None is allowed."""
+        self.name = name
+        self.kind = kind
+        self.is_list = is_list
+        self.optional = optional
+
+    def __repr__(self) -> str:
+        """Show all four facts, for test failures."""
+        shape = f"{self.kind}, is_list={self.is_list}, optional={self.optional}"
+        return f"Parameter({self.name}: {shape})"
+
+
+class Inputs:
+    """The parameters of one function, and their JSON Schema."""
+
+    __slots__ = ("enums", "parameters", "properties", "required")
+
+    def __init__(self) -> None:
+        """Start empty; `read_inputs` fills it in the order of declaration."""
+        self.parameters: dict[str, Parameter] = {}
+        self.properties: dict[str, Json] = {}
+        self.required: list[str] = []
+        self.enums: dict[str, Json] = {}
+
+    def component(self, title: str) -> Json:
+        """Return the object schema."""
+        schema: Json = {"title": title, "type": "object", "properties": self.properties}
+        if self.required:
+            schema["required"] = self.required
+        return schema
+
+
+def read_inputs(function: Function, module: Module, *, is_method: bool) -> Inputs:
+    """Describe the parameters of `function`."""
+    inputs = Inputs()
+    for arg, default in _parameters(function, module, is_method=is_method):
+        site = module.site(arg, arg.arg)
+        if arg.annotation is None:
+            if default is None:
+                continue  # as in Cog: nothing is known about it, so it is no input
+            raise site.error(
+                f"parameter '{arg.arg}' on {function.name} has no type annotation",
+                f"annotate it, for example `{arg.arg}: str = {module.text(default)}`",
+            )
+        type_ = input_type(parse(arg.annotation, module), site)
+        _add(inputs, arg.arg, type_, _Spec(default, module, site))
+    return inputs
+
+
+def _parameters(
+    function: Function, module: Module, *, is_method: bool
+) -> list[tuple[ast.arg, ast.expr | None]]:
+    spec = function.args
+    positional = [*spec.posonlyargs, *spec.args]
+    missing: list[ast.expr | None] = [None] * (len(positional) - len(spec.defaults))
+    pairs = list(zip(positional, missing + list(spec.defaults)))  # noqa: B905 - padded above
+    if is_method:
+        pairs = pairs[1:]
+    for star in (spec.vararg, spec.kwarg):
+        if star is not None and star.annotation is not None:
+            raise module.site(star, star.arg).error(
+                "typed_parameter has no identifier",
+                f"replace `*{star.arg}` by one named parameter for each input",
+            )
+    pairs.extend(zip(spec.kwonlyargs, spec.kw_defaults))  # noqa: B905 - the grammar pairs them
+    return pairs
+
+
+class _Spec:
+    """Everything to the right of `=`: a plain default, or the keywords of an `Input`."""
+
+    __slots__ = ("default", "has_default", "keywords", "site")
+
+    def __init__(self, expr: ast.expr | None, module: Module, site: Site) -> None:
+        self.site = site
+        self.keywords: Keywords = {}
+        self.default: object = None
+        self.has_default = False
+        if expr is None:
+            return
+        keywords = input_keywords(expr, module)
+        if keywords is None:
+            self.default, self.has_default = _plain_default(expr, module, site), True
+            return
+        self.keywords = keywords
+        if "default_factory" in keywords:
+            raise site.error(
+                f"parameter '{site.parameter}': `default_factory` has no value until code runs",
+                "give a literal `default=`, or None with an Optional type and fill it in later",
+            )
+        if "default" in keywords:
+            self.has_default = True
+            try:
+                self.default = default_of(*keywords["default"])
+            except Unresolved:
+                # Cog reads what it cannot resolve as None, so the input becomes required
+                # (or null, if Optional). Refusing would stop models that Cog serves.
+                self.default = None
+
+    def get(self, keyword: str) -> object:
+        """Return the value of a keyword of `Input`; None when absent or not static."""
+        pair = self.keywords.get(keyword)
+        if pair is None:
+            return None
+        try:
+            return value_of(*pair)
+        except Unresolved:
+            return None
+
+    def choices(self) -> list[object]:
+        pair = self.keywords.get("choices")
+        if pair is None:
+            return []
+        try:
+            values = value_of(*pair, combine=True)
+        except Unresolved:
+            values = False
+        if values is None:
+            return []
+        if isinstance(values, (list, dict)):
+            return list(values)
+        raise self.site.error(
+            f"parameter '{self.site.parameter}': choices `{pair[1].text(pair[0])}` are not known "
+            "before the code runs",
+            'write them as a list of literals, `choices=["a", "b"]`, or as a module constant',
+        )
+
+
+def _plain_default(expr: ast.expr, module: Module, site: Site) -> object:
+    try:
+        return default_of(expr, module)
+    except Unresolved:
+        raise site.error(
+            f"parameter '{site.parameter}': default `{module.text(expr)}` cannot be "
+            "statically resolved",
+            "use a literal or a module constant; for a computed value use "
+            "`Optional[...] = None` and compute it in the function",
+        ) from None
+
+
+def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec) -> None:
+    null_default = spec.has_default and spec.default is None
+    # `token: Secret = None` is the documented way to make a credential optional; for every
+    # other type Cog ignores a None that the annotation does not allow.
+    nullable = type_.optional or (type_.kind == "secret" and not type_.is_list and null_default)
+    has_default = spec.has_default and (nullable or not null_default)
+
+    choices = spec.choices()
+    if choices:
+        inputs.enums[name] = _enum(name, type_, choices)
+        prop: Json = {"allOf": [{"$ref": f"#/components/schemas/{name}"}]}
+    else:
+        prop = {"title": title_of(name), **type_.schema}
+    if has_default:
+        prop["default"] = compact(spec.default)
+    if nullable:
+        prop["nullable"] = True
+    _constrain(prop, spec)
+    prop["x-order"] = len(inputs.properties)
+
+    inputs.properties[name] = prop
+    if not has_default and not nullable:
+        inputs.required.append(name)
+    inputs.parameters[name] = Parameter(name, type_.kind, is_list=type_.is_list, optional=nullable)
+
+
+def _enum(name: str, type_: InputType, choices: list[object]) -> Json:
+    return {
+        "title": name,
+        "description": "An enumeration.",
+        "enum": [compact(choice) for choice in choices],
+        "type": type_.item,
+    }
+
+
+def _constrain(prop: Json, spec: _Spec) -> None:
+    for keyword, key in _TEXTS:
+        text = spec.get(keyword)
+        if isinstance(text, str):
+            prop[key] = text
+    for keyword, key in (*_NUMBERS, *_LENGTHS):
+        number = spec.get(keyword)
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            prop[key] = compact(number)
+    if spec.get("deprecated") is True:
+        prop["deprecated"] = True

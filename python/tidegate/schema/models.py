@@ -1,0 +1,129 @@
+"""Classes of the user's that describe data: cog and pydantic models, TypedDicts, dataclasses.
+
+Only what the class body says is read: annotated names, their defaults, and the same of
+base classes in the model folder. Validators, aliases and `Field(...)` arguments do not
+change the schema in Cog, so they do not here.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .annotations import Type, parse
+from .defaults import Unresolved, value_of
+from .names import Module, Symbol
+
+
+class Field:
+    """One named value of a model."""
+
+    __slots__ = ("module", "name", "node", "required", "type")
+
+    def __init__(
+        self, name: str, type_: Type, required: bool, module: Module, node: ast.AST
+    ) -> None:
+        """Remember `module` and `node` for errors; a base may live in another file."""
+        self.name = name
+        self.type = type_
+        self.required = required
+        self.module = module
+        self.node = node
+
+
+def kind_of(symbol: Symbol) -> str:
+    """Return `model`, `typeddict`, `dataclass`, `enum` or `other`."""
+    return _kind(symbol, set())
+
+
+def fields_of(symbol: Symbol) -> list[Field]:
+    """List the fields, those of base classes first, redefined ones in their first place."""
+    found: dict[str, Field] = {}
+    _collect(symbol, kind_of(symbol), found, set())
+    return list(found.values())
+
+
+def _kind(symbol: Symbol, seen: set[int]) -> str:
+    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef):
+        return _foreign_kind(symbol)
+    if id(symbol.node) in seen:
+        return "other"
+    seen.add(id(symbol.node))
+    for base in bases_of(symbol):
+        kind = _kind(base, seen)
+        if kind != "other":
+            return kind
+    for decorator in symbol.node.decorator_list:
+        head = decorator.func if isinstance(decorator, ast.Call) else decorator
+        mark = symbol.home.resolve(head)
+        if mark is not None and mark.name == "dataclass":
+            return "dataclass"
+    return "other"
+
+
+def _foreign_kind(symbol: Symbol) -> str:
+    # By name alone: `BaseModel` of pydantic, pydantic.v1, cog and sqlmodel all dump to a dict.
+    if symbol.name == "BaseModel":
+        return "model"
+    if symbol.name == "TypedDict":
+        return "typeddict"
+    return "enum" if symbol.name in ("Enum", "StrEnum", "IntEnum", "Flag") else "other"
+
+
+def bases_of(symbol: Symbol) -> list[Symbol]:
+    """Resolve the base classes of a class in the folder."""
+    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef):
+        return []
+    bases: list[Symbol] = []
+    for expr in symbol.node.bases:
+        head = expr.value if isinstance(expr, ast.Subscript) else expr
+        base = symbol.home.resolve(head)
+        if base is not None:
+            bases.append(base)
+    return bases
+
+
+def _collect(symbol: Symbol, kind: str, found: dict[str, Field], seen: set[int]) -> None:
+    module, node = symbol.home, symbol.node
+    if module is None or not isinstance(node, ast.ClassDef) or id(node) in seen:
+        return
+    seen.add(id(node))
+    for base in reversed(bases_of(symbol)):
+        _collect(base, kind, found, seen)
+    total = not any(
+        word.arg == "total" and isinstance(word.value, ast.Constant) and word.value.value is False
+        for word in node.keywords
+    )
+    for stmt in node.body:
+        if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name):
+            field = _field(stmt.target.id, stmt, module, kind, total)
+            if field is not None:
+                found[field.name] = field
+
+
+def _field(name: str, stmt: ast.AnnAssign, module: Module, kind: str, total: bool) -> Field | None:
+    type_ = parse(stmt.annotation, module)
+    if type_.tag == "generic" and type_.name == "ClassVar":
+        return None
+    if kind == "typeddict":
+        # A key may be absent because it is not required; Optional only says it may be null.
+        required = total
+        if type_.tag == "generic" and type_.name in ("Required", "NotRequired") and type_.args:
+            required = type_.name == "Required"
+            type_ = type_.args[0]
+        return Field(name, type_, required, module, stmt)
+    if kind == "model" and name.startswith("_"):  # pydantic: private, never dumped
+        return None
+    inner = type_.args[0] if type_.tag == "opaque" else type_
+    required = not inner.without_none()[1] and not _has_default(stmt, module)
+    return Field(name, type_, required, module, stmt)
+
+
+def _has_default(stmt: ast.AnnAssign, module: Module) -> bool:
+    """Only a plain value counts: Cog does not look into `Field(...)`."""
+    if stmt.value is None:
+        return False
+    try:
+        value_of(stmt.value, module)
+    except Unresolved:
+        return False
+    return True

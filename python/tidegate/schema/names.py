@@ -1,0 +1,249 @@
+"""Which definition a name in user code stands for, without importing anything.
+
+A `Module` is one parsed file: its imports, classes, functions and top-level values.
+A `Folder` is the model folder: it parses each file once and finds sibling modules, so
+that `from schemas import Result` leads to the class in `schemas.py`. Everything that
+is not in the folder stays a `Symbol` with the name of the package it comes from.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+
+from .errors import SchemaError, Site
+
+# Never looked up in the model folder: a vendored folder called `cog` must not shadow Cog.
+_FOREIGN = frozenset(
+    {
+        "cog",
+        "coglet",
+        "typing",
+        "typing_extensions",
+        "pathlib",
+        "pydantic",
+        "collections",
+        "dataclasses",
+        "enum",
+        "abc",
+        "os",
+        "sys",
+        "builtins",
+    }
+)
+_MAX_HOPS = 16  # re-exports may form a circle: `a` imports from `b` imports from `a`
+
+
+class Symbol:
+    """What a name means: a definition in the folder, or a name of a foreign package."""
+
+    __slots__ = ("home", "name", "node", "origin")
+
+    def __init__(
+        self,
+        name: str,
+        origin: str = "",
+        home: Module | None = None,
+        node: ast.AST | None = None,
+    ) -> None:
+        """`origin` is the package for foreign names; `home` and `node` for our own."""
+        self.name = name
+        self.origin = origin
+        self.home = home
+        self.node = node
+
+    def is_from(self, package: str, name: str) -> bool:
+        """Tell whether this is `package.name`, also when nothing says where it is from.
+
+        An unknown origin counts, because `from cog import *` leaves no other trace.
+        """
+        if self.name != name or self.home is not None:
+            return False
+        top = self.origin.split(".", 1)[0]
+        return top in ("", package) or (package, top) == ("typing", "typing_extensions")
+
+
+class Module:
+    """One file of user code, parsed, with its top-level names."""
+
+    __slots__ = (
+        "_lines",
+        "classes",
+        "folder",
+        "functions",
+        "imports",
+        "label",
+        "path",
+        "source",
+        "values",
+    )
+
+    def __init__(self, folder: Folder, path: str, source: str, tree: ast.Module) -> None:
+        """Collect the names once; lookups happen many times."""
+        self.folder = folder
+        self.path = path
+        self.label = os.path.relpath(path, folder.root)
+        self.source = source
+        self._lines: list[str] = []
+        self.imports: dict[str, tuple[str, str | None]] = {}
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.values: dict[str, ast.expr] = {}
+        self._collect(tree.body)
+
+    def site(self, node: ast.AST, parameter: str | None = None) -> Site:
+        """Point at `node` in this file."""
+        return Site(self.label, getattr(node, "lineno", None), parameter)
+
+    def text(self, node: ast.expr) -> str:
+        """Return the source of an expression as the user wrote it."""
+        if node.lineno == node.end_lineno:
+            # `get_source_segment` splits the whole file again for each call.
+            self._lines = self._lines or self.source.split("\n")
+            if node.lineno <= len(self._lines):
+                line = self._lines[node.lineno - 1].encode()
+                return line[node.col_offset : node.end_col_offset].decode(errors="replace")
+        return ast.get_source_segment(self.source, node) or ast.unparse(node)
+
+    def resolve(self, expr: ast.expr, hops: int = 0) -> Symbol | None:
+        """Follow `Name` or `a.b.Name` to its definition; None for other expressions."""
+        parts: list[str] = []
+        while isinstance(expr, ast.Attribute):
+            parts.append(expr.attr)
+            expr = expr.value
+        if not isinstance(expr, ast.Name):
+            return None
+        root = expr.id
+        if not parts:
+            return self.lookup(root, hops) or Symbol(root)
+        parts.reverse()
+        if root not in self.imports:
+            return Symbol(".".join([root, *parts]) if root in self.classes else parts[-1])
+        package, original = self.imports[root]
+        dotted = [package if original is None else f"{package}.{original}", *parts[:-1]]
+        return self._foreign(".".join(dotted), parts[-1], hops)
+
+    def lookup(self, name: str, hops: int = 0) -> Symbol | None:
+        """Find a top-level name of this module, or None when the module has no such name."""
+        if name in self.classes:
+            return Symbol(name, home=self, node=self.classes[name])
+        if name in self.values:
+            return Symbol(name, home=self, node=self.values[name])
+        if name in self.imports:
+            package, original = self.imports[name]
+            if original is None:
+                return Symbol(name, origin=package)
+            return self._foreign(package, original, hops)
+        return None
+
+    def _foreign(self, package: str, name: str, hops: int) -> Symbol:
+        if hops < _MAX_HOPS:
+            sibling = self.folder.sibling(package, self)
+            found = sibling.lookup(name, hops + 1) if sibling is not None else None
+            if found is not None:
+                return found
+        return Symbol(name, origin=package.lstrip(".") or package)
+
+    def _collect(self, body: list[ast.stmt]) -> None:
+        for stmt in body:
+            if isinstance(stmt, ast.ClassDef):
+                self.classes[stmt.name] = stmt
+            elif isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.functions[stmt.name] = stmt
+            elif isinstance(stmt, ast.Assign):
+                for target in stmt.targets:
+                    if isinstance(target, ast.Name):
+                        self.values[target.id] = stmt.value
+            elif isinstance(stmt, ast.AnnAssign):
+                if isinstance(stmt.target, ast.Name) and stmt.value is not None:
+                    self.values[stmt.target.id] = stmt.value
+            elif isinstance(stmt, ast.Import):
+                for alias in stmt.names:
+                    top = alias.name.split(".", 1)[0]
+                    self.imports[alias.asname or top] = (
+                        alias.name if alias.asname else top,
+                        None,
+                    )
+            elif isinstance(stmt, ast.ImportFrom):
+                package = "." * stmt.level + (stmt.module or "")
+                for alias in stmt.names:
+                    self.imports[alias.asname or alias.name] = (package, alias.name)
+            elif isinstance(stmt, ast.If):
+                # The first branch is the usual one, so it is collected last and wins.
+                self._collect(stmt.orelse)
+                self._collect(stmt.body)
+            elif isinstance(stmt, ast.Try):
+                for handler in stmt.handlers:
+                    self._collect(handler.body)
+                self._collect(stmt.body + stmt.orelse + stmt.finalbody)
+            elif isinstance(stmt, ast.With):
+                self._collect(stmt.body)
+            elif type(stmt).__name__ == "TypeAlias":  # `type X = ...`, Python 3.12
+                self.values[stmt.name.id] = stmt.value  # type: ignore[attr-defined]
+
+
+class Folder:
+    """The model folder: parses files on demand, each once."""
+
+    __slots__ = ("_modules", "root")
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """`root` is the working directory of the child, hence the root of its imports."""
+        self.root = os.path.abspath(os.fspath(root))
+        self._modules: dict[str, Module] = {}
+
+    def load(self, path: str) -> Module:
+        """Parse the file at an absolute path."""
+        known = self._modules.get(path)
+        if known is not None:
+            return known
+        label = os.path.relpath(path, self.root)
+        try:
+            source = _read(path)
+            tree = ast.parse(source, path)
+        except OSError as err:
+            raise SchemaError(
+                f"cannot read `{label}`: {err.strerror}", "check its permissions", file=label
+            ) from err
+        except (SyntaxError, ValueError) as err:
+            reason = err.msg if isinstance(err, SyntaxError) else err
+            raise SchemaError(
+                f"`{label}` is not valid Python: {reason}",
+                "fix the syntax, or run tidegate with the Python version it is written for",
+                file=label,
+                line=getattr(err, "lineno", None) or 1,
+            ) from err
+        module = self._modules[path] = Module(self, path, source, tree)
+        return module
+
+    def sibling(self, package: str, importer: Module) -> Module | None:
+        """Find `package` among the user's own files; None for installed packages."""
+        name = package.lstrip(".")
+        level = len(package) - len(name)
+        here = os.path.dirname(importer.path)
+        if level:
+            for _ in range(level - 1):
+                here = os.path.dirname(here)
+            bases = [here, self.root]
+        elif name.split(".", 1)[0] in _FOREIGN:
+            return None
+        else:
+            bases = [self.root, here]
+        for base in bases:
+            stem = os.path.join(base, *name.split(".")) if name else base
+            for path in (f"{stem}.py", f"{stem}.pyi", os.path.join(stem, "__init__.py")):
+                if os.path.isfile(path):
+                    return self.load(path)
+        return None
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        raw = file.read()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        import tokenize  # only files that declare another encoding need it
+
+        with tokenize.open(path) as text:
+            return text.read()

@@ -1,0 +1,165 @@
+"""From a reference such as `predict.py:Predictor` to the function that will be called."""
+
+from __future__ import annotations
+
+import ast
+import os
+
+from .defaults import Unresolved, value_of
+from .errors import SchemaError, did_you_mean
+from .models import bases_of
+from .names import Folder, Module, Symbol
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Target:
+    """The function whose signature is the model's interface."""
+
+    __slots__ = ("function", "is_method", "module")
+
+    def __init__(self, function: Function, module: Module, *, is_method: bool) -> None:
+        """Keep `module`, where the function is written; a base class may be in another file."""
+        self.function = function
+        self.module = module
+        self.is_method = is_method
+
+    def is_streaming(self) -> bool:
+        """Tell whether `@cog.streaming` is on it."""
+        return self._decorator("streaming") is not None
+
+    def concurrency(self) -> int | None:
+        """Return the number in `@cog.concurrent(max=N)`; None without the decorator."""
+        decorator = self._decorator("concurrent")
+        if decorator is None:
+            return None
+        words = decorator.keywords if isinstance(decorator, ast.Call) else []
+        for word in words:
+            if word.arg == "max":
+                return self._limit(word.value)
+        return 1  # `@concurrent` alone: Cog's own default
+
+    def _limit(self, expr: ast.expr) -> int:
+        site = self.module.site(expr)
+        try:
+            limit = value_of(expr, self.module)
+        except Unresolved:
+            limit = None
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise site.error(
+                f"concurrent max must be an integer of at least 1, got `{self.module.text(expr)}`",
+                "write a number, for example `@concurrent(max=4)`, or a module constant",
+            )
+        return limit
+
+    def _decorator(self, name: str) -> ast.expr | None:
+        for decorator in self.function.decorator_list:
+            head = decorator.func if isinstance(decorator, ast.Call) else decorator
+            symbol = self.module.resolve(head)
+            if symbol is not None and symbol.is_from("cog", name):
+                return decorator
+        return None
+
+
+def find_predictor(folder: Folder, ref: str) -> Target:
+    """Find the function behind the `predict:` or `run:` entry of a cog.yaml."""
+    return _find(folder, ref, ("Runner", "Predictor"), ("run", "predict"))
+
+
+def find_trainer(folder: Folder, ref: str) -> Target:
+    """Find the function behind the `train:` entry of a cog.yaml."""
+    return _find(folder, ref, ("train",), ("train",))
+
+
+def _find(folder: Folder, ref: str, names: tuple[str, ...], methods: tuple[str, ...]) -> Target:
+    file, _, name = ref.partition(":")
+    module = _module(folder, ref, file)
+    wanted = (name,) if name else names
+    for candidate in wanted:
+        if candidate in module.functions:
+            return Target(module.functions[candidate], module, is_method=False)
+        symbol = module.lookup(candidate)
+        if symbol is None or symbol.home is None:
+            continue
+        if isinstance(symbol.node, ast.ClassDef):
+            return _method(symbol, methods, module)
+        if isinstance(symbol.node, ast.Name) and symbol.node.id in symbol.home.classes:
+            alias = symbol.home.lookup(symbol.node.id)  # `Predictor = Impl`
+            if alias is not None:
+                return _method(alias, methods, module)
+    missing = " or ".join(f"`{candidate}`" for candidate in wanted)
+    existing = [*module.classes, *module.functions]
+    raise SchemaError(
+        f"`{module.label}` defines no {missing}",
+        f"write the reference as `{file}:Name`; {did_you_mean(wanted[0], existing)}",
+        file=module.label,
+        line=1,
+    )
+
+
+def _module(folder: Folder, ref: str, file: str) -> Module:
+    path = os.path.normpath(os.path.join(folder.root, file))
+    if os.path.isfile(path):
+        return folder.load(path)
+    place = os.path.dirname(path)
+    try:
+        files = sorted(entry for entry in os.listdir(place) if entry.endswith(".py"))
+    except OSError:
+        files = []
+    raise SchemaError(
+        f"`{file}`, named by `{ref}`, does not exist in {folder.root}",
+        f"correct the reference in cog.yaml; {_in_folder(os.path.basename(file), files)}",
+        file=file or ref,
+    )
+
+
+def _in_folder(wanted: str, files: list[str]) -> str:
+    return did_you_mean(wanted, files) if files else "the folder has no Python files"
+
+
+def _method(symbol: Symbol, methods: tuple[str, ...], module: Module) -> Target:
+    found: dict[str, tuple[Function, Module]] = {}
+    _collect(symbol, methods, found, set())
+    home = symbol.home or module
+    site = home.site(symbol.node or ast.Pass())
+    if len(found) > 1:
+        raise site.error(
+            "Predictor must define either run() or predict(), not both",
+            f"remove predict() from `{symbol.name}` and its bases, or rename it",
+        )
+    if not found:
+        raise site.error(
+            f"{' or '.join(methods)} method not found: {symbol.name}",
+            f"define `def {methods[0]}(self, ...)` in `{symbol.name}`; "
+            + did_you_mean(methods[0], _methods_of(symbol)),
+        )
+    function, where = next(iter(found.values()))
+    static = any(
+        isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list
+    )
+    return Target(function, where, is_method=not static)
+
+
+def _methods_of(symbol: Symbol) -> list[str]:
+    body = symbol.node.body if isinstance(symbol.node, ast.ClassDef) else []
+    return [stmt.name for stmt in body if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def _collect(
+    symbol: Symbol,
+    methods: tuple[str, ...],
+    found: dict[str, tuple[Function, Module]],
+    seen: set[int],
+) -> None:
+    """Look in the class, then in its bases that are in the folder; the nearest wins."""
+    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef) or id(symbol.node) in seen:
+        return
+    seen.add(id(symbol.node))
+    own: dict[str, tuple[Function, Module]] = {}
+    for stmt in symbol.node.body:
+        if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef)) and stmt.name in methods:
+            own[stmt.name] = (stmt, symbol.home)  # the last definition counts, as in Python
+    for name, place in own.items():
+        found.setdefault(name, place)
+    for base in bases_of(symbol):
+        _collect(base, methods, found, seen)

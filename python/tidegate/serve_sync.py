@@ -1,0 +1,69 @@
+"""The main thread of a synchronous model: one job after the other.
+
+The thread that runs the user's code reads the socket itself; between two small jobs there is one write and
+one read and no hand-over. An asynchronous function in such a model gets an event loop of its own.
+"""
+
+from tidegate import _native
+from tidegate.run import run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine
+
+    from tidegate._native import Job, Slot
+    from tidegate.plan import Plan, Plans
+
+
+def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None") -> None:
+    """Runs jobs until the server closes the slot."""
+    side = _SideLoop(loop)
+    run_awaitable = side.finish
+    if plans.prediction is plans.training and not plans.prediction.is_async:
+        plan = plans.prediction
+        while (job := slot.recv()) is not None:
+            run(job, plan, run_awaitable)
+        return
+    while (job := slot.recv()) is not None:
+        plan = plans.of(job)
+        if plan.is_async:
+            side.run(job, plan)
+        else:
+            run(job, plan, run_awaitable)
+
+
+class _SideLoop:
+    """An event loop for the odd coroutine, made when it is first needed."""
+
+    def __init__(self, loop: "asyncio.AbstractEventLoop | None") -> None:
+        self._loop = loop
+
+    def run(self, job: "Job", plan: "Plan") -> None:
+        from tidegate import run_async
+
+        loop = self._get()
+        self._complete(run_async.run(job, plan, loop.call_soon_threadsafe))
+
+    def finish(self, job: "Job", plan: "Plan", value: object) -> None:
+        from tidegate import run_async
+
+        loop = self._get()
+        self._complete(run_async.finish(job, plan, value, loop.call_soon_threadsafe))
+
+    def _complete(self, coroutine: "Coroutine[None, None, None]") -> None:
+        loop = self._get()
+        task = loop.create_task(coroutine)
+        while not task.done():
+            try:
+                loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt):
+                continue  # from a task of the user's; see `serve_async`
+
+    def _get(self) -> "asyncio.AbstractEventLoop":
+        if self._loop is None:
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+            _native.remark("debug", "tidegate.serve_sync", "made an event loop for an asynchronous function")
+        return self._loop

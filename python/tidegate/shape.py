@@ -1,0 +1,80 @@
+"""How a piece of user code is called; decided once, when it is loaded.
+
+Reads code flags instead of importing `inspect`, which costs more memory than the rest of the child.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SYNC = "sync"
+ASYNC = "async"
+GENERATOR = "generator"
+ASYNC_GENERATOR = "async generator"
+
+_GENERATOR_FLAG = 0x20
+_COROUTINE_FLAG = 0x80
+_ASYNC_GENERATOR_FLAG = 0x200
+
+
+def shape_of(function: "Callable[..., object]") -> str:
+    """One of the four shapes."""
+    flags = 0
+    for layer in layers(function, wrapped=False):
+        code = getattr(layer, "__code__", None)
+        if code is not None:
+            flags = code.co_flags
+            break
+    if flags & _COROUTINE_FLAG:
+        return ASYNC
+    if flags & _ASYNC_GENERATOR_FLAG:
+        return ASYNC_GENERATOR
+    return GENERATOR if flags & _GENERATOR_FLAG else SYNC
+
+
+def is_async(shape: str) -> bool:
+    """Whether the shape needs an event loop."""
+    return shape in (ASYNC, ASYNC_GENERATOR)
+
+
+def accepts(function: "Callable[..., object]", name: str) -> bool:
+    """Whether the function has a parameter of this name."""
+    for layer in layers(function, wrapped=True):
+        code = getattr(layer, "__code__", None)
+        if code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            return True
+    return False
+
+
+def layers(function: object, *, wrapped: bool) -> "Iterator[object]":
+    """The function, and what it is made of: methods, partials, callable objects, decorated functions."""
+    seen: list[object] = []
+    while function is not None and function not in seen:
+        seen.append(function)
+        yield function
+        inner = getattr(function, "__func__", None) or getattr(function, "func", None)
+        if inner is None and wrapped:
+            inner = getattr(function, "__wrapped__", None)
+        if inner is None and not hasattr(function, "__code__"):
+            inner = vars(type(function)).get("__call__")
+            if not hasattr(inner, "__code__"):
+                return
+        function = inner
+
+
+def unwrap_defaults(function: "Callable[..., object]") -> None:
+    """Puts the value of every `Input(default=…)` in the place of the `Input`."""
+    for layer in layers(function, wrapped=True):
+        defaults = getattr(layer, "__defaults__", None)
+        if defaults and not hasattr(layer, "__func__"):
+            layer.__defaults__ = tuple(_unwrapped(value) for value in defaults)
+        named = getattr(layer, "__kwdefaults__", None)
+        if named and not hasattr(layer, "__func__"):
+            layer.__kwdefaults__ = {key: _unwrapped(value) for key, value in named.items()}
+
+
+def _unwrapped(value: object) -> object:
+    kind = type(value)
+    if kind.__name__ == "FieldInfo" and kind.__module__.partition(".")[0] == "cog":
+        return value.default
+    return value

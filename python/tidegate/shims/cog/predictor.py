@@ -1,0 +1,33 @@
+"""`BaseRunner`: what a class predictor may inherit from. It does not have to."""
+
+from coglet import _sdk
+
+
+class BaseRunner:
+    """Gives a model access to its running job. Override `run`, and `setup` if there is something to load."""
+
+    def setup(self, weights: "str | None" = None) -> None:
+        """Called once, before the first job."""
+
+    def run(self, *args: object, **kwargs: object) -> object:
+        """Runs the model once."""
+        if type(self).predict is not BaseRunner.predict:
+            return self.predict(*args, **kwargs)
+        raise NotImplementedError("run has not been implemented by parent class.")
+
+    def predict(self, *args: object, **kwargs: object) -> object:
+        """The old name of `run`."""
+        return self.run(*args, **kwargs)
+
+    @property
+    def scope(self) -> object:
+        """The running job, for metrics; outside of a job it ignores everything."""
+        return _sdk.current_scope()
+
+    def record_metric(self, key: str, value: object, mode: str = "replace") -> None:
+        """Records a metric of the running job."""
+        _sdk.current_scope().record_metric(key, value, mode=mode)
+
+
+class BasePredictor(BaseRunner):
+    """The old name of `BaseRunner`."""

@@ -1,0 +1,3 @@
+"""The version of Cog whose interface this is."""
+
+__version__ = "0.23.1"

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Runs the crates' tests: with cargo-nextest where it is installed, else with cargo test.
+set -euo pipefail
+if cargo nextest --version >/dev/null 2>&1; then
+    exec cargo nextest run --locked --workspace --exclude tidegate-python --exclude tidegate-floor "$@"
+fi
+exec cargo test --locked --workspace --exclude tidegate-python --exclude tidegate-floor "$@"

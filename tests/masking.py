@@ -1,0 +1,39 @@
+"""What may differ between two correct answers: times, generated ids, scratch paths."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from servers import Reply
+
+_SCRATCH = re.compile(r"/tmp/[^\s\"']+")
+_TIME_KEYS = {"predict_time", "started_at", "completed_at", "created_at"}
+
+
+def mask(value: Any, generated_id: bool = True) -> Any:
+    """The same value with its volatile parts replaced by a fixed word."""
+    if isinstance(value, dict):
+        return {key: _mask_item(key, item, generated_id) for key, item in value.items()}
+    if isinstance(value, list):
+        return [mask(item, generated_id) for item in value]
+    if isinstance(value, str):
+        return _SCRATCH.sub("<scratch>", value)
+    return value
+
+
+def _mask_item(key: str, item: Any, generated_id: bool) -> Any:
+    if key in _TIME_KEYS:
+        return "<time>"
+    if key == "id" and generated_id and isinstance(item, str):
+        return "<id>"
+    return mask(item, generated_id)
+
+
+def comparable(reply: Reply) -> dict[str, Any]:
+    """What two servers must agree on for one request."""
+    content_type = reply.content_type
+    is_json = bool(content_type) and content_type.startswith("application/json")
+    body = mask(json.loads(reply.body)) if is_json and reply.body else reply.body.decode(errors="replace")
+    return {"status": reply.status, "content_type": content_type, "body": body}

@@ -1,0 +1,2 @@
+def predict(text: str = "x") -> str:
+    return f"sync {text}"

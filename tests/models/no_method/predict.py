@@ -1,0 +1,3 @@
+class Predictor:
+    def setup(self) -> None:
+        pass

@@ -1,0 +1,107 @@
+"""Improvement 2: a child that dies is replaced."""
+
+import os
+import signal
+
+import pytest
+
+from servers import children_of, wait_until
+
+
+def kill_children(server):
+    children = children_of(server.process.pid)
+    assert children, "the server has no child"
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def setup_gate(tmp_path):
+    path = tmp_path / "setup"
+    path.touch()
+    yield path
+    path.touch()
+
+
+def test_an_idle_death_is_starting_and_then_ready(fresh, setup_gate):
+    server = fresh("setup_slow", env={"SETUP_GATE": str(setup_gate)})
+    setup_gate.unlink()  # the next setup will wait
+
+    kill_children(server)
+
+    server.wait_health("STARTING")
+    assert server.post("/predictions", {"input": {}}).status == 503
+    setup_gate.touch()
+    server.wait_health("READY")
+    assert server.predict({"text": "again"}).json["output"] == "again"
+
+
+def test_the_job_in_flight_fails_and_later_ones_succeed(fresh, gate, receiver):
+    server, hook = fresh("crash"), receiver.path()
+    server.start({"gate": str(gate)}, id="victim", webhook=receiver.url + hook)
+    wait_until(lambda: server.snapshot("victim")["status"] == "processing", "the job to run")
+
+    kill_children(server)
+
+    body = receiver.wait_terminal(hook)
+    assert (body["status"], body["error"]) == ("failed", "Worker crashed")
+    server.wait_health("READY")
+    assert server.predict().json["output"] == "alive"
+
+
+def test_a_sync_caller_is_answered(fresh, gate):
+    server = fresh("crash")
+    with server.in_background({"gate": str(gate)}) as job:
+        server.wait_health("BUSY")
+        kill_children(server)
+        reply = job.reply()
+    assert (reply.status, reply.json["status"], reply.json["error"]) == (200, "failed", "Worker crashed")
+
+
+def test_all_jobs_of_a_concurrent_child_fail(fresh, gate, receiver):
+    server = fresh("concurrent")
+    hooks = [receiver.path() for _ in range(4)]
+    for hook in hooks:
+        server.start({"gate": str(gate)}, webhook=receiver.url + hook, webhook_events_filter=["completed"])
+    kill_children(server)
+    assert [receiver.wait_terminal(hook)["error"] for hook in hooks] == ["Worker crashed"] * 4
+    server.wait_health("READY")
+
+
+def test_it_survives_several_deaths(fresh):
+    server = fresh("crash")
+    for _ in range(3):
+        assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
+        server.wait_health("READY")
+    assert server.predict().json["output"] == "alive"
+
+
+def test_no_respawn_ends_defunct(fresh):
+    server = fresh("crash", "--no-respawn")
+    assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
+    server.wait_health("DEFUNCT")
+    refused = server.post("/predictions", {"input": {}})
+    assert (refused.status, refused.json["status"]) == (503, "failed")
+
+
+def test_dying_in_every_setup_ends_with_the_reason(fresh):
+    server = fresh("setup_crashes", until=())
+    health = server.wait_health("SETUP_FAILED", "DEFUNCT")
+    assert "last words" in health["setup"]["logs"]
+    assert server.post("/predictions", {"input": {}}).status == 503
+
+
+@pytest.mark.timeout(120)
+def test_dying_after_every_setup_ends_defunct_with_the_reason(fresh):
+    server = fresh("dies_later", until=())
+    health = server.wait_health("DEFUNCT", timeout=90)
+    assert "exit" in str(health).lower() or "crash" in str(health).lower()
+    assert server.post("/predictions", {"input": {}}).status == 503
+
+
+def test_respawn_does_not_leave_children_behind(fresh):
+    server = fresh("crash")
+    before = len(children_of(server.process.pid))
+    server.predict({"how": "exit"})
+    server.wait_health("READY")
+    assert len(children_of(server.process.pid)) == before

@@ -1,0 +1,52 @@
+"""Improvement 3: the slot is free before the caller sees the answer."""
+
+import http.client
+import json
+from collections import Counter
+
+HEADERS = {"Content-Type": "application/json"}
+
+
+def test_a_thousand_calls_back_to_back_on_one_slot(shared):
+    server = shared("echo")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    statuses: Counter[int] = Counter()
+    body = json.dumps({"input": {"text": "x"}})
+    for _ in range(1000):
+        connection.request("POST", "/predictions", body, HEADERS)
+        response = connection.getresponse()
+        response.read()
+        statuses[response.status] += 1
+    connection.close()
+    assert statuses == {200: 1000}
+
+
+def test_ready_right_after_the_answer(shared):
+    server = shared("echo")
+    states = set()
+    for _ in range(100):
+        server.predict()
+        states.add(server.health()["status"])
+    assert states == {"READY"}
+
+
+def test_free_when_the_completed_event_arrives(shared):
+    server = shared("generator")
+    for _ in range(30):
+        server.stream({"count": 1}).next("completed")
+        assert server.post("/predictions", {"input": {"count": 1}}).status == 200
+
+
+def test_free_when_the_terminal_webhook_arrives(shared, receiver):
+    server = shared("echo")
+    for _ in range(30):
+        hook = receiver.path()
+        server.start(webhook=receiver.url + hook, webhook_events_filter=["completed"])
+        receiver.wait_terminal(hook)
+        assert server.post("/predictions", {"input": {}}).status == 200
+
+
+def test_free_after_a_failure(shared):
+    server = shared("echo")
+    for _ in range(30):
+        assert server.post("/predictions", {"input": {"fail": "x"}}).json["status"] == "failed"

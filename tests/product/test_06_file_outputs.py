@@ -1,0 +1,64 @@
+"""Improvement 6: file outputs keep their order, nested ones are uploaded, missing ones are failures."""
+
+import contextlib
+import threading
+
+import pytest
+
+
+@pytest.fixture
+def folder(receiver):
+    path = receiver.path()
+    receiver.plan(path, 200)
+    return path
+
+
+@pytest.fixture
+def server(fresh, receiver, folder):
+    return fresh("outputs", "--upload-url", receiver.url + folder)
+
+
+def test_order_is_kept_when_the_first_upload_is_the_last_to_end(server, receiver, folder):
+    release = threading.Event()
+    receiver.plan(f"{folder}/a.txt", 200, hold=release)
+    with server.in_background({"kind": "paths"}) as job:
+        receiver.wait(folder, 1)
+        with contextlib.suppress(AssertionError):  # uploads one after the other would be in order too
+            receiver.wait(folder, 3, timeout=1)
+        release.set()
+        output = job.reply().json["output"]
+    assert output == [f"{receiver.url}{folder}/{name}.txt" for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("kind_of_output", "expected"),
+    [
+        ("nested_path", {"file": "out.txt", "n": 1}),
+        ("nested_list_path", {"files": ["a.txt", "b.txt"]}),
+        ("list_of_dicts_path", [{"file": "out.txt"}]),
+        ("model_path", {"file": "out.txt", "name": "n"}),
+        ("list_of_lists_path", [["out.txt"]]),
+    ],
+)
+def test_nested_files_are_uploaded(server, receiver, folder, kind_of_output, expected):
+    output = server.predict({"kind": kind_of_output}).json["output"]
+    assert _without_prefix(output, f"{receiver.url}{folder}/") == expected
+
+
+def _without_prefix(value, prefix):
+    if isinstance(value, dict):
+        return {key: _without_prefix(item, prefix) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_prefix(item, prefix) for item in value]
+    return value.removeprefix(prefix) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("kind_of_output", ["missing_path", "nested_missing_path"])
+def test_a_missing_file_is_a_failure_that_names_it(shared, kind_of_output):
+    body = shared("outputs").predict({"kind": kind_of_output}).json
+    assert body["status"] == "failed"
+    assert "/nonexistent/file.txt" in body["error"]
+
+
+def test_a_directory_is_a_failure(shared):
+    assert shared("outputs").predict({"kind": "directory"}).json["status"] == "failed"

@@ -1,0 +1,68 @@
+"""Improvement 7: SIGTERM drains."""
+
+import signal
+import time
+
+import pytest
+
+from servers import refuses_connections, wait_until
+
+
+def test_an_async_job_finishes_and_its_webhook_arrives(fresh, gate, receiver):
+    server, hook = fresh("echo"), receiver.path()
+    server.start({"gate": str(gate), "text": "late"}, webhook=receiver.url + hook)
+    receiver.wait(hook)  # the start event: the job runs
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: refuses_connections(server), "the door to close")
+    gate.open()
+    body = receiver.wait_terminal(hook)
+    assert (body["status"], body["output"]) == ("succeeded", "late")
+    assert server.wait_exit() == 0
+
+
+def test_shutdown_endpoint_drains_too(fresh, gate, receiver):
+    server, hook = fresh("echo"), receiver.path()
+    server.start({"gate": str(gate)}, webhook=receiver.url + hook)
+    receiver.wait(hook)
+    assert server.post("/shutdown").status == 200
+    wait_until(lambda: refuses_connections(server), "the door to close")
+    gate.open()
+    assert receiver.wait_terminal(hook)["status"] == "succeeded"
+    assert server.wait_exit() == 0
+
+
+@pytest.mark.parametrize("model", ["echo", "concurrent"])
+def test_the_drain_is_bounded_and_the_webhook_still_arrives(fresh, gate, receiver, model):
+    server, hook = fresh(model, "--drain-timeout", "1s"), receiver.path()
+    server.start({"gate": str(gate)}, webhook=receiver.url + hook)
+    receiver.wait(hook)
+    start = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert receiver.wait_terminal(hook)["status"] in ("canceled", "failed")
+    assert server.wait_exit() == 0
+    assert 0.5 < time.monotonic() - start < 8
+
+
+def test_a_webhook_that_has_to_be_retried_is_waited_for(fresh, receiver):
+    server, hook = fresh("echo"), receiver.path()
+    url = receiver.plan(hook, 500, 500, 200)
+    server.predict(webhook=url, webhook_events_filter=["completed"])
+    receiver.wait(hook, 1)
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    assert len(receiver.received(hook)) == 3
+
+
+def test_an_idle_server_stops_at_once(fresh):
+    server = fresh("echo")
+    start = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    assert time.monotonic() - start < 2
+
+
+def test_a_kept_alive_connection_does_not_hold_the_server(fresh):
+    server = fresh("echo")
+    server.predict()  # leaves an idle connection in the pool
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit(5) == 0

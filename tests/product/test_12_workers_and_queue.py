@@ -1,0 +1,98 @@
+"""Improvement 12: --workers for parallel sync models, --queue for patience."""
+
+import os
+import signal
+import socket
+
+from servers import wait_until
+
+
+def holds(server, gate, id, **options):
+    """An async prediction that has reached user code and waits at the gate."""
+    server.start({"gate": str(gate), "log": "in"}, id=id, **options)
+    wait_until(lambda: server.snapshot(id)["logs"], f"{id} to reach user code")
+
+
+def test_two_workers_run_two_sync_jobs_at_once(fresh, gates):
+    server = fresh("echo", "--workers", "2")
+    holds(server, gates[0], "one")
+    assert server.health()["status"] == "READY"
+    holds(server, gates[1], "two")
+    assert server.health()["status"] == "BUSY"
+    assert server.post("/predictions", {"input": {}}).status == 409
+
+
+def test_two_workers_are_two_processes(fresh, gates):
+    server = fresh("crash", "--workers", "2")
+    with (
+        server.in_background({"how": "pid", "gate": str(gates[0])}) as first,
+        server.in_background({"how": "pid", "gate": str(gates[1])}) as second,
+    ):
+        server.wait_health("BUSY")
+        for gate in gates:
+            gate.open()
+        assert first.reply().json["output"] != second.reply().json["output"]
+
+
+def test_a_dead_worker_does_not_hurt_the_other(fresh, gates):
+    server = fresh("crash", "--workers", "2")
+    pid = int(server.predict({"how": "pid"}).json["output"].split()[1])
+    with server.in_background({"gate": str(gates[0])}, id="held") as job:
+        wait_until(lambda: server.put("/predictions/held", {"input": {}}).status == 202, "the job to run")
+        # One of the two is busy; the death of either leaves one job at most to fail.
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: server.post("/predictions", {"input": {}}).status == 200, "a worker to answer")
+        gates[0].open()
+        reply = job.reply().json
+    assert reply["status"] == "succeeded" or reply["error"] == "Worker crashed"
+    server.wait_health("READY")
+
+
+def test_requests_wait_in_the_queue(fresh, gate, receiver):
+    server = fresh("echo", "--queue", "4")
+    holds(server, gate, "front")
+    hooks = [receiver.path() for _ in range(4)]
+    for number, hook in enumerate(hooks):
+        server.start(
+            {"text": f"t{number}"}, id=f"q{number}", webhook=receiver.url + hook, webhook_events_filter=["completed"]
+        )
+    assert server.post("/predictions", {"input": {}}).status == 409
+    gate.open()
+    assert [receiver.wait_terminal(hook)["output"] for hook in hooks] == ["t0", "t1", "t2", "t3"]
+    arrivals = [receiver.received(hook)[0].at for hook in hooks]
+    assert arrivals == sorted(arrivals)
+
+
+def test_a_sync_request_waits_in_the_queue(fresh, gate):
+    server = fresh("echo", "--queue", "1")
+    holds(server, gate, "front")
+    with server.in_background({"text": "patient"}) as job:
+        wait_until(lambda: server.post("/predictions", {"input": {}}).status == 409, "the queue to be full")
+        gate.open()
+        assert job.reply().json["output"] == "patient"
+
+
+def test_a_waiting_job_can_be_canceled(fresh, gate, receiver):
+    server, hook = fresh("echo", "--queue", "1"), receiver.path()
+    holds(server, gate, "front")
+    server.start(id="waiting", webhook=receiver.url + hook, webhook_events_filter=["completed"])
+    assert server.cancel("waiting").status == 200
+    assert receiver.wait_terminal(hook)["status"] == "canceled"
+    assert server.start(id="takes-its-place").status == 202
+
+
+def test_a_caller_that_leaves_the_queue_frees_its_place(fresh, gate):
+    server = fresh("echo", "--queue", "1")
+    holds(server, gate, "front")
+    with socket.create_connection(("127.0.0.1", server.port)) as caller:
+        caller.sendall(
+            b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        wait_until(lambda: server.post("/predictions", {"input": {}}).status == 409, "the queue to be full")
+    wait_until(lambda: server.predict(id="next", prefer="respond-async").status == 202, "the place to be free")
+
+
+def test_no_queue_by_default(shared, gate):
+    server = shared("echo")
+    holds(server, gate, "alone")
+    assert server.post("/predictions", {"input": {}}).status == 409

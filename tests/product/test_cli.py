@@ -1,0 +1,129 @@
+"""The command line."""
+
+import json
+import subprocess
+
+import pytest
+
+from servers import MODELS
+
+
+def test_version_has_the_commit(tidegate):
+    done = tidegate("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("tidegate 0.")
+
+
+def test_help_names_the_commands(tidegate):
+    text = tidegate("--help").stdout
+    for command in ("serve", "predict", "init", "doctor", "schema", "completions"):
+        assert command in text
+
+
+def test_completions(tidegate):
+    script = tidegate("completions", "bash").stdout
+    assert "tidegate" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("model", ["schema_a", "schema_b", "schema_c"])
+def test_schema_prints_the_schema(tidegate, model):
+    done = tidegate("schema", MODELS / model)
+    assert json.loads(done.stdout) == json.loads((MODELS / model / "openapi.json").read_text())
+
+
+class TestPredict:
+    def test_of_a_folder(self, tidegate):
+        done = tidegate("predict", MODELS / "echo", "-i", "text=from the shell")
+        assert (done.returncode, done.stdout.strip()) == (0, "from the shell")
+
+    def test_of_a_url(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "-i", "text=over the wire")
+        assert (done.returncode, done.stdout.strip()) == (0, "over the wire")
+
+    def test_typed_inputs(self, tidegate, shared):
+        done = tidegate(
+            "predict", shared("inputs").url, "-i", "whole=7", "-i", "flag=true", "-i", "real=0.5", "-i", "text=8"
+        )
+        seen = json.loads(done.stdout)
+        assert (seen["whole"], seen["flag"], seen["text"]) == (["int", 7], ["bool", True], ["str", "8"])
+
+    def test_a_file(self, tidegate, shared, tmp_path):
+        file = tmp_path / "in.txt"
+        file.write_text("content")
+        done = tidegate("predict", shared("files_in").url, "-i", f"path=@{file}")
+        assert json.loads(done.stdout)["path"][1:3] == [".txt", "content"]
+
+    def test_json_from_stdin(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "--json", "@-", input='{"text": "piped"}')
+        assert done.stdout.strip() == "piped"
+
+    def test_json_from_an_argument(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "--json", '{"text": "inline"}')
+        assert done.stdout.strip() == "inline"
+
+    def test_output_to_a_file(self, tidegate, shared, tmp_path):
+        out = tmp_path / "picture.png"
+        done = tidegate("predict", shared("outputs").url, "-i", "kind=path_png", "-o", out)
+        assert (done.returncode, out.read_bytes()) == (0, b"\x89PNG")
+
+    def test_logs_go_to_stderr(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "-i", "log=a line")
+        assert "a line" in done.stderr and "a line" not in done.stdout
+
+    def test_a_failure(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "-i", "fail=bad luck")
+        assert done.returncode not in (0, 101)
+        assert "bad luck" in done.stderr
+
+    def test_an_invalid_input(self, tidegate, shared):
+        done = tidegate("predict", shared("echo").url, "-i", "limit=99")
+        assert done.returncode not in (0, 101)
+        assert "limit" in done.stderr and "99" in done.stderr
+
+    def test_a_file_that_is_not_there(self, tidegate, shared):
+        done = tidegate("predict", shared("files_in").url, "-i", "path=@/nonexistent.png")
+        assert done.returncode not in (0, 101)
+        assert "/nonexistent.png" in done.stderr
+
+    def test_a_server_that_is_not_there(self, tidegate):
+        done = tidegate("predict", "http://127.0.0.1:1", "-i", "text=x")
+        assert done.returncode not in (0, 101)
+        assert "127.0.0.1:1" in done.stderr
+
+
+class TestInit:
+    def test_the_new_model_runs(self, tidegate, tmp_path):
+        folder = tmp_path / "new"
+        done = tidegate("init", folder)
+        assert done.returncode == 0, done.stderr
+        assert (folder / "cog.yaml").exists()
+        schema = json.loads(tidegate("schema", folder).stdout)
+        required = schema["components"]["schemas"]["Input"].get("required", [])
+        inputs = [part for name in required for part in ("-i", f"{name}=x")]
+        assert tidegate("predict", folder, *inputs).returncode == 0
+
+    def test_nothing_is_overwritten(self, tidegate, tmp_path):
+        (tmp_path / "cog.yaml").write_text("predict: mine.py:Mine\n")
+        done = tidegate("init", tmp_path)
+        assert done.returncode not in (0, 101)
+        assert (tmp_path / "cog.yaml").read_text() == "predict: mine.py:Mine\n"
+
+
+def test_doctor(tidegate):
+    done = tidegate("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "python" in done.stdout.lower()
+
+
+def test_a_port_in_use(tidegate, shared):
+    server = shared("echo")
+    done = tidegate("serve", MODELS / "echo", "--host", "127.0.0.1", "--port", server.port)
+    assert done.returncode not in (0, 101)
+    assert str(server.port) in done.stderr
+
+
+def test_an_unknown_flag(tidegate):
+    done = tidegate("serve", MODELS / "echo", "--wrokers", "2")
+    assert done.returncode == 2
+    assert "--wrokers" in done.stderr

@@ -1,0 +1,61 @@
+"""Every folder in examples/ is served and does what it is there to show."""
+
+import base64
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from servers import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def text(uri: str) -> str:
+    return base64.b64decode(uri.split("base64,")[1]).decode()
+
+
+def test_every_example_has_a_test():
+    folders = {path.parent.name.replace("-", "_") for path in EXAMPLES.glob("*/cog.yaml")}
+    assert folders == {name.removeprefix("test_example_") for name in globals() if name.startswith("test_example_")}
+
+
+def test_example_hello(fleet):
+    body = fleet.fresh("tidegate", EXAMPLES / "hello").predict({"name": "Ada"}).json
+    assert (body["output"], body["logs"]) == ("hello Ada", "greeting Ada\n")
+
+
+def test_example_async_concurrent(fleet):
+    server = fleet.fresh("tidegate", EXAMPLES / "async-concurrent")
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        bodies = list(pool.map(lambda i: server.predict({"question": f"q{i}", "seconds": 1}).json, range(8)))
+    assert [body["output"]["answer"] for body in bodies] == [f"Q{i}" for i in range(8)]
+    assert time.monotonic() - began < 6, "eight waits of a second did not overlap"
+    assert max(body["metrics"]["at_once"] for body in bodies) > 1
+
+
+def test_example_streaming(fleet):
+    server = fleet.fresh("tidegate", EXAMPLES / "streaming")
+    body = server.predict({"prompt": "tea", "words": 3}).json
+    assert body["output"] == ["tea ", "is ", "on "]
+    assert body["metrics"]["words"] == 3
+
+
+def test_example_files(fleet):
+    server = fleet.fresh("tidegate", EXAMPLES / "files")
+    output = server.predict({"text": "data:text/plain;base64," + base64.b64encode(b"b a b").decode()}).json["output"]
+    assert output["words"] == 3
+    assert json.loads(text(output["counts"])) == {"b": 2, "a": 1}
+    assert output["chart"].startswith("data:image/svg+xml;base64,")
+
+
+def test_example_training(fleet, tmp_path):
+    server = fleet.fresh("tidegate", EXAMPLES / "training")
+    data = "data:text/plain;base64," + base64.b64encode(b"4\n4\n").decode()
+    trained = server.predict({"data": data, "epochs": 50}, path="/trainings").json
+    assert "epoch 50: 4.000\n" in trained["logs"]
+    assert server.predict({"number": 8}).json["output"] == 8
+    weights = tmp_path / "weights.json"
+    weights.write_text(text(trained["output"]["weights"]))
+    tuned = fleet.fresh("tidegate", EXAMPLES / "training", env={"COG_WEIGHTS": str(weights)})
+    assert abs(tuned.predict({"number": 8}).json["output"] - 2) < 0.001
