@@ -30,6 +30,10 @@ const STACK: usize = 1024 * 1024;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether the model's setup is over. Before that a `print` waits until it is written: the next line
+/// may be a crash, and then its last words matter more than its speed.
+static SET_UP: AtomicBool = AtomicBool::new(false);
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The channel of this process.
 pub(crate) struct Control {
@@ -71,6 +75,11 @@ pub(crate) fn channel() -> io::Result<&'static Control> {
 /// Whether this process is a fork of the child: it must not write on channels that it shares.
 pub(crate) fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// From now on a `print` outside of a job never waits.
+pub(crate) fn setup_is_over() {
+    SET_UP.store(true, Ordering::Relaxed);
 }
 
 /// Cuts a forked copy of the child off from the server.
@@ -133,6 +142,9 @@ impl Control {
         frame::append_json(&mut outbox.waiting, &Response::Log { source, data });
         drop(outbox);
         self.changed.notify_all();
+        if !SET_UP.load(Ordering::Relaxed) {
+            self.flush(LAST_WORDS);
+        }
     }
 
     /// Waits until everything is written, but not for ever.

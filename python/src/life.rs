@@ -66,6 +66,7 @@ pub(crate) fn ready(
     let schema = String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
     let schema = RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))?;
     let control = channel()?;
+    control::setup_is_over();
     for source in [LogSource::Stdout, LogSource::Stderr] {
         control.flush_lines(source);
     }

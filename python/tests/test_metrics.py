@@ -61,7 +61,7 @@ cog.emit_metric("old", 1.5)
         ("m['a'] = 1; m['a'] = 1.0", "TypeError"),
         ("m['a'] = 1; m['a'] = True", "TypeError"),
         ("m.record('a', 's', mode='incr')", "TypeError"),
-        ("m.record('a', 1, mode='other')", "ValueError"),
+        ("m.record('a', 1, mode='other')", "TypeError"),
         ("m['predict_time'] = 1.0", "ValueError"),
         ("m['cog.x'] = 1", "ValueError"),
         ("m['a.b.c.d.e'] = 1", "ValueError"),

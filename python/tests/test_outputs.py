@@ -143,7 +143,7 @@ def test_files_anywhere_in_the_output(returning) -> None:
         "image/png",
         "text/plain",
         "application/octet-stream",
-        "text/plain",
+        "application/octet-stream",
     ]
     assert all(f["kind"] == "file_type" and os.path.isabs(f["filename"]) for f in outcome.files)
     assert outcome.files[0]["filename"].endswith("scratch/a.png"), "returned files are used in place"

@@ -134,7 +134,7 @@ def _handle(handle: object, job: "Job | None") -> FileRef:
         handle.seek(0)
     chunk = handle.read(_CHUNK)
     is_text = isinstance(chunk, str)
-    base = os.path.basename(name) if isinstance(name, str) and name else ("output.txt" if is_text else "output.bin")
+    base = os.path.basename(name) if isinstance(name, str) and name else "output.bin"
     path = str(job.file_path(base))
     with open(path, "wb") as out:
         while chunk:

@@ -32,7 +32,7 @@ class Metrics:
             return
         how = _MODES.get("replace" if mode is None else mode)
         if how is None:
-            raise ValueError(f"unknown metric mode `{mode}`: use `replace`, `incr` or `append`")
+            raise TypeError(f"unknown metric mode `{mode}`: use `replace`, `incr` or `append`")
         _check_name(key)
         kind = _kind_of(key, value)
         if how == "increment" and kind not in (int, float):

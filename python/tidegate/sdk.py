@@ -51,8 +51,9 @@ def install() -> None:
 
 
 def version() -> "str | None":
-    """The version of the real `cog`, if the model uses it."""
+    """The version of `cog` that the model uses, with a suffix when it is ours."""
     cog = sys.modules.get("cog")
-    if cog is None or (getattr(cog, "__file__", None) or "").startswith(_SHIMS):
-        return None
-    return getattr(cog, "__version__", None)
+    found = getattr(cog, "__version__", None)
+    if found is None or not (getattr(cog, "__file__", None) or "").startswith(_SHIMS):
+        return found
+    return f"{found}+tidegate"

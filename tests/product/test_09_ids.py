@@ -63,3 +63,10 @@ def _names_below(root, depth=3):
         yield from folders + files
         if folder[len(str(root)) :].count("/") >= depth:
             folders.clear()
+
+
+def test_an_id_that_runs_is_not_given_twice(fresh, gate):
+    server = fresh("async_echo")
+    server.start({"gate": str(gate)}, id="mine")
+    again = server.post("/predictions", {"id": "mine", "input": {}})
+    assert (again.status, "`mine`" in again.json["error"]) == (409, True)

@@ -59,15 +59,16 @@ def test_requests_wait_in_the_queue(fresh, gate, receiver):
     assert server.post("/predictions", {"input": {}}).status == 409
     gate.open()
     assert [receiver.wait_terminal(hook)["output"] for hook in hooks] == ["t0", "t1", "t2", "t3"]
-    arrivals = [receiver.received(hook)[0].at for hook in hooks]
-    assert arrivals == sorted(arrivals)
+    starts = [server.get(f"/predictions/q{number}").json["started_at"] for number in range(4)]
+    assert starts == sorted(starts)
 
 
 def test_a_sync_request_waits_in_the_queue(fresh, gate):
     server = fresh("echo", "--queue", "1")
     holds(server, gate, "front")
-    with server.in_background({"text": "patient"}) as job:
-        wait_until(lambda: server.post("/predictions", {"input": {}}).status == 409, "the queue to be full")
+    with server.in_background({"text": "patient"}, id="patient") as job:
+        wait_until(lambda: server.get("/predictions/patient").status == 200, "the request to stand in the queue")
+        assert server.post("/predictions", {"input": {}}).status == 409
         gate.open()
         assert job.reply().json["output"] == "patient"
 
@@ -86,9 +87,9 @@ def test_a_caller_that_leaves_the_queue_frees_its_place(fresh, gate):
     holds(server, gate, "front")
     with socket.create_connection(("127.0.0.1", server.port)) as caller:
         caller.sendall(
-            b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            b"PUT /predictions/impatient HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
         )
-        wait_until(lambda: server.post("/predictions", {"input": {}}).status == 409, "the queue to be full")
+        wait_until(lambda: server.get("/predictions/impatient").status == 200, "the request to stand in the queue")
     wait_until(lambda: server.predict(id="next", prefer="respond-async").status == 202, "the place to be free")
 
 

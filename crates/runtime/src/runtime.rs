@@ -128,7 +128,9 @@ impl Runtime {
 #[async_trait]
 impl Executor for Runtime {
     fn admit(&self) -> Result<Turn, Refusal> {
-        if let Some(permit) = self.try_take() {
+        if self.shared.state.is_open()
+            && let Some(permit) = self.try_take()
+        {
             return Ok(Turn::Now(self.admission(permit)));
         }
         match self.shared.state.health(self.shared.pool.count()) {

@@ -1,5 +1,6 @@
 //! How the children of a model are, all together.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -11,7 +12,11 @@ use crate::parent::child::Child;
 use crate::slots::Count;
 
 /// What is known about a model; written by the supervisor, read by everybody.
-pub(crate) struct State(Mutex<Inner>);
+pub(crate) struct State {
+    inner: Mutex<Inner>,
+    /// Set once every child has been ready: until then there are no slots for callers.
+    open: AtomicBool,
+}
 
 struct Inner {
     workers: Vec<Worker>,
@@ -38,7 +43,7 @@ const MAX_SETUP_LOGS: usize = 1024 * 1024;
 impl State {
     pub(crate) fn new(workers: usize) -> Self {
         let setup = Setup { started_at: Timestamp::now(), completed_at: None, status: SetupStatus::Starting, logs: String::new() };
-        Self(Mutex::new(Inner {
+        let inner = Inner {
             workers: (0..workers).map(|_| Worker::Starting).collect(),
             setup,
             schema: None,
@@ -46,11 +51,17 @@ impl State {
             python: None,
             sdk: None,
             end: None,
-        }))
+        };
+        Self { inner: Mutex::new(inner), open: AtomicBool::new(false) }
+    }
+
+    /// Whether callers may have slots: the promised number of children has been ready once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn setup_log(&self, text: &str) {
@@ -68,9 +79,11 @@ impl State {
             inner.has_healthcheck = ready.has_healthcheck;
             inner.python = Some(ready.python.clone());
             inner.sdk.clone_from(&ready.sdk);
-            if inner.setup.status == SetupStatus::Starting {
+            let all = inner.workers.iter().all(|worker| matches!(worker, Worker::Ready(_)));
+            if inner.setup.status == SetupStatus::Starting && all {
                 inner.setup.status = SetupStatus::Succeeded;
                 inner.setup.completed_at = Some(Timestamp::now());
+                self.open.store(true, Ordering::Release);
             }
         });
     }
@@ -130,13 +143,16 @@ impl State {
 }
 
 impl Inner {
-    /// One child that works is enough; a failed setup is told before a hope.
+    /// At first all children must come up; later one that works is enough.
     fn health(&self, count: Count) -> Health {
         let any = |test: fn(&Worker) -> bool| self.workers.iter().any(test);
+        match self.setup.status {
+            SetupStatus::Starting => return Health::Starting,
+            SetupStatus::Failed => return Health::SetupFailed,
+            SetupStatus::Succeeded => {}
+        }
         if any(|worker| matches!(worker, Worker::Ready(_))) {
             if count.idle > 0 { Health::Ready } else { Health::Busy }
-        } else if any(|worker| matches!(worker, Worker::SetupFailed)) {
-            Health::SetupFailed
         } else if any(|worker| matches!(worker, Worker::Starting)) {
             Health::Starting
         } else {

@@ -50,13 +50,12 @@ impl Model {
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
         let dir = existing(dir)?;
         let file = dir.join("cog.yaml");
-        let yaml = match std::fs::read_to_string(&file) {
-            Ok(text) => Some(parse(&file, &text)?),
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| format!("could not read `{}`", file.display())),
         };
-        let found = yaml.is_some();
-        let yaml = yaml.unwrap_or_default();
+        let yaml = text.as_deref().map(|text| parse(&file, text)).transpose()?.unwrap_or_default();
         if let (Some(run), Some(predict)) = (&yaml.run, &yaml.predict)
             && run != predict
         {
@@ -69,10 +68,10 @@ impl Model {
             Some(given) => given,
             // A model that only trains has nothing else to answer with.
             None if args.mode == Mode::Train && train_ref.is_some() => train_ref.clone().unwrap_or_default(),
-            None => return Err(no_predictor(&dir, found).into()),
+            None => return Err(no_predictor(&dir, text.is_some()).into()),
         };
         for reference in [Some(&predictor_ref), train_ref.as_ref()].into_iter().flatten() {
-            check_ref(&dir, reference)?;
+            check_ref(&dir, reference, text.as_deref())?;
         }
         let env = environment(yaml.environment, &file)?;
         Ok(Self {
@@ -122,22 +121,27 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
 }
 
 /// The file of a reference must be there; whether the name is in it, only Python can say.
-fn check_ref(dir: &Path, reference: &str) -> anyhow::Result<()> {
+fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<()> {
     let file = reference.split_once(':').map_or(reference, |(file, _)| file);
     if dir.join(file).is_file() {
         return Ok(());
     }
-    let there: Vec<String> = std::fs::read_dir(dir)?
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".py"))
-        .collect();
+    let mut there = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".py") {
+            there.push(name);
+        }
+    }
     let hint = if there.is_empty() {
         "put the model's code there, or name another file".to_owned()
     } else {
         format!("the Python files there are {}", there.join(", "))
     };
-    Err(Usage::new(format!("the predictor is `{reference}`, but there is no file `{}`", dir.join(file).display())).hint(hint).into())
+    let line = yaml.and_then(|yaml| yaml.lines().position(|line| line.contains(reference)));
+    let place = line.map_or_else(String::new, |line| format!("{}:{}: ", dir.join("cog.yaml").display(), line + 1));
+    let missing = dir.join(file);
+    Err(Usage::new(format!("{place}the predictor is `{reference}`, but there is no file `{}`", missing.display())).hint(hint).into())
 }
 
 fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {

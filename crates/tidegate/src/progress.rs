@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,9 +15,10 @@ pub(crate) struct Progress {
     look: Look,
     /// Turns while worker 0 loads.
     spinner: Mutex<Option<ProgressBar>>,
-    /// What to say once, when the first child is ready.
+    /// What to say once, when all children are ready.
     on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    greeted: std::sync::atomic::AtomicBool,
+    /// Children that have never been ready.
+    awaited: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +29,13 @@ enum Look {
 }
 
 impl Progress {
-    pub(crate) fn new(mode: ProgressMode, format: LogFormat, on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>) -> Self {
+    pub(crate) fn new(mode: ProgressMode, format: LogFormat, workers: usize, on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>) -> Self {
         let look = match (mode, format) {
             (ProgressMode::None, _) | (_, LogFormat::Json) => Look::Log,
             (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => Look::Moving,
             (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
         };
-        Self { look, spinner: Mutex::new(None), on_ready, greeted: std::sync::atomic::AtomicBool::new(false) }
+        Self { look, spinner: Mutex::new(None), on_ready, awaited: AtomicUsize::new(workers) }
     }
 
     /// One line for people; nothing when only log lines are wanted.
@@ -100,7 +102,7 @@ impl Observer for Progress {
             }
         }
         if let Phase::Ready { .. } = phase
-            && !self.greeted.swap(true, std::sync::atomic::Ordering::Relaxed)
+            && self.awaited.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |awaited| awaited.checked_sub(1)) == Ok(1)
             && let Some(greeting) = (self.on_ready)()
         {
             self.say(&greeting);

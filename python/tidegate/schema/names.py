@@ -206,7 +206,7 @@ class Folder:
                 f"cannot read `{label}`: {err.strerror}", "check its permissions", file=label
             ) from err
         except (SyntaxError, ValueError) as err:
-            reason = err.msg if isinstance(err, SyntaxError) else err
+            reason = f"{type(err).__name__}: {err.msg if isinstance(err, SyntaxError) else err}"
             raise SchemaError(
                 f"`{label}` is not valid Python: {reason}",
                 "fix the syntax, or run tidegate with the Python version it is written for",

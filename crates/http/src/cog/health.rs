@@ -55,7 +55,7 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
     Body {
         setup: report.setup.as_ref().map(|setup| Setup {
             completed_at: setup.completed_at.map(timestamp),
-            logs: (setup.status != SetupStatus::Starting).then_some(&setup.logs),
+            logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty()).then_some(&setup.logs),
             started_at: timestamp(setup.started_at),
             status: setup.status,
         }),

@@ -32,6 +32,10 @@ impl Waiter<Link, Mutex<Ledger<Link, Seat>>> for Seat {
     fn give(self, permit: SlotPermit) -> Result<(), SlotPermit> {
         self.0.send(permit)
     }
+
+    fn has_left(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 /// An idle slot, waiting for its job.

@@ -26,6 +26,9 @@ pub struct Pool<T, W, L = std::sync::Mutex<Ledger<T, W>>> {
 pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Sized {
     /// Leaves the permit there; gives it back when the caller has gone.
     fn give(self, permit: Permit<T, Self, L>) -> Result<(), Permit<T, Self, L>>;
+
+    /// Whether the caller has left the line.
+    fn has_left(&self) -> bool;
 }
 
 /// What a pool knows; opaque to everybody else.
@@ -99,6 +102,10 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
             }
             if let Some(slot) = ledger.idle.pop() {
                 return Ok(Some(slot));
+            }
+            if ledger.line.len() >= ledger.line_limit {
+                // Those who have left are noticed only when their place is wanted.
+                ledger.line.retain(|waiter| !waiter.has_left());
             }
             if ledger.line.len() >= ledger.line_limit {
                 return Err(Denied::Full);

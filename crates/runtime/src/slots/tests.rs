@@ -22,6 +22,10 @@ impl<L: Lock<Ledger<u32, Seat<L>>>> Waiter<u32, L> for Seat<L> {
             None => Err(permit),
         }
     }
+
+    fn has_left(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 struct StdLock(Mutex<Ledger<u32, Seat<StdLock>>>);
@@ -100,6 +104,17 @@ proptest! {
         drop(held);
         prop_assert_eq!(pool.count().idle, left);
     }
+}
+
+#[test]
+fn who_leaves_the_line_frees_a_place() {
+    let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(1);
+    assert!(matches!(pool.join(Seat(None)), Ok(Joined::Waits)));
+    let seat = Arc::new(Mutex::new(None));
+    assert!(matches!(pool.join(Seat(Some(Arc::clone(&seat)))), Ok(Joined::Waits)));
+    assert!(matches!(pool.join(Seat(None)), Err(Denied::Full)));
+    pool.add(1);
+    assert!(seat.lock().unwrap().is_some());
 }
 
 #[test]

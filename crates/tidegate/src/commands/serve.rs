@@ -27,7 +27,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let greeting = Arc::clone(&jobs);
     let greeting_url = url.clone();
     let on_ready = move || Some(greet(&greeting_url, &*greeting.get()?.schema()?));
-    let progress = Arc::new(Progress::new(args.progress, format, Box::new(on_ready)));
+    let progress = Arc::new(Progress::new(args.progress, format, args.workers.into(), Box::new(on_ready)));
     progress.say(&format!("tidegate {} · {} ({}) · {url}", build_info::VERSION, model.dir.display(), model.predictor_ref));
     tracing::debug!(%url, "listening");
 

@@ -1,0 +1,95 @@
+"""The bare Python loop behind the floor: JSON in, JSON out, nothing else.
+
+Called as `loop.py KIND SOCKET COUNT`. A frame is its length in four bytes, little-endian, and that
+many bytes of JSON; an empty frame ends a stream.
+"""
+
+import json
+import socket
+import struct
+import sys
+
+HEAD = struct.Struct("<I")
+TOKENS = 1000
+
+
+def framed(value: object) -> bytes:
+    body = json.dumps(value).encode()
+    return HEAD.pack(len(body)) + body
+
+
+def answer(body: bytes) -> bytes:
+    request = json.loads(body)
+    return framed({"output": request["input"]["text"], "status": "succeeded"})
+
+
+def connect(path: str) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(path)
+    return link
+
+
+def requests(link: socket.socket) -> "Iterator[bytes]":
+    """The bodies that come over one socket: one read for a small one."""
+    while data := link.recv(65536):
+        size = HEAD.unpack_from(data)[0] + HEAD.size
+        if len(data) < size:
+            whole = bytearray(size)
+            whole[: len(data)] = data
+            view, have = memoryview(whole), len(data)
+            while have < size:
+                have += link.recv_into(view[have:])
+            data = bytes(whole)
+        yield data[HEAD.size :]
+
+
+def echo(path: str) -> None:
+    link = connect(path)
+    for body in requests(link):
+        link.sendall(answer(body))
+
+
+def stream(path: str) -> None:
+    link = connect(path)
+    for body in requests(link):
+        json.loads(body)
+        for index in range(TOKENS):
+            link.sendall(framed(f"token{index} "))
+        link.sendall(HEAD.pack(0))
+
+
+def echo_async(path: str, count: int) -> None:
+    # Only this kind pays for the import.
+    import asyncio
+
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            asyncio.ensure_future(self.answer(data))
+
+        async def answer(self, data: bytes) -> None:
+            self.transport.write(answer(data[HEAD.size :]))  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        for _ in range(count):
+            await running.create_unix_connection(Echo, path)
+        await running.create_future()
+
+    asyncio.run(main())
+
+
+def main() -> None:
+    kind, path, count = sys.argv[1:]
+    if kind == "async":
+        echo_async(path, int(count))
+    elif kind == "stream":
+        stream(path)
+    else:
+        echo(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""`make bench`: tidegate beside Cog, mosec and the floor, in turns on the same machine.
+
+Prints two tables: medians, and tidegate's ratios with the targets. A slow number never fails the
+run; only a peer that cannot be measured does, and then the others are still reported.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidebench import layout, load, report
+from tidebench.peers import Cog, Floor, Kind, Mosec, Peer, Tidegate
+from tidebench.server import DidNotStart, Server
+from tidebench.workloads import MIB, Effort, Numbers, Workload, workloads
+
+BENCH = Path(__file__).resolve().parent
+ROOT = BENCH.parent
+BUILT = ROOT / "target" / "wheel"
+PEERS = ("tidegate", "cog", "mosec", "floor")
+
+
+def main() -> None:
+    options = parse()
+    with tempfile.TemporaryDirectory(prefix="tidebench-") as folder:
+        work = Path(folder)
+        try:
+            peers = find_peers(options, work)
+        except (layout.NotBuilt, subprocess.CalledProcessError) as error:
+            sys.exit(f"bench: {error}")
+        if load.WRK is None:
+            say("wrk is not installed: the Python client is used, and 8 and 32 connections show too little")
+        body = work / "1MiB.json"
+        body.write_text(json.dumps({"input": {"text": "x" * MIB}}))
+        chosen = [workload for workload in workloads(body) if wanted(workload.name, options.only)]
+        rounds: report.Rounds = {peer.name: [{} for _ in range(options.rounds)] for peer in peers}
+        effort = Effort(seconds=1, streams=5) if options.quick else Effort(seconds=2, streams=30)
+        for workload in chosen:
+            run(workload, [peer for peer in peers if workload.fits(peer)], rounds, effort, work)
+        if options.keep_logs:
+            shutil.copytree(work / "logs", options.keep_logs, dirs_exist_ok=True)
+    show(rounds)
+    if options.json:
+        medians = {name: medians_of(found) for name, found in rounds.items()}
+        options.json.write_text(json.dumps({"medians": medians, "rounds": rounds}, indent=1) + "\n")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="short measurements and 2 rounds: a first look")
+    add("--rounds", type=int, help="how often the peers take turns (5, or 2 with --quick)")
+    add("--only", type=names, help="parts of the names of workloads, such as echo,stream")
+    add("--peers", type=names, default=list(PEERS), help=f"some of {','.join(PEERS)}")
+    add("--json", type=Path, metavar="FILE", help="write every number there too")
+    add("--tidegate-bin", type=Path, default=os.environ.get("TIDEGATE_BIN"), help="a tidegate to measure")
+    add("--baseline", type=Path, metavar="BIN", help="another tidegate, measured as `baseline`")
+    add("--freeze", type=Path, metavar="DIR", help="lay the tidegate out there for a later --baseline, and end")
+    add("--cog-python", type=Path, default=ROOT / ".venv-bench/bin/python", help="the Python with cog")
+    add("--mosec-python", type=Path, default=ROOT / ".venv-bench/bin/python", help="the Python with mosec")
+    add("--floor-bin", type=Path, default=BUILT / "tidegate-floor", help="the floor")
+    add("--keep-logs", type=Path, metavar="DIR", help="keep what the servers wrote")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (2 if options.quick else 5)
+    return options
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def wanted(name: str, only: list[str] | None) -> bool:
+    return only is None or any(part in name for part in only)
+
+
+def find_peers(options: argparse.Namespace, work: Path) -> list[Peer]:
+    python = Path(sys._base_executable)  # type: ignore[attr-defined]
+    given = options.tidegate_bin or installed_wheel()
+    tidegate = layout.installed(Path(given), options.freeze or work / "tidegate", python)
+    if options.freeze:
+        say(f"laid out: {tidegate}")
+        sys.exit(0)
+    (work / "logs").mkdir()
+    models = copy_models(work / "models", tidegate)
+    found: list[Peer] = []
+    if "tidegate" in options.peers:
+        found.append(Tidegate("tidegate", tidegate, models))
+    if options.baseline:
+        baseline = layout.installed(options.baseline, work / "baseline", python)
+        found.append(Tidegate("baseline", baseline, models))
+    if "cog" in options.peers:
+        found.append(Cog("cog", options.cog_python.absolute(), models))
+    if "mosec" in options.peers:
+        found.append(Mosec("mosec", options.mosec_python.absolute(), BENCH / "models" / "mosec"))
+    if "floor" in options.peers:
+        found.append(Floor("floor", options.floor_bin.absolute(), python, BENCH / "floor" / "loop.py"))
+    return found
+
+
+def installed_wheel() -> Path:
+    """The wheel that `bench/setup.sh` installed, or the binary of the checkout."""
+    installed = ROOT / ".venv-bench-tidegate" / "bin" / "tidegate"
+    return installed if installed.exists() else BUILT / "tidegate"
+
+
+def copy_models(folder: Path, tidegate: Path) -> Path:
+    """Copies of the models with the schema file that Cog needs; ours equals the one it would make."""
+    for kind in Kind:
+        model = folder / kind.value
+        shutil.copytree(BENCH / "models" / kind.value, model, ignore=shutil.ignore_patterns("__pycache__"))
+        (model / ".cog").mkdir()
+        (model / ".cog" / "openapi_schema.json").write_bytes(layout.schema(tidegate, model))
+    return folder
+
+
+def run(workload: Workload, peers: list[Peer], rounds: report.Rounds, effort: Effort, work: Path) -> None:
+    """One workload, all rounds; peers take turns within each round."""
+    say(f"{workload.name} ", end="")
+    began = time.perf_counter()
+    n_rounds = max(len(found) for found in rounds.values())
+    with contextlib.ExitStack() as running:
+        servers: dict[str, Server] = {}
+        for peer in [] if workload.alone else peers:
+            with tolerant(peer.name):
+                servers[peer.name] = running.enter_context(Server(peer, workload.kind, work / "logs"))
+                workload.measure(servers[peer.name], Effort(seconds=1, streams=2))
+        for index in range(n_rounds):
+            # Not always the same one first: what runs before may leave the machine warm.
+            for peer in rotated(peers, index):
+                with tolerant(peer.name):
+                    rounds[peer.name][index].update(once(workload, peer, servers, effort, work))
+            say(".", end="")
+    say(f" {time.perf_counter() - began:.0f} s")
+
+
+def once(workload: Workload, peer: Peer, servers: dict[str, Server], effort: Effort, work: Path) -> Numbers:
+    if workload.alone:
+        with Server(peer, workload.kind, work / "logs") as server:
+            return workload.measure(server, effort)
+    return workload.measure(servers[peer.name], effort) if peer.name in servers else {}
+
+
+@contextlib.contextmanager
+def tolerant(name: str) -> Iterator[None]:
+    """A peer that fails leaves a hole in the table, not a broken run."""
+    try:
+        yield
+    except (DidNotStart, OSError, RuntimeError, TimeoutError, subprocess.SubprocessError) as error:
+        say(f"\n{name}: {type(error).__name__}: {error}")
+
+
+def rotated(peers: list[Peer], by: int) -> list[Peer]:
+    by %= len(peers)
+    return peers[by:] + peers[:by]
+
+
+def medians_of(rounds: list[Numbers]) -> Numbers:
+    keys = dict.fromkeys(key for numbers in rounds for key in numbers)
+    return {key: value for key in keys if (value := report.median(rounds, key)) is not None}
+
+
+def show(rounds: report.Rounds) -> None:
+    say("")
+    print(report.medians_table(rounds))
+    if "tidegate" in rounds and len(rounds) > 1:
+        print()
+        print(report.ratios_table(rounds))
+
+
+def say(text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

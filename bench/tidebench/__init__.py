@@ -1,0 +1,1 @@
+"""Measures tidegate beside its peers; `bench/run.py` is the door."""

@@ -1,0 +1,70 @@
+"""Many requests from some connections: wrk, or a Python client where wrk is missing."""
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidebench.server import Server
+
+SCRIPT = Path(__file__).parent.parent / "wrk" / "post.lua"
+WRK = shutil.which("wrk")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of it. Only answers with status 200 count."""
+
+    answered: int
+    refused: int
+    seconds: float
+    p50_us: float
+
+    @property
+    def per_second(self) -> float:
+        return self.answered / self.seconds
+
+
+def run(server: Server, connections: int, seconds: float, body: Path | None = None) -> Load:
+    """`body` is a file; without one the server's small request is sent."""
+    if WRK:
+        return _wrk(WRK, server, connections, seconds, body)
+    return _python(server, connections, seconds, body)
+
+
+def _wrk(wrk: str, server: Server, connections: int, seconds: float, body: Path | None) -> Load:
+    what = f"@{body}" if body else server.body.decode()
+    argv = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(SCRIPT)]
+    argv += ["--timeout", "20s", f"http://127.0.0.1:{server.port}", "--", server.peer.path, what]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    answered = result["requests"] - result["bad_status"]
+    return Load(answered, result["bad_status"], result["duration_us"] / 1e6, result["p50_us"])
+
+
+def _python(server: Server, connections: int, seconds: float, body: Path | None) -> Load:
+    """Slower than the servers it measures at many connections: a lower bound."""
+    wire = server.wire(body.read_bytes() if body else None)
+    times: list[float] = []
+    refused = [0]
+    until = time.perf_counter() + seconds
+
+    def work() -> None:
+        with server.connect() as connection:
+            while (began := time.perf_counter()) < until:
+                if connection.post(wire).status == 200:
+                    times.append(time.perf_counter() - began)
+                else:
+                    refused[0] += 1
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=work) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    middle = sorted(times)[len(times) // 2] * 1e6 if times else 0.0
+    return Load(len(times), refused[0], time.perf_counter() - began, middle)

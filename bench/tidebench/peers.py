@@ -1,0 +1,94 @@
+"""How each peer is started for each kind of model, and where it answers."""
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tidebench.processes import Command
+
+SLOTS = 32
+
+
+class Kind(Enum):
+    """What the model does; the value is the folder in `bench/models`."""
+
+    ECHO = "echo"
+    ECHO_ASYNC = "echo-async"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody who serves our models."""
+
+    name: str
+    path = "/predictions"
+    """Where predictions are posted."""
+    has_webhooks = False
+
+    def command(self, kind: Kind, port: int) -> Command:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Tidegate(Peer):
+    binary: Path
+    models: Path
+    has_webhooks = True
+
+    def command(self, kind: Kind, port: int) -> Command:
+        model = self.models / kind.value
+        argv = (self.binary, "serve", model, "--port", str(port))
+        return Command(argv, model, environment())
+
+
+@dataclass(frozen=True)
+class Cog(Peer):
+    python: Path
+    models: Path
+    has_webhooks = True
+
+    def command(self, kind: Kind, port: int) -> Command:
+        env = environment()
+        # Its worker is plain `python`.
+        env["PATH"] = f"{self.python.parent}:{env['PATH']}"
+        env["PORT"] = str(port)
+        env["COG_PREDICT_TYPE_STUB"] = "predict.py:Predictor"
+        if kind is Kind.ECHO_ASYNC:
+            env["COG_MAX_CONCURRENCY"] = str(SLOTS)
+        argv = (self.python, "-m", "cog.server.http", "--host", "127.0.0.1")
+        return Command(argv, self.models / kind.value, env)
+
+
+@dataclass(frozen=True)
+class Mosec(Peer):
+    python: Path
+    services: Path
+    path = "/inference"
+
+    def command(self, kind: Kind, port: int) -> Command:
+        service = "stream.py" if kind is Kind.STREAM else "echo.py"
+        # Its default limit is 3 s from the first byte, which a loaded machine can exceed.
+        argv = (self.python, self.services / service, "--port", str(port), "--timeout", "20000")
+        return Command((*argv, "--address", "127.0.0.1"), self.services, environment())
+
+
+@dataclass(frozen=True)
+class Floor(Peer):
+    binary: Path
+    python: Path
+    loop: Path
+
+    def command(self, kind: Kind, port: int) -> Command:
+        how = {Kind.ECHO: ("sync", 1), Kind.ECHO_ASYNC: ("async", SLOTS), Kind.STREAM: ("stream", 1)}
+        loop, sockets = how[kind]
+        argv = (self.binary, "--port", str(port), "--kind", loop, "--sockets", str(sockets))
+        argv = (*argv, "--python", self.python, "--loop", self.loop)
+        return Command(argv, self.loop.parent, environment())
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would lead a server to other code than it was installed with."""
+    foreign = ("PYTHON", "VIRTUAL_ENV", "TIDEGATE", "COG_", "MOSEC_", "PORT", "RUST_LOG")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
