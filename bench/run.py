@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidebench import layout, load, report
@@ -25,6 +26,19 @@ BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
 BUILT = ROOT / "target" / "wheel"
 PEERS = ("tidegate", "cog", "mosec", "floor")
+WARM_UP = Effort(seconds=1, streams=2)
+QUICK = Effort(seconds=1, streams=5)
+THOROUGH = Effort(seconds=2, streams=30)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Who is measured, how often and how long."""
+
+    peers: list[Peer]
+    n_rounds: int
+    effort: Effort
+    logs: Path
 
 
 def main() -> None:
@@ -36,16 +50,18 @@ def main() -> None:
         except (layout.NotBuilt, subprocess.CalledProcessError) as error:
             sys.exit(f"bench: {error}")
         if load.WRK is None:
-            say("wrk is not installed: the Python client is used, and 8 and 32 connections show too little")
+            say("wrk is not installed: a Python client takes its place and shows too little")
         body = work / "1MiB.json"
         body.write_text(json.dumps({"input": {"text": "x" * MIB}}))
         chosen = [workload for workload in workloads(body) if wanted(workload.name, options.only)]
-        rounds: report.Rounds = {peer.name: [{} for _ in range(options.rounds)] for peer in peers}
-        effort = Effort(seconds=1, streams=5) if options.quick else Effort(seconds=2, streams=30)
+        effort = QUICK if options.quick else THOROUGH
+        stage = Stage(peers, options.rounds, effort, work / "logs")
+        stage.logs.mkdir()
+        rounds: report.Rounds = {peer.name: [{} for _ in range(stage.n_rounds)] for peer in peers}
         for workload in chosen:
-            run(workload, [peer for peer in peers if workload.fits(peer)], rounds, effort, work)
+            run(workload, stage, rounds)
         if options.keep_logs:
-            shutil.copytree(work / "logs", options.keep_logs, dirs_exist_ok=True)
+            shutil.copytree(stage.logs, options.keep_logs, dirs_exist_ok=True)
     show(rounds)
     if options.json:
         medians = {name: medians_of(found) for name, found in rounds.items()}
@@ -53,19 +69,20 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
+    given, in_bench_venv = os.environ.get("TIDEGATE_BIN"), ROOT / ".venv-bench/bin/python"
     add("--quick", action="store_true", help="short measurements and 2 rounds: a first look")
     add("--rounds", type=int, help="how often the peers take turns (5, or 2 with --quick)")
     add("--only", type=names, help="parts of the names of workloads, such as echo,stream")
     add("--peers", type=names, default=list(PEERS), help=f"some of {','.join(PEERS)}")
     add("--json", type=Path, metavar="FILE", help="write every number there too")
-    add("--tidegate-bin", type=Path, default=os.environ.get("TIDEGATE_BIN"), help="a tidegate to measure")
+    add("--tidegate-bin", type=Path, default=given, metavar="BIN", help="the tidegate to measure")
     add("--baseline", type=Path, metavar="BIN", help="another tidegate, measured as `baseline`")
-    add("--freeze", type=Path, metavar="DIR", help="lay the tidegate out there for a later --baseline, and end")
-    add("--cog-python", type=Path, default=ROOT / ".venv-bench/bin/python", help="the Python with cog")
-    add("--mosec-python", type=Path, default=ROOT / ".venv-bench/bin/python", help="the Python with mosec")
-    add("--floor-bin", type=Path, default=BUILT / "tidegate-floor", help="the floor")
+    add("--freeze", type=Path, metavar="DIR", help="only keep the tidegate there, as a baseline")
+    add("--cog-python", type=Path, default=in_bench_venv, metavar="PATH", help="one with cog")
+    add("--mosec-python", type=Path, default=in_bench_venv, metavar="PATH", help="one with mosec")
+    add("--floor-bin", type=Path, default=BUILT / "tidegate-floor", metavar="BIN")
     add("--keep-logs", type=Path, metavar="DIR", help="keep what the servers wrote")
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
@@ -87,7 +104,6 @@ def find_peers(options: argparse.Namespace, work: Path) -> list[Peer]:
     if options.freeze:
         say(f"laid out: {tidegate}")
         sys.exit(0)
-    (work / "logs").mkdir()
     models = copy_models(work / "models", tidegate)
     found: list[Peer] = []
     if "tidegate" in options.peers:
@@ -100,7 +116,8 @@ def find_peers(options: argparse.Namespace, work: Path) -> list[Peer]:
     if "mosec" in options.peers:
         found.append(Mosec("mosec", options.mosec_python.absolute(), BENCH / "models" / "mosec"))
     if "floor" in options.peers:
-        found.append(Floor("floor", options.floor_bin.absolute(), python, BENCH / "floor" / "loop.py"))
+        loop = BENCH / "floor" / "loop.py"
+        found.append(Floor("floor", options.floor_bin.absolute(), python, loop))
     return found
 
 
@@ -111,40 +128,44 @@ def installed_wheel() -> Path:
 
 
 def copy_models(folder: Path, tidegate: Path) -> Path:
-    """Copies of the models with the schema file that Cog needs; ours equals the one it would make."""
+    """Copies of the models with the schema file that Cog needs; ours equals its own."""
     for kind in Kind:
         model = folder / kind.value
-        shutil.copytree(BENCH / "models" / kind.value, model, ignore=shutil.ignore_patterns("__pycache__"))
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(BENCH / "models" / kind.value, model, ignore=unwanted)
         (model / ".cog").mkdir()
         (model / ".cog" / "openapi_schema.json").write_bytes(layout.schema(tidegate, model))
     return folder
 
 
-def run(workload: Workload, peers: list[Peer], rounds: report.Rounds, effort: Effort, work: Path) -> None:
+def run(workload: Workload, stage: Stage, rounds: report.Rounds) -> None:
     """One workload, all rounds; peers take turns within each round."""
+    peers = [peer for peer in stage.peers if workload.fits(peer)]
+    if not peers:
+        return
     say(f"{workload.name} ", end="")
     began = time.perf_counter()
-    n_rounds = max(len(found) for found in rounds.values())
     with contextlib.ExitStack() as running:
         servers: dict[str, Server] = {}
         for peer in [] if workload.alone else peers:
             with tolerant(peer.name):
-                servers[peer.name] = running.enter_context(Server(peer, workload.kind, work / "logs"))
-                workload.measure(servers[peer.name], Effort(seconds=1, streams=2))
-        for index in range(n_rounds):
+                server = running.enter_context(Server(peer, workload.kind, stage.logs))
+                workload.measure(server, WARM_UP)
+                servers[peer.name] = server
+        for index in range(stage.n_rounds):
             # Not always the same one first: what runs before may leave the machine warm.
             for peer in rotated(peers, index):
                 with tolerant(peer.name):
-                    rounds[peer.name][index].update(once(workload, peer, servers, effort, work))
+                    rounds[peer.name][index].update(once(workload, peer, servers, stage))
             say(".", end="")
     say(f" {time.perf_counter() - began:.0f} s")
 
 
-def once(workload: Workload, peer: Peer, servers: dict[str, Server], effort: Effort, work: Path) -> Numbers:
+def once(workload: Workload, peer: Peer, servers: dict[str, Server], stage: Stage) -> Numbers:
     if workload.alone:
-        with Server(peer, workload.kind, work / "logs") as server:
-            return workload.measure(server, effort)
-    return workload.measure(servers[peer.name], effort) if peer.name in servers else {}
+        with Server(peer, workload.kind, stage.logs) as server:
+            return workload.measure(server, stage.effort)
+    return workload.measure(servers[peer.name], stage.effort) if peer.name in servers else {}
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 
 HEAD = struct.Struct("<I")
 TOKENS = 1000
@@ -29,7 +30,7 @@ def connect(path: str) -> socket.socket:
     return link
 
 
-def requests(link: socket.socket) -> "Iterator[bytes]":
+def requests(link: socket.socket) -> Iterator[bytes]:
     """The bodies that come over one socket: one read for a small one."""
     while data := link.recv(65536):
         size = HEAD.unpack_from(data)[0] + HEAD.size
@@ -67,7 +68,7 @@ def echo_async(path: str, count: int) -> None:
             self.transport = transport
 
         def data_received(self, data: bytes) -> None:
-            asyncio.ensure_future(self.answer(data))
+            self.task = asyncio.ensure_future(self.answer(data))
 
         async def answer(self, data: bytes) -> None:
             self.transport.write(answer(data[HEAD.size :]))  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The tidegate under test, laid out as `pip install` would.
 
-A binary in `<checkout>/target/<profile>/` looks for the Python package of its checkout and may build
-it again, with whatever profile. So the bench copies binary, extension and package into a virtual
+A binary in `<checkout>/target/<profile>/` looks for the Python package of its checkout, whose
+extension may be of another profile. So the bench copies binary, extension and package into an
 environment of their own; a binary that already has a `python` beside it is used as it is.
 """
 
@@ -27,7 +27,7 @@ def installed(binary: Path, folder: Path, python: Path) -> Path:
     package = checkout / "python" / "tidegate"
     if not library.is_file() or not package.is_dir():
         raise NotBuilt(
-            f"`{binary}` is neither installed nor in a checkout with its extension; in the checkout run\n"
+            f"`{binary}` is neither installed nor in a checkout with its extension; run there\n"
             f"  cargo build --profile {binary.parent.name} -p tidegate -p tidegate-python"
         )
     return lay_out(binary, library, package, folder, python)

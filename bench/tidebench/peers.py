@@ -81,11 +81,11 @@ class Floor(Peer):
     loop: Path
 
     def command(self, kind: Kind, port: int) -> Command:
-        how = {Kind.ECHO: ("sync", 1), Kind.ECHO_ASYNC: ("async", SLOTS), Kind.STREAM: ("stream", 1)}
-        loop, sockets = how[kind]
+        loop = {Kind.ECHO: "sync", Kind.ECHO_ASYNC: "async", Kind.STREAM: "stream"}[kind]
+        sockets = SLOTS if kind is Kind.ECHO_ASYNC else 1
         argv = (self.binary, "--port", str(port), "--kind", loop, "--sockets", str(sockets))
-        argv = (*argv, "--python", self.python, "--loop", self.loop)
-        return Command(argv, self.loop.parent, environment())
+        python = ("--python", self.python, "--loop", self.loop)
+        return Command((*argv, *python), self.loop.parent, environment())
 
 
 def environment() -> dict[str, str]:

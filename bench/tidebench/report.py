@@ -71,6 +71,7 @@ ROWS = (
     Row("webhook.cpu_us", "  server CPU per completion, µs", Better.LESS),
     Row("cold.s", "cold start, s", Better.LESS, (Target("cog", 0.7),)),
     Row("memory.mib", "memory after 1,000 requests, MiB PSS", Better.LESS, (Target("cog", 0.6),)),
+    Row("memory.private_mib", "  private part, MiB", Better.LESS),
 )
 LABEL = max(len(row.label) for row in ROWS)
 
@@ -92,26 +93,27 @@ def medians_table(rounds: Rounds) -> str:
     for row in ROWS:
         values = [median(rounds[peer], row.key) for peer in peers]
         if any(value is not None for value in values):
-            lines.append(f"{row.label:<{LABEL}}" + "".join(f"{number(value):>12}" for value in values))
+            cells = "".join(f"{number(value):>12}" for value in values)
+            lines.append(f"{row.label:<{LABEL}}{cells}")
     return "\n".join(lines)
 
 
 def ratios_table(rounds: Rounds) -> str:
     peers = [peer for peer in rounds if peer != "tidegate"]
-    heads = "".join(f"{'/ ' + peer:>21}" for peer in peers)
+    heads = "".join(f"{'/ ' + peer:>23}" for peer in peers)
     lines = [f"{'tidegate':<{LABEL}}{heads}   targets"]
     for row in ROWS:
-        cells = [ratio_cell(ratios(rounds, row.key, peer)) for peer in peers]
-        if any(cells):
+        cells = "".join(f"{ratio_cell(ratios(rounds, row.key, peer)):>23}" for peer in peers)
+        if cells.strip():
             verdicts = ", ".join(filter(None, (verdict(rounds, row, t) for t in row.targets)))
-            lines.append(f"{row.label:<{LABEL}}" + "".join(f"{c:>21}" for c in cells) + f"   {verdicts}")
+            lines.append(f"{row.label:<{LABEL}}{cells}   {verdicts}".rstrip())
     return "\n".join(lines)
 
 
 def ratio_cell(values: list[float]) -> str:
     if not values:
         return ""
-    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def verdict(rounds: Rounds, row: Row, target: Target) -> str | None:
@@ -123,7 +125,7 @@ def verdict(rounds: Rounds, row: Row, target: Target) -> str | None:
         reached = statistics.median(found) if found else None
     if reached is None:
         return None
-    what = f"{row.better.value} {target.limit:g}" + (f" × {target.peer}" if target.peer else "")
+    what = f"{row.better.value} {target.limit:g}" + (f" x {target.peer}" if target.peer else "")
     if row.better.holds(reached, target.limit):
         return f"{'aim' if target.is_aim else ''} {what}: ok".strip()
     return f"aim {what}: not yet" if target.is_aim else f"{what}: MISS"
@@ -131,7 +133,7 @@ def verdict(rounds: Rounds, row: Row, target: Target) -> str | None:
 
 def number(value: float | None) -> str:
     if value is None:
-        return "–"
+        return "-"
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -65,7 +65,8 @@ def big(body: Path) -> Callable[[Server, Effort], Numbers]:
 
 def stream(server: Server, effort: Effort) -> Numbers:
     wire = server.wire(headers={"Accept": "text/event-stream"})
-    firsts, wholes = [], []
+    firsts: list[float] = []
+    wholes: list[float] = []
     before = server.tree.cpu_us()
     with server.connect() as connection:
         while len(firsts) < effort.streams:
@@ -99,7 +100,11 @@ def life(server: Server, effort: Effort) -> Numbers:
     with server.connect() as connection:
         for _ in range(REQUESTS_BEFORE_MEMORY):
             connection.post(wire)
-    return {"cold.s": server.cold_start_s, "memory.mib": server.tree.pss_kib() / 1024}
+    return {
+        "cold.s": server.cold_start_s,
+        "memory.mib": server.tree.pss_kib() / 1024,
+        "memory.private_mib": server.tree.private_kib() / 1024,
+    }
 
 
 def workloads(body: Path) -> list[Workload]:

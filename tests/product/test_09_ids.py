@@ -66,7 +66,7 @@ def _names_below(root, depth=3):
 
 
 def test_an_id_that_runs_is_not_given_twice(fresh, gate):
-    server = fresh("async_echo")
+    server = fresh("concurrent")
     server.start({"gate": str(gate)}, id="mine")
     again = server.post("/predictions", {"id": "mine", "input": {}})
     assert (again.status, "`mine`" in again.json["error"]) == (409, True)

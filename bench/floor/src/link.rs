@@ -2,6 +2,7 @@
 //! bytes of JSON; an empty frame ends a stream.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -20,12 +21,20 @@ pub(crate) struct Links {
     count: Arc<Semaphore>,
 }
 
+/// A socket in use; it is free again when this is dropped.
+pub(crate) struct Lease {
+    link: Option<Link>,
+    links: Links,
+}
+
 /// One socket to the loop.
 pub(crate) struct Link {
     socket: UnixStream,
-    buffer: BytesMut,
-    /// The place of the next token in its stream.
-    index: usize,
+    unsent: BytesMut,
+    unread: BytesMut,
+    /// Answers that have been asked for and not been read to their end. More than one when a caller
+    /// left before its answer.
+    owed: usize,
 }
 
 impl Links {
@@ -33,19 +42,36 @@ impl Links {
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             let (socket, _) = listener.accept().await?;
-            free.push(Link { socket, buffer: BytesMut::with_capacity(READ), index: 0 });
+            free.push(Link { socket, unsent: BytesMut::new(), unread: BytesMut::new(), owed: 0 });
         }
         Ok(Self { free: Arc::new(Mutex::new(free)), count: Arc::new(Semaphore::new(count)) })
     }
 
-    pub(crate) async fn take(&self) -> Link {
+    pub(crate) async fn take(&self) -> Lease {
         self.count.acquire().await.expect("it is never closed").forget();
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().expect("one is free for each permit")
+        let link = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Lease { link: Some(link.expect("one is free for each permit")), links: self.clone() }
     }
+}
 
-    pub(crate) fn give_back(&self, link: Link) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(link);
-        self.count.add_permits(1);
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.links.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.link.take());
+        self.links.count.add_permits(1);
+    }
+}
+
+impl Deref for Lease {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        self.link.as_ref().expect("present until dropped")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Link {
+        self.link.as_mut().expect("present until dropped")
     }
 }
 
@@ -54,64 +80,70 @@ impl Link {
     pub(crate) async fn exchange(&mut self, body: &[u8]) -> io::Result<Bytes> {
         self.send(body).await?;
         loop {
-            if let Some(frame) = self.frame() {
-                return Ok(frame);
+            while let Some(frame) = self.frame() {
+                self.owed -= 1;
+                if self.owed == 0 {
+                    return Ok(frame);
+                }
             }
             self.read().await?;
         }
     }
 
-    /// The frames of one answer as server-sent events; what came in one read leaves in one piece.
-    pub(crate) fn tokens(self, links: Links, body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
-        unfold(Some((self, links, Some(body))), async |state| {
-            let (mut link, links, body) = state?;
-            if let Some(body) = body {
-                link.index = 0;
-                if let Err(error) = link.send(&body).await {
-                    return Some((Err(error), None));
-                }
-            }
-            if let Err(error) = link.read().await {
-                return Some((Err(error), None));
-            }
-            let mut events = BytesMut::with_capacity(2 * READ);
-            while let Some(token) = link.frame() {
-                if token.is_empty() {
-                    links.give_back(link);
-                    return Some((Ok(events.freeze()), None));
-                }
-                events.put_slice(b"event: output\ndata: {\"chunk\":");
-                events.put_slice(&token);
-                events.put_slice(format!(",\"index\":{}}}\n\n", link.index).as_bytes());
-                link.index += 1;
-            }
-            Some((Ok(events.freeze()), Some((link, links, None))))
-        })
-    }
-
     async fn send(&mut self, body: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(HEAD + body.len());
-        frame.put_u32_le(u32::try_from(body.len()).map_err(io::Error::other)?);
-        frame.put_slice(body);
-        self.socket.write_all(&frame).await
+        self.unsent.reserve(HEAD + body.len());
+        self.unsent.put_u32_le(u32::try_from(body.len()).map_err(io::Error::other)?);
+        self.unsent.put_slice(body);
+        self.owed += 1;
+        self.socket.write_all_buf(&mut self.unsent).await
     }
 
     async fn read(&mut self) -> io::Result<()> {
-        self.buffer.reserve(READ);
-        match self.socket.read_buf(&mut self.buffer).await? {
+        self.unread.reserve(READ);
+        match self.socket.read_buf(&mut self.unread).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
     fn frame(&mut self) -> Option<Bytes> {
-        let head = self.buffer.first_chunk::<HEAD>()?;
+        let head = self.unread.first_chunk::<HEAD>()?;
         let length = u32::from_le_bytes(*head) as usize;
-        if self.buffer.len() < HEAD + length {
-            self.buffer.reserve(HEAD + length);
+        if self.unread.len() < HEAD + length {
+            self.unread.reserve(HEAD + length);
             return None;
         }
-        self.buffer.advance(HEAD);
-        Some(self.buffer.split_to(length).freeze())
+        self.unread.advance(HEAD);
+        Some(self.unread.split_to(length).freeze())
     }
+
+    /// What has come, as server-sent events in one piece.
+    fn events(&mut self, index: &mut usize) -> Bytes {
+        let mut events = BytesMut::with_capacity(2 * READ);
+        while let Some(token) = self.frame() {
+            if token.is_empty() {
+                self.owed -= 1;
+            } else if self.owed == 1 {
+                events.put_slice(b"event: output\ndata: {\"chunk\":");
+                events.put_slice(&token);
+                events.put_slice(format!(",\"index\":{index}}}\n\n").as_bytes());
+                *index += 1;
+            }
+        }
+        events.freeze()
+    }
+}
+
+/// The frames of one answer as server-sent events, as they come.
+pub(crate) fn stream(lease: Lease, body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
+    unfold((lease, Some(body), 0), async |(mut lease, mut body, mut index)| {
+        match body.take() {
+            Some(body) => lease.send(&body).await.ok()?,
+            None if lease.owed == 0 => return None,
+            None => {}
+        }
+        let read = lease.read().await;
+        let events = read.map(|()| lease.events(&mut index));
+        Some((events, (lease, body, index)))
+    })
 }

@@ -80,15 +80,12 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn echo(State(links): State<Links>, body: Bytes) -> Response<Body> {
-    let mut link = links.take().await;
-    let answer = link.exchange(&body).await.expect("the loop lives as long as the server");
-    links.give_back(link);
+    let answer = links.take().await.exchange(&body).await.expect("the loop lives as long as the server");
     typed("application/json", Body::from(answer))
 }
 
 async fn stream(State(links): State<Links>, body: Bytes) -> Response<Body> {
-    let link = links.take().await;
-    typed("text/event-stream", Body::from_stream(link.tokens(links, body)))
+    typed("text/event-stream", Body::from_stream(link::stream(links.take().await, body)))
 }
 
 fn typed(content_type: &'static str, body: Body) -> Response<Body> {

@@ -5,6 +5,6 @@ from cog import BasePredictor, ConcatenateIterator, Input, streaming
 
 class Predictor(BasePredictor):
     @streaming
-    def predict(self, tokens: int = Input(description="How many", default=1000)) -> ConcatenateIterator[str]:
+    def predict(self, tokens: int = Input(description="How many")) -> ConcatenateIterator[str]:
         for index in range(tokens):
             yield f"token{index} "

@@ -28,7 +28,7 @@ pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyh
 pub(crate) fn example(document: &Value) -> Value {
     let schema = document.pointer("/components/schemas/Input").cloned().unwrap_or_default();
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-    let one = |name: &Value| Some((name.as_str()?.to_owned(), example_of(property(document, "Input", name.as_str()?)?, document)));
+    let one = |name: &Value| Some((name.as_str()?.to_owned(), example_of(property(document, "Input", name.as_str()?)?)));
     Value::Object(required.iter().filter_map(one).collect())
 }
 
@@ -68,12 +68,12 @@ fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a 
     reference.map_or(Some(property), |pointer| document.pointer(pointer))
 }
 
-fn example_of(property: &Value, document: &Value) -> Value {
+fn example_of(property: &Value) -> Value {
     if let Some(first) = property.pointer("/enum/0") {
         return first.clone();
     }
     if let Some(one) = property.pointer("/anyOf/0") {
-        return example_of(one, document);
+        return example_of(one);
     }
     let minimum = property.get("minimum").cloned();
     match (property.get("type").and_then(Value::as_str), property.get("format").and_then(Value::as_str)) {
@@ -81,7 +81,7 @@ fn example_of(property: &Value, document: &Value) -> Value {
         (Some("integer"), _) => minimum.unwrap_or_else(|| 1.into()),
         (Some("number"), _) => minimum.unwrap_or_else(|| 1.0.into()),
         (Some("boolean"), _) => true.into(),
-        (Some("array"), _) => Value::Array(property.get("items").map(|items| example_of(items, document)).into_iter().collect()),
+        (Some("array"), _) => Value::Array(property.get("items").map(example_of).into_iter().collect()),
         (Some("object"), _) => Value::Object(Map::new()),
         _ => "world".into(),
     }

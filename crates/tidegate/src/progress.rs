@@ -29,7 +29,12 @@ enum Look {
 }
 
 impl Progress {
-    pub(crate) fn new(mode: ProgressMode, format: LogFormat, workers: usize, on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>) -> Self {
+    pub(crate) fn new(
+        mode: ProgressMode,
+        format: LogFormat,
+        workers: usize,
+        on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    ) -> Self {
         let look = match (mode, format) {
             (ProgressMode::None, _) | (_, LogFormat::Json) => Look::Log,
             (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => Look::Moving,

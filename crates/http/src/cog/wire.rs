@@ -65,7 +65,8 @@ impl<'a> Envelope<'a> {
         match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => return Ok(Self { webhook_events_filter: all_events(), ..Self::default() }),
             // serde would take an array for the fields in order.
-            Some(b'[') if serde_json::from_slice::<&RawValue>(body).is_ok() => {
+            Some(b'[') => {
+                serde_json::from_slice::<&RawValue>(body).map_err(EnvelopeError::Syntax)?;
                 return Err(EnvelopeError::Shape("it is an array, an object is needed".to_owned()));
             }
             Some(_) => {}

@@ -9,16 +9,16 @@ use tidegate_ipc::frame;
 use tidegate_ipc::slot::{self, FileOutput, FileOutputKind, Kind, LogSource, MetricMode, Predict};
 
 fn raw(json: &str) -> Box<RawValue> {
-    RawValue::from_string(json.to_owned()).unwrap()
+    RawValue::from_string(json.to_owned()).expect("our messages are JSON")
 }
 
 /// One line per message, after a trip through bytes and back.
 fn lines<T: serde::Serialize>(messages: &[T], again: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let mut all = String::new();
     for message in messages {
-        let json = serde_json::to_vec(message).unwrap();
+        let json = serde_json::to_vec(message).expect("our messages are JSON");
         assert_eq!(json, again(&json), "it reads back as it was written");
-        all += std::str::from_utf8(&json).unwrap();
+        all += std::str::from_utf8(&json).expect("our messages are JSON");
         all.push('\n');
     }
     all
@@ -26,7 +26,7 @@ fn lines<T: serde::Serialize>(messages: &[T], again: impl Fn(&[u8]) -> Vec<u8>) 
 
 #[test]
 fn control_requests() {
-    use control::Request::*;
+    use control::Request as R;
     let init = Init {
         model_dir: "/models/hello".into(),
         predictor_ref: "predict.py:Predictor".into(),
@@ -35,13 +35,13 @@ fn control_requests() {
         num_slots: Some(4),
         socket: "/tmp/t/s".into(),
     };
-    let all = [Init(init), Cancel { slot: 2, id: "a".into() }, Healthcheck { id: 7 }, Shutdown];
+    let all = [R::Init(init), R::Cancel { slot: 2, id: "a".into() }, R::Healthcheck { id: 7 }, R::Shutdown];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Request>(json).unwrap()).unwrap()));
 }
 
 #[test]
 fn control_responses() {
-    use control::Response::*;
+    use control::Response as R;
     let ready = Ready {
         slots: vec![0, 1],
         schema: raw(r#"{"openapi":"3.0.2"}"#),
@@ -52,16 +52,16 @@ fn control_responses() {
     };
     let fatal = Fatal { stage: Stage::Setup, reason: "setup failed: RuntimeError: no".into(), traceback: Some("Traceback".into()) };
     let all = [
-        Ready(ready),
-        Log { source: LogSource::Stderr, data: "loading\n".into() },
-        WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },
-        Idle { slot: 0 },
-        Cancelled { slot: 1 },
-        Failed { slot: 1, error: "socket closed".into() },
-        Fatal(fatal),
-        DroppedLogs { count: 12, interval_millis: 1000 },
-        HealthcheckResult { id: 7, status: HealthcheckStatus::Unhealthy, error: Some("no".into()) },
-        ShuttingDown,
+        R::Ready(ready),
+        R::Log { source: LogSource::Stderr, data: "loading\n".into() },
+        R::WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },
+        R::Idle { slot: 0 },
+        R::Cancelled { slot: 1 },
+        R::Failed { slot: 1, error: "socket closed".into() },
+        R::Fatal(fatal),
+        R::DroppedLogs { count: 12, interval_millis: 1000 },
+        R::HealthcheckResult { id: 7, status: HealthcheckStatus::Unhealthy, error: Some("no".into()) },
+        R::ShuttingDown,
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Response>(json).unwrap()).unwrap()));
 }
@@ -86,23 +86,23 @@ fn slot_requests() {
 
 #[test]
 fn slot_responses() {
-    use slot::Response::*;
+    use slot::Response as R;
     let value = raw(r#"{"x":[1,2]}"#);
     let all = [
-        Log { source: LogSource::Stdout, data: "step 1\n".into() },
-        Output { output: &value },
-        FileOutput(slot::FileOutput {
+        R::Log { source: LogSource::Stdout, data: "step 1\n".into() },
+        R::Output { output: &value },
+        R::FileOutput(slot::FileOutput {
             filename: "/tmp/t/1/out.png".into(),
             kind: FileOutputKind::FileType,
             mime_type: Some("image/png".into()),
             offset: 0,
         }),
-        FileOutput(slot::FileOutput { filename: "/tmp/t/1/out.json".into(), kind: FileOutputKind::Oversized, mime_type: None, offset: 0 }),
-        Metric { name: "tokens".into(), value: &value, mode: MetricMode::Increment },
-        Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
-        Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
-        Failed { id: "a".into(), error: "ValueError: no".into() },
-        Cancelled { id: "a".into() },
+        R::FileOutput(FileOutput { filename: "/tmp/t/1/out.json".into(), kind: FileOutputKind::Oversized, mime_type: None, offset: 0 }),
+        R::Metric { name: "tokens".into(), value: &value, mode: MetricMode::Increment },
+        R::Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
+        R::Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
+        R::Failed { id: "a".into(), error: "ValueError: no".into() },
+        R::Cancelled { id: "a".into() },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Response<'_>>(json).unwrap()).unwrap()));
 }

@@ -1,0 +1,205 @@
+//! A model that the test plays: it sees what was started and says what happens.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Admission, Executor, Running, Turn};
+use tidegate_core::{Event, JobKind, OutputValue, Refusal, Work};
+use tidegate_net::Client;
+use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Submission, Tools};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// How long the desk remembers.
+pub(crate) const KEEP_FOR: Duration = Duration::from_millis(500);
+
+/// A model whose jobs are played by the test.
+#[derive(Clone)]
+pub(crate) struct FakeModel {
+    slots: Arc<Semaphore>,
+    schema: Arc<Bytes>,
+    runs: Arc<Mutex<Runs>>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Runs {
+    started: usize,
+    waiting: std::collections::VecDeque<Run>,
+}
+
+/// One job in the test's hands.
+pub(crate) struct Run {
+    events: mpsc::UnboundedSender<Event>,
+    canceled: CancellationToken,
+}
+
+impl Run {
+    pub(crate) fn send(&self, event: Event) {
+        self.events.send(event).expect("the desk still listens");
+    }
+
+    pub(crate) async fn cancel_was_asked(&mut self) {
+        self.canceled.cancelled().await;
+    }
+
+    pub(crate) fn is_cancel_asked(&self) -> bool {
+        self.canceled.is_cancelled()
+    }
+}
+
+impl FakeModel {
+    fn new(slots: usize, schema: &'static str) -> Self {
+        Self {
+            slots: Arc::new(Semaphore::new(slots)),
+            schema: Arc::new(Bytes::from_static(schema.as_bytes())),
+            runs: Arc::default(),
+            changed: Arc::default(),
+        }
+    }
+
+    pub(crate) fn without_streaming(slots: usize) -> Self {
+        Self::new(slots, r#"{"components":{"schemas":{}},"paths":{}}"#)
+    }
+
+    /// The next job that the desk has started.
+    pub(crate) async fn started(&self) -> Run {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(run) = self.runs.lock().expect("no test panics with it").waiting.pop_front() {
+                return run;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn starts(&self) -> usize {
+        self.runs.lock().expect("no test panics with it").started
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        self.slots.available_permits()
+    }
+
+    pub(crate) async fn slots_free(&self, count: u32) {
+        drop(self.slots.acquire_many(count).await);
+    }
+}
+
+#[async_trait]
+impl Executor for FakeModel {
+    fn admit(&self) -> Result<Turn, Refusal> {
+        if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(Turn::Now(Box::new(Place { model: self.clone(), permit })));
+        }
+        let model = self.clone();
+        Ok(Turn::Line(Box::pin(async move {
+            let permit = Arc::clone(&model.slots).acquire_owned().await.expect("it is never closed");
+            Ok(Box::new(Place { model, permit }) as Box<dyn Admission>)
+        })))
+    }
+
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        Some(Arc::clone(&self.schema))
+    }
+
+    fn report(&self) -> Report {
+        Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None }
+    }
+
+    async fn check(&self) -> Report {
+        self.report()
+    }
+}
+
+struct Place {
+    model: FakeModel,
+    permit: OwnedSemaphorePermit,
+}
+
+#[async_trait]
+impl Admission for Place {
+    async fn start(self: Box<Self>, _work: Work) -> Box<dyn Running> {
+        let (events, from_test) = mpsc::unbounded_channel();
+        let canceled = CancellationToken::new();
+        {
+            let mut runs = self.model.runs.lock().expect("no test panics with it");
+            runs.started += 1;
+            runs.waiting.push_back(Run { events, canceled: canceled.clone() });
+        }
+        self.model.changed.notify_waiters();
+        Box::new(Played { from_test, canceled, _permit: self.permit })
+    }
+}
+
+struct Played {
+    from_test: mpsc::UnboundedReceiver<Event>,
+    canceled: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[async_trait]
+impl Running for Played {
+    async fn next(&mut self) -> Event {
+        self.from_test.recv().await.expect("the test says how it ends")
+    }
+
+    fn cancel(&mut self) {
+        self.canceled.cancel();
+    }
+}
+
+/// A desk in front of a streaming model with this many slots.
+pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
+    let streaming = r#"{"components":{"schemas":{}},"paths":{"/predictions":{"post":{"x-cog-streaming":true}}}}"#;
+    let model = FakeModel::new(slots, streaming);
+    (model.clone(), desk_of(model))
+}
+
+pub(crate) fn desk_of(model: FakeModel) -> Jobs {
+    let net = Arc::new(Client::new(tidegate_net::Config::default()));
+    let tools = Tools {
+        executor: Arc::new(model),
+        files: Files { net: Arc::clone(&net), upload_to: None },
+        net,
+        scratch: Box::new(|| "/nonexistent".into()),
+    };
+    let config = Config { webhook_token: None, webhook_throttle: Duration::ZERO, stream_history: 1024, keep_for: KEEP_FOR };
+    Jobs::new(tools, config)
+}
+
+pub(crate) fn submission(input: &'static str) -> Submission {
+    Submission {
+        id: None,
+        kind: JobKind::Prediction,
+        input: Bytes::from_static(input.as_bytes()),
+        webhook: None,
+        context: BTreeMap::new(),
+        delivery: Delivery::Wait,
+        replay: Replay::Refuse,
+    }
+}
+
+pub(crate) fn value(json: &'static str) -> OutputValue {
+    OutputValue { json: Bytes::from_static(json.as_bytes()), files: Vec::new() }
+}
+
+/// Lets every other task run until nothing is left to do: the tests have one thread, so a few rounds are enough.
+pub(crate) async fn settled() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits for a fact, but not for ever.
+pub(crate) async fn eventually(fact: impl Fn() -> bool) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !fact() {
+        assert!(tokio::time::Instant::now() < limit, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
