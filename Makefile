@@ -2,6 +2,7 @@
 # machine with Rust and Python 3.10 or newer.
 
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 VENV := .venv
 VENV_COG := .venv-cog
@@ -77,8 +78,6 @@ $(VENV_COG)/tools: tests/requirements-cog.txt
 
 SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)
 
-# pip would hide the compiler's progress; --verbose shows that it is working.
 $(VENV)/installed: $(VENV)/bin/python Cargo.lock pyproject.toml $(SOURCES)
-	@echo "building and installing tidegate; the first time takes a few minutes"
-	$(VENV)/bin/pip install --disable-pip-version-check --verbose . 2>&1 | scripts/quieter.sh
+	scripts/install.sh $(VENV)
 	@touch $@

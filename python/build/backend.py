@@ -15,11 +15,19 @@ import maturin
 from maturin import (  # noqa: F401  (the other hooks of the build interface are maturin's own)
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
-    prepare_metadata_for_build_wheel,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("TIDEGATE_WHEEL_PROFILE", "wheel")
+SCRIPTS = ROOT / "target" / "wheel-data" / "scripts"
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: dict[str, object] | None = None
+) -> str:
+    """Describe the wheel. maturin wants its data folder to be there even for that."""
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return maturin.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def build_wheel(
@@ -43,6 +51,5 @@ def _build_program() -> None:
     command = ["cargo", "build", "--locked", "--profile", PROFILE, "--package", "tidegate"]
     subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    scripts = ROOT / "target" / "wheel-data" / "scripts"
-    scripts.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(target / PROFILE / "tidegate", scripts / "tidegate")
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(target / PROFILE / "tidegate", SCRIPTS / "tidegate")
