@@ -16,16 +16,24 @@ class Unanswered(Exception):
 class Answer:
     status: int
     body: bytes
+    size: int
+    """In bytes, head and all."""
 
 
 @dataclass(frozen=True)
 class Streamed:
     """One answer that came in pieces. Times are since the request was sent."""
 
-    status: int
     first_s: float
     whole_s: float
     body: bytes
+
+
+@dataclass(frozen=True)
+class Refused:
+    """There was no stream."""
+
+    status: int
 
 
 def request(path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
@@ -61,24 +69,29 @@ class Connection:
         while (have < length) if length is not None else not ended(pieces[-1]):
             pieces.append(self._read())
             have += len(pieces[-1])
-        return Answer(status_of(head), b"".join(pieces))
+        return Answer(status_of(head), b"".join(pieces), len(head) + 4 + have)
 
-    def stream(self, wire: bytes, first: bytes) -> Streamed:
+    def stream(self, wire: bytes, first: bytes) -> Streamed | Refused:
         """Sends the request and reads to the end; `first` is in the first piece that counts."""
         began = time.perf_counter()
         self._socket.sendall(wire)
-        data, pieces = b"", []
-        while first not in data:
+        data = self._read()
+        while b"\r\n\r\n" not in data:
             data += self._read()
-        first_s = time.perf_counter() - began
         head, _, rest = data.partition(b"\r\n\r\n")
-        pieces.append(rest)
-        tail = rest
+        if status_of(head) != 200:
+            while len(rest) < (content_length(head) or 0):
+                rest += self._read()
+            return Refused(status_of(head))
+        while first not in rest:
+            rest += self._read()
+        first_s = time.perf_counter() - began
+        pieces, tail = [rest], rest
         while not ended(tail):
             piece = self._read()
             pieces.append(piece)
             tail = tail[-8:] + piece
-        return Streamed(status_of(head), first_s, time.perf_counter() - began, b"".join(pieces))
+        return Streamed(first_s, time.perf_counter() - began, b"".join(pieces))
 
     def _read(self) -> bytes:
         piece = self._socket.recv(READ)

@@ -28,6 +28,10 @@ class Load:
         return self.answered / self.seconds
 
 
+class WrongAnswers(RuntimeError):
+    """The peer was fast because it did something else."""
+
+
 def run(server: Server, connections: int, seconds: float, body: Path | None = None) -> Load:
     """`body` is a file; without one the server's small request is sent."""
     if WRK:
@@ -37,11 +41,18 @@ def run(server: Server, connections: int, seconds: float, body: Path | None = No
 
 def _wrk(wrk: str, server: Server, connections: int, seconds: float, body: Path | None) -> Load:
     what = f"@{body}" if body else server.body.decode()
+    expected = server.good_answer(body.read_bytes() if body else None).size
     argv = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(SCRIPT)]
     argv += ["--timeout", "20s", f"http://127.0.0.1:{server.port}", "--", server.peer.path, what]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     result = json.loads(done.stdout.strip().splitlines()[-1])
     answered = result["requests"] - result["bad_status"]
+    if result["socket_errors"] or not answered:
+        raise WrongAnswers(f"{server.peer.name} broke off under load: {result}")
+    # A failed prediction is a 200 too, but a shorter or a longer one.
+    size = result["bytes"] / result["requests"]
+    if not result["bad_status"] and not 0.8 < size / expected < 1.25:
+        raise WrongAnswers(f"{server.peer.name} answered {size:.0f} bytes, not {expected}")
     return Load(answered, result["bad_status"], result["duration_us"] / 1e6, result["p50_us"])
 
 

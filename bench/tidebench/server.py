@@ -52,6 +52,13 @@ class Server:
     def connect(self) -> Connection:
         return Connection(self.port)
 
+    def good_answer(self, body: bytes | None = None) -> Answer:
+        """The answer to one request; cog may first have to free its slot."""
+        with self.connect() as connection:
+            while (answer := connection.post(self.wire(body))).status == 409:
+                time.sleep(POLL_S)
+        return answer
+
     def _until_ready(self, deadline: float) -> None:
         while not self._answers():
             if not self.tree.is_alive() or time.perf_counter() > deadline:

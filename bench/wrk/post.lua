@@ -16,8 +16,8 @@ end
 function done(summary, latency, requests)
   local errors = summary.errors
   io.write(string.format(
-    '\n{"requests":%d,"duration_us":%d,"bad_status":%d,"socket_errors":%d,"p50_us":%d,"p99_us":%d}\n',
-    summary.requests, summary.duration, errors.status,
+    '\n{"requests":%d,"bytes":%d,"duration_us":%d,"bad_status":%d,"socket_errors":%d,"p50_us":%d,"p99_us":%d}\n',
+    summary.requests, summary.bytes, summary.duration, errors.status,
     errors.connect + errors.read + errors.write + errors.timeout,
     latency:percentile(50), latency:percentile(99)))
 end

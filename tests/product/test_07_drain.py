@@ -2,10 +2,11 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
-from servers import refuses_connections, wait_until
+from servers import children_of, refuses_connections, wait_until
 
 
 def test_an_async_job_finishes_and_its_webhook_arrives(fresh, gate, receiver):
@@ -66,3 +67,20 @@ def test_a_kept_alive_connection_does_not_hold_the_server(fresh):
     server.predict()  # leaves an idle connection in the pool
     server.signal(signal.SIGTERM)
     assert server.wait_exit(5) == 0
+
+
+def test_sigterm_while_the_model_is_still_loading(fresh, gate):
+    server = fresh("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
+    wait_until(lambda: "still loading" in server.log(), "setup to run")
+    children = children_of(server.process.pid)
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    wait_until(lambda: not any(alive(pid) for pid in children), "the child to be gone")
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

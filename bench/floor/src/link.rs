@@ -32,9 +32,8 @@ pub(crate) struct Link {
     socket: UnixStream,
     unsent: BytesMut,
     unread: BytesMut,
-    /// Answers that have been asked for and not been read to their end. More than one when a caller
-    /// left before its answer.
-    owed: usize,
+    /// Whether an answer has been asked for and not been read to its end.
+    owed: bool,
 }
 
 impl Links {
@@ -42,7 +41,7 @@ impl Links {
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             let (socket, _) = listener.accept().await?;
-            free.push(Link { socket, unsent: BytesMut::new(), unread: BytesMut::new(), owed: 0 });
+            free.push(Link { socket, unsent: BytesMut::new(), unread: BytesMut::new(), owed: false });
         }
         Ok(Self { free: Arc::new(Mutex::new(free)), count: Arc::new(Semaphore::new(count)) })
     }
@@ -78,13 +77,20 @@ impl DerefMut for Lease {
 impl Link {
     /// One round trip.
     pub(crate) async fn exchange(&mut self, body: &[u8]) -> io::Result<Bytes> {
+        if self.owed {
+            // A caller has left before its answer. The loop must get rid of it before it reads again.
+            self.socket.write_all_buf(&mut self.unsent).await?;
+            self.answer().await?;
+        }
         self.send(body).await?;
+        self.answer().await
+    }
+
+    async fn answer(&mut self) -> io::Result<Bytes> {
         loop {
-            while let Some(frame) = self.frame() {
-                self.owed -= 1;
-                if self.owed == 0 {
-                    return Ok(frame);
-                }
+            if let Some(frame) = self.frame() {
+                self.owed = false;
+                return Ok(frame);
             }
             self.read().await?;
         }
@@ -94,7 +100,7 @@ impl Link {
         self.unsent.reserve(HEAD + body.len());
         self.unsent.put_u32_le(u32::try_from(body.len()).map_err(io::Error::other)?);
         self.unsent.put_slice(body);
-        self.owed += 1;
+        self.owed = true;
         self.socket.write_all_buf(&mut self.unsent).await
     }
 
@@ -122,24 +128,24 @@ impl Link {
         let mut events = BytesMut::with_capacity(2 * READ);
         while let Some(token) = self.frame() {
             if token.is_empty() {
-                self.owed -= 1;
-            } else if self.owed == 1 {
-                events.put_slice(b"event: output\ndata: {\"chunk\":");
-                events.put_slice(&token);
-                events.put_slice(format!(",\"index\":{index}}}\n\n").as_bytes());
-                *index += 1;
+                self.owed = false;
+                break;
             }
+            events.put_slice(b"event: output\ndata: {\"chunk\":");
+            events.put_slice(&token);
+            events.put_slice(format!(",\"index\":{index}}}\n\n").as_bytes());
+            *index += 1;
         }
         events.freeze()
     }
 }
 
-/// The frames of one answer as server-sent events, as they come.
+/// The frames of one answer as server-sent events, as they come. The reader must stay to the end.
 pub(crate) fn stream(lease: Lease, body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
     unfold((lease, Some(body), 0), async |(mut lease, mut body, mut index)| {
         match body.take() {
             Some(body) => lease.send(&body).await.ok()?,
-            None if lease.owed == 0 => return None,
+            None if !lease.owed => return None,
             None => {}
         }
         let read = lease.read().await;

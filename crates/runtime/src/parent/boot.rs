@@ -66,6 +66,7 @@ impl Boot<'_> {
         let init = self.init(&spawned.socket);
         requests.send(Request::Init(init)).expect("the receiver is right here");
         let child = Arc::new(Child::new(spawned.pid, requests));
+        let mut unborn = Unborn(Some(Arc::clone(&child)));
         self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 
         let mut process = spawned.process;
@@ -78,7 +79,10 @@ impl Boot<'_> {
         // The path has served its purpose; a missing file is no harm.
         tokio::fs::remove_file(&spawned.socket).await.ok();
         match result {
-            Ok((ready, links)) => Ok(Booted { child, process, control, links, ready }),
+            Ok((ready, links)) => {
+                unborn.0 = None;
+                Ok(Booted { child, process, control, links, ready })
+            }
             Err(error) => {
                 // A child that gave up exits by itself with its own status; the others are made to.
                 if !matches!(error, BootError::Crashed(_) | BootError::Fatal(_)) {
@@ -90,7 +94,6 @@ impl Boot<'_> {
                     Ok(status) => status,
                     Err(_) => process.wait().await,
                 };
-                child.bury();
                 Err(with_status(error, ended.ok()))
             }
         }
@@ -135,6 +138,19 @@ impl Boot<'_> {
                 Err(ReadError::Closed) => return Err(BootError::Crashed(String::new())),
                 Err(error) => return Err(BootError::Crashed(tidegate_core::chain(&error).to_string())),
             }
+        }
+    }
+}
+
+/// A child that is not ready yet. When its boot is given up, by a failure or by the end of the server,
+/// it is killed and everybody who waits for its death is told.
+struct Unborn(Option<Arc<Child>>);
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        if let Some(child) = self.0.take() {
+            child.kill();
+            child.bury();
         }
     }
 }
