@@ -136,7 +136,9 @@ class Receiver:
             return self._at(path)
 
     def _at(self, path: str) -> list[Received]:
-        return [one for one in self._received if one.path == path or one.path.startswith((path + "/", path + "?"))]
+        return [
+            one for one in self._received if one.path == path or one.path.startswith((path + "/", path + "?"))
+        ]
 
     def wait(self, path: str, count: int = 1, timeout: float = WAIT_TIMEOUT) -> list[Received]:
         """Wait until `count` requests have arrived at `path`."""

@@ -34,7 +34,14 @@ T = TypeVar("T")
 
 #: Variables of the developer's shell that would change what a server does.
 _FOREIGN_ENV_PREFIXES = ("COG_", "TIDEGATE_", "OTEL_")
-_FOREIGN_ENV = ("PORT", "RUST_LOG", "LOG_FORMAT", "WEBHOOK_AUTH_TOKEN", "KUBERNETES_SERVICE_HOST", "PYTHONPATH")
+_FOREIGN_ENV = (
+    "PORT",
+    "RUST_LOG",
+    "LOG_FORMAT",
+    "WEBHOOK_AUTH_TOKEN",
+    "KUBERNETES_SERVICE_HOST",
+    "PYTHONPATH",
+)
 
 
 def _path_from_env(name: str, default: str) -> Path:
@@ -177,7 +184,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def request(self, method: str, path: str, *, timeout: float = WAIT_TIMEOUT, **options: Any) -> Reply:
-        answer = self._session.request(method, self.url + path, timeout=timeout, allow_redirects=False, **options)
+        answer = self._session.request(
+            method, self.url + path, timeout=timeout, allow_redirects=False, **options
+        )
         return Reply(answer.status_code, answer.headers, answer.content)
 
     def get(self, path: str, **options: Any) -> Reply:
@@ -242,7 +251,9 @@ class Server:
         """The same server seen through another connection pool (sessions are not for threads)."""
         return Server(self.kind, self.model, self.port, self.process, self.log_path, self.directory)
 
-    def stream(self, input: dict[str, Any] | None = None, *, id: str | None = None, **envelope: Any) -> EventStream:
+    def stream(
+        self, input: dict[str, Any] | None = None, *, id: str | None = None, **envelope: Any
+    ) -> EventStream:
         """Open an SSE response: POST, or PUT when `id` is given."""
         method, path = ("PUT", f"/predictions/{id}") if id else ("POST", "/predictions")
 
@@ -466,7 +477,16 @@ def start_tidegate(
 ) -> Server:
     directory = copy_model(model, scratch)
     port = free_port()
-    command = [str(tidegate_bin()), "serve", str(directory), "--host", "127.0.0.1", "--port", str(port), *flags]
+    command = [
+        str(tidegate_bin()),
+        "serve",
+        str(directory),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        *flags,
+    ]
     return _launch("tidegate", directory, port, command, tidegate_env(python, **(env or {})), until)
 
 

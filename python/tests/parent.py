@@ -163,12 +163,24 @@ class Child:
                 self.setup_logs.append(message["log"]["data"])
 
     def start(
-        self, slot: int = 0, /, *, kind: str = "prediction", extra: dict[str, Any] | None = None, **input_: Any
+        self,
+        slot: int = 0,
+        /,
+        *,
+        kind: str = "prediction",
+        extra: dict[str, Any] | None = None,
+        **input_: Any,
     ) -> str:
         """Begins a job and returns its id."""
         self.n += 1
         job = f"job-{self.n}"
-        predict = {"id": job, "kind": kind, "input": input_, "input_file": None, "output_dir": str(self.scratch / job)}
+        predict = {
+            "id": job,
+            "kind": kind,
+            "input": input_,
+            "input_file": None,
+            "output_dir": str(self.scratch / job),
+        }
         self.slots[slot].send({"predict": {**predict, **(extra or {})}})
         return job
 

@@ -45,7 +45,9 @@ def test_a_vanished_file_is_an_input_error(serve) -> None:
                 return "v"
     """)
     child.start(f="https://example.com/x", extra={"files": {"/f": "/nonexistent"}})
-    assert child.finish().error.startswith("Input validation error: the fetched file `/nonexistent` cannot be opened")
+    assert child.finish().error.startswith(
+        "Input validation error: the fetched file `/nonexistent` cannot be opened"
+    )
 
 
 def test_secrets_are_wrapped_also_in_lists(serve) -> None:

@@ -85,8 +85,14 @@ def test_yielded_values_leave_at_once(serve) -> None:
         ("raise ValueError", "Prediction failed: Prediction failed: ValueError: "),
         ("import sys; sys.exit(3)", "Prediction failed: Prediction failed: SystemExit: 3"),
         ("raise KeyboardInterrupt('k')", "Prediction failed: Prediction failed: KeyboardInterrupt: k"),
-        ("return x.y.z", "Prediction failed: Prediction failed: AttributeError: 'str' object has no attribute 'y'"),
-        ("raise Silent()", "Prediction failed: Prediction failed: Silent: <no message: str() raised RuntimeError>"),
+        (
+            "return x.y.z",
+            "Prediction failed: Prediction failed: AttributeError: 'str' object has no attribute 'y'",
+        ),
+        (
+            "raise Silent()",
+            "Prediction failed: Prediction failed: Silent: <no message: str() raised RuntimeError>",
+        ),
         ("raise ValueError('\\ud800')", "Prediction failed: Prediction failed: ValueError: \\ud800"),
     ],
 )
@@ -118,7 +124,10 @@ def test_endless_recursion_is_a_failed_job(serve) -> None:
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("def predict(self) -> Iterator[int]:\n yield 1\n raise ValueError('mid')", "Generator iteration error"),
+        (
+            "def predict(self) -> Iterator[int]:\n yield 1\n raise ValueError('mid')",
+            "Generator iteration error",
+        ),
         ("async def predict(self) -> int:\n raise ValueError('mid')", "Async prediction failed"),
         (
             "async def predict(self) -> AsyncIterator[int]:\n yield 1\n raise ValueError('mid')",
@@ -274,7 +283,16 @@ def test_numbers_keep_every_digit(serve) -> None:
             def predict(self, x: dict) -> list[str]:
                 return [repr(v) for v in x.values()]
     """)
-    sent = {"a": 2**63, "b": 2**64 + 1, "c": -(2**70), "d": 1.5, "e": 1e300, "f": [3], "g": {"h": None}, "i": "é\n😀"}
+    sent = {
+        "a": 2**63,
+        "b": 2**64 + 1,
+        "c": -(2**70),
+        "d": 1.5,
+        "e": 1e300,
+        "f": [3],
+        "g": {"h": None},
+        "i": "é\n😀",
+    }
     assert child.run(x=sent).output == [repr(v) for v in sent.values()]
 
 

@@ -47,13 +47,17 @@ def check(child, limit: float = 8.0) -> tuple[str, str | None]:
         ("raise ValueError('ill')", "Healthcheck failed: ValueError: ill"),
     ],
 )
-def test_what_a_healthcheck_says(serve, body: str, error: str | None, healthcheck: str, asynchronous: bool) -> None:
+def test_what_a_healthcheck_says(
+    serve, body: str, error: str | None, healthcheck: str, asynchronous: bool
+) -> None:
     child = serve(model(body, asynchronous=asynchronous, healthcheck=healthcheck))
     assert child.ready["has_healthcheck"] is True
     assert check(child) == ("healthy" if error is None else "unhealthy", error)
 
 
-@pytest.mark.parametrize(("asynchronous", "job"), [(False, "time.sleep(30)"), (True, "await asyncio.sleep(30)")])
+@pytest.mark.parametrize(
+    ("asynchronous", "job"), [(False, "time.sleep(30)"), (True, "await asyncio.sleep(30)")]
+)
 def test_health_is_checked_while_a_job_runs(serve, asynchronous: bool, job: str) -> None:
     child = serve(model("return True", job=job, asynchronous=asynchronous))
     name = child.start()
@@ -76,7 +80,9 @@ def test_without_a_healthcheck_the_model_is_well(serve) -> None:
     assert check(child) == ("healthy", None)
 
 
-@pytest.mark.parametrize(("asynchronous", "job"), [(False, "time.sleep(0.3)"), (True, "await asyncio.sleep(0.3)")])
+@pytest.mark.parametrize(
+    ("asynchronous", "job"), [(False, "time.sleep(0.3)"), (True, "await asyncio.sleep(0.3)")]
+)
 def test_shutdown_finishes_what_runs(serve, asynchronous: bool, job: str) -> None:
     goodbye = "\n    import atexit\n    atexit.register(lambda: print('goodbye'))"
     child = serve(goodbye + model("return True", job=job, asynchronous=asynchronous))
@@ -127,7 +133,9 @@ def test_shutdown_during_setup_ends_the_child(launch) -> None:
     assert child.process.wait(5) == 0
 
 
-@pytest.mark.parametrize("job", ["time.sleep(60)", "while True: pass", "__import__('ctypes').PyDLL(None).sleep(60)"])
+@pytest.mark.parametrize(
+    "job", ["time.sleep(60)", "while True: pass", "__import__('ctypes').PyDLL(None).sleep(60)"]
+)
 def test_the_end_of_the_server_ends_the_child(serve, job: str) -> None:
     child = serve(model("return True", job=job))
     child.start()
@@ -195,11 +203,14 @@ def test_everything_that_cog_exports_is_there(serve) -> None:
             a: int
         class Predictor:
             def predict(self, x: str = I(default="d")) -> Out:
-                assert P is cog.Path and C is cog.ConcatenateIterator and B is cog.BasePredictor and M is cog.BaseModel
+                assert P is cog.Path and C is cog.ConcatenateIterator
+                assert B is cog.BasePredictor and M is cog.BaseModel
                 assert ConcatenateIterator[str] and AsyncConcatenateIterator[str]
-                assert coglet.server.active is True and coglet.CancelationException is cog.CancelationException
+                assert coglet.server.active is True
+                assert coglet.CancelationException is cog.CancelationException
                 assert not isinstance(getattr(coglet, "__file__", None), str)
-                assert cog.Secret("a") == cog.Secret("a") and str(cog.File.validate("data:,x").read()) == "b'x'"
+                assert cog.Secret("a") == cog.Secret("a")
+                assert str(cog.File.validate("data:,x").read()) == "b'x'"
                 missing = [name for name in cog.__all__ if not hasattr(cog, name)]
                 assert not missing, missing
                 return Out(a=1)

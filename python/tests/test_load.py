@@ -32,7 +32,8 @@ def test_why_a_model_cannot_be_used(launch, source: str, ref: str, stage: str, r
         ("class P:\n    def run(self) -> str: return ''\n    def predict(self) -> str: return ''",
          "must define either run() or predict(), not both"),
         ("class P:\n    pass", "run or predict method not found: P"),
-        ("from cog import BasePredictor\nclass P(BasePredictor):\n    pass", "run or predict method not found: P"),
+        ("from cog import BasePredictor\nclass P(BasePredictor):\n    pass",
+         "run or predict method not found: P"),
         ("def f() -> str\n    return ''", "predict.py"),
         ("x = 1", "P"),
     ],
@@ -42,13 +43,16 @@ def test_a_file_without_a_usable_predictor(launch, source: str, words: str) -> N
 
 
 def test_a_syntax_error_says_where(launch) -> None:
-    reason = launch("x = 1\nclass P:\n  def run(self) -> str: return (\n", ref="predict.py:P").fatal()["reason"]
+    child = launch("x = 1\nclass P:\n  def run(self) -> str: return (\n", ref="predict.py:P")
+    reason = child.fatal()["reason"]
     assert "predict.py" in reason and "3" in reason
 
 
 def test_a_syntax_error_in_another_file_says_where(launch) -> None:
     child = launch(
-        "import other\nclass P:\n    def run(self) -> str: return ''", ref="predict.py:P", files={"other.py": "a =\n"}
+        "import other\nclass P:\n    def run(self) -> str: return ''",
+        ref="predict.py:P",
+        files={"other.py": "a =\n"},
     )
     reason = child.fatal()["reason"]
     assert reason.startswith("failed to load predictor: SyntaxError") and "other.py`, line 1" in reason
@@ -90,7 +94,9 @@ def test_the_models_own_count_of_slots(serve) -> None:
     assert serve(source).ready["slots"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("env", "seen"), [({"COG_WEIGHTS": "w.bin"}, "'w.bin'"), ({"COG_WEIGHTS": ""}, "None")])
+@pytest.mark.parametrize(
+    ("env", "seen"), [({"COG_WEIGHTS": "w.bin"}, "'w.bin'"), ({"COG_WEIGHTS": ""}, "None")]
+)
 def test_setup_gets_weights(serve, env: dict[str, str], seen: str) -> None:
     child = serve(
         """
@@ -139,7 +145,8 @@ def test_the_model_runs_in_its_folder_and_may_import_its_neighbours(serve) -> No
         class Predictor:
             def predict(self) -> list[str]:
                 pickle.loads(pickle.dumps(Thing()))
-                return [neighbour.NAME, os.path.basename(os.getcwd()), __name__, " ".join(sys.argv), json.NAME]
+                folder = os.path.basename(os.getcwd())
+                return [neighbour.NAME, folder, __name__, " ".join(sys.argv), json.NAME]
         """,
         files={"lib/neighbour.py": "NAME = 'n'", "json.py": "NAME = 'the model has its own json'"},
     )

@@ -13,7 +13,8 @@ def recording(serve):
         lines = "\n".join(" " * 8 + line for line in body.strip().splitlines())
         child = serve(
             "from cog import current_scope\nimport cog\n"
-            "class Predictor(cog.BaseRunner):\n    def run(self) -> str:\n        s = current_scope(); m = s.metrics\n"
+            "class Predictor(cog.BaseRunner):\n    def run(self) -> str:\n"
+            "        s = current_scope(); m = s.metrics\n"
             f"{lines}\n        return 'v'\n"
         )
         child.start(extra=extra)

@@ -81,7 +81,10 @@ def test_numpy_values_become_json(returning) -> None:
         ("float('nan')", "`output` is nan, which JSON cannot express"),
         ("{'a': [float('-inf')]}", "`output.a[0]` is -inf, which JSON cannot express"),
         ("[b'x']", "`output[0]` is `bytes`, which has no JSON form"),
-        ("{'p': __import__('decimal').Decimal(1)}", "`output.p` is `decimal.Decimal`, which has no JSON form"),
+        (
+            "{'p': __import__('decimal').Decimal(1)}",
+            "`output.p` is `decimal.Decimal`, which has no JSON form",
+        ),
         ("__import__('uuid').uuid4()", "`output` is `uuid.UUID`, which has no JSON form"),
         ("['\\ud800']", "`output[0]` holds a lone surrogate, which is not text"),
         ("{(1, 2): 3}", "`output` has a key of type `tuple`; JSON keys are text"),
@@ -208,7 +211,9 @@ def test_outputs_larger_than_the_socket_buffer_arrive_whole(serve) -> None:
 
 
 def test_a_model_that_patches_json_does_not_break_us(returning) -> None:
-    prelude = "import json, builtins\njson.dumps = json.loads = lambda *a, **k: None\nbuiltins.isinstance_ = None"
+    prelude = (
+        "import json, builtins\njson.dumps = json.loads = lambda *a, **k: None\nbuiltins.isinstance_ = None"
+    )
     assert returning("{'a': 2}", prelude).output == {"a": 2}
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-
 from tidegate.schema import ModelSchema, SchemaError, build
 
 
@@ -191,8 +190,7 @@ def test_input_may_be_shared_through_a_class(model: Model) -> None:
 def test_parameters_say_how_a_value_reaches_the_code(model: Model) -> None:
     schema = model.build(
         predictor(
-            "a: int, b: Path, c: list[Path], d: File | None, e: Secret = None,"
-            " f: list[str] | None = None"
+            "a: int, b: Path, c: list[Path], d: File | None, e: Secret = None, f: list[str] | None = None"
         )
     )
     found = {name: (p.kind, p.is_list, p.optional) for name, p in schema.inputs.items()}
@@ -258,9 +256,7 @@ def test_output_model_inherits_fields(model: Model) -> None:
 
 
 def test_output_model_that_contains_itself_ends(model: Model) -> None:
-    output = model.output(
-        predictor("", returns="T", head="class T(BaseModel):\n  kids: list['T']\n")
-    )
+    output = model.output(predictor("", returns="T", head="class T(BaseModel):\n  kids: list['T']\n"))
     assert output["properties"]["kids"]["items"] == {"type": "object"}
 
 
@@ -272,9 +268,7 @@ def test_output_model_that_contains_itself_ends(model: Model) -> None:
         ("(TypedDict):\n  a: int\n  b: Optional[str]", ["a", "b"]),
     ],
 )
-def test_typed_dict_keys_are_required_as_declared(
-    model: Model, body: str, required: list[str]
-) -> None:
+def test_typed_dict_keys_are_required_as_declared(model: Model, body: str, required: list[str]) -> None:
     head = (
         "from typing import Optional\n"
         f"from typing_extensions import NotRequired, Required, TypedDict\nclass T{body}\n"
@@ -316,9 +310,7 @@ def test_own_predict_wins_over_the_inherited_one(model: Model) -> None:
 
 
 def test_run_and_predict_together_are_refused(model: Model) -> None:
-    error = model.error(
-        "class Runner:\n  def run(self) -> str: ...\n  def predict(self) -> str: ...\n"
-    )
+    error = model.error("class Runner:\n  def run(self) -> str: ...\n  def predict(self) -> str: ...\n")
     assert "Predictor must define either run() or predict(), not both" in str(error)
 
 
@@ -327,9 +319,7 @@ def test_class_without_either_method_is_refused(model: Model) -> None:
     assert error.problem == "run or predict method not found: Predictor"
 
 
-@pytest.mark.parametrize(
-    "decorator", ["streaming", "streaming()", "cog.streaming", "c.streaming()"]
-)
+@pytest.mark.parametrize("decorator", ["streaming", "streaming()", "cog.streaming", "c.streaming()"])
 def test_streaming_is_read_from_the_decorator(model: Model, decorator: str) -> None:
     schema = model.build(
         f"import cog\nimport cog as c\nfrom cog import streaming\n"
@@ -343,9 +333,7 @@ def test_streaming_is_read_from_the_decorator(model: Model, decorator: str) -> N
     ("decorator", "expected"),
     [("@concurrent(max=4)", 4), ("@cog.concurrent(max=MAX)", 8), ("@concurrent", 1), ("", None)],
 )
-def test_concurrency_is_read_from_the_decorator(
-    model: Model, decorator: str, expected: int | None
-) -> None:
+def test_concurrency_is_read_from_the_decorator(model: Model, decorator: str, expected: int | None) -> None:
     schema = model.build(
         f"import cog\nfrom cog import concurrent\nMAX = 8\n"
         f"class Runner:\n  {decorator}\n  async def run(self) -> str: ...\n"
@@ -442,7 +430,7 @@ def test_file_with_another_encoding_is_read(model: Model) -> None:
 
 def command(*args: str | Path) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "tidegate.schema", *map(str, args)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)  # noqa: S603
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
 
 
 def test_command_prints_the_document(model: Model) -> None:
@@ -468,7 +456,7 @@ def test_import_stays_light() -> None:
         "import sys; before = set(sys.modules); import tidegate.schema.__main__;"
         "print(*(set(sys.modules) - before))"
     )
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
     heavy = {"inspect", "dataclasses", "typing", "pathlib", "json", "argparse", "difflib"}

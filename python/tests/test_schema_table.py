@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tidegate.schema import SchemaError, build
 
 DATA = Path(__file__).parent / "data"

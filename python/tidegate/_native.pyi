@@ -1,12 +1,37 @@
 """Types of the extension module; what each item is for is said in `python/src`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, ContextVar
 from os import PathLike
 from types import TracebackType
-from typing import NoReturn, TypeVar, final
+from typing import Any, NoReturn, TypeVar, final
 
-T = TypeVar("T")
+__all__ = [
+    "ByteStream",
+    "FileRef",
+    "Init",
+    "Job",
+    "Slot",
+    "TextStream",
+    "after_fork",
+    "answer_healthcheck",
+    "begin",
+    "configure",
+    "connect",
+    "current_job",
+    "exit_after",
+    "exit_now",
+    "fatal",
+    "on_wake",
+    "ready",
+    "remark",
+    "set_healthcheck",
+    "set_solo",
+    "start_threads",
+    "tell_operator",
+]
+
+_T = TypeVar("_T")
 
 @final
 class Init:
@@ -51,9 +76,9 @@ class Job:
     def streaming(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
-    def scope(self, make: Callable[[Job], T]) -> T: ...
-    def call(self, function: Callable[..., object], kwargs: dict[str, object] | None) -> object: ...
-    def next(self, iterator: object, end: object) -> object: ...
+    def scope(self, make: Callable[[Job], _T]) -> _T: ...
+    def call(self, function: Callable[..., _T], kwargs: dict[str, object] | None) -> _T: ...
+    def next(self, iterator: Iterator[object], end: object) -> object: ...
     def bind(self, task: object, schedule: Callable[..., object]) -> None: ...
     def file_path(self, name: str) -> PathLike[str]: ...
     def output(self, value: object) -> None: ...
@@ -135,7 +160,7 @@ class TextStream:
 
 def configure(
     *,
-    current: ContextVar[object],
+    current: ContextVar[Any],
     copy_context: Callable[[], Context],
     cancelation: type[BaseException],
     output_error: type[Exception],

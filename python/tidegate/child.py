@@ -5,7 +5,6 @@ this file: the channel is moved out of the way first, our streams replace Python
 imported, and slots are connected only when the model is ready.
 """
 
-import _signal
 import os
 import sys
 from _contextvars import copy_context
@@ -24,16 +23,20 @@ from tidegate.threads import inherit_jobs
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    import signal as _signal
+    from collections.abc import Awaitable
     from typing import NoReturn
 
     from tidegate._native import Init
     from tidegate.describe import Description
+else:
+    import _signal  # `signal` wraps it in enums, which are large
 
 _EXIT_WITHIN = 1.0  # seconds that the user's exit handlers get
 
 
 def main() -> None:
-    """Runs the child. Never returns."""
+    """Run the child. Never returns."""
     init = _native.begin()
     stage = "schema"
     try:
@@ -60,7 +63,7 @@ def main() -> None:
 
 
 def _prepare(init: "Init") -> None:
-    """Gives the process to the user's code: streams, signals, threads, paths."""
+    """Give the process to the user's code: streams, signals, threads, paths."""
     _native.configure(
         current=CURRENT,
         copy_context=copy_context,
@@ -69,9 +72,7 @@ def _prepare(init: "Init") -> None:
         on_wake=_native.on_wake,
         simplify=simplify,
     )
-    sys.stdout = sys.__stdout__ = _native.TextStream(1)
-    sys.stderr = sys.__stderr__ = _native.TextStream(2)
-    _register_stream_types()
+    _replace_streams()
     _signal.signal(_signal.SIGURG, _native.on_wake)
     # The terminal's Ctrl-C goes to the whole group; when to stop is the server's decision.
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
@@ -84,15 +85,19 @@ def _prepare(init: "Init") -> None:
     sys.argv = [init.predictor_ref.partition(":")[0]]
 
 
-def _register_stream_types() -> None:
+def _replace_streams() -> None:
     import io
 
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        stream = _native.TextStream(fd)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     io.TextIOBase.register(_native.TextStream)
     io.BufferedIOBase.register(_native.ByteStream)
 
 
 def _load(init: "Init") -> "list[Target]":
-    """What answers predictions comes first; what answers trainings, if it is something else, second."""
+    """Load what answers predictions, then what answers trainings, if it is something else."""
     if init.train_mode:
         if init.train_ref is None:
             raise LoadError("the server runs in train mode, but the model names no train function")
@@ -117,7 +122,7 @@ def _is_async(target: Target) -> bool:
 
 
 def _setup_loop(targets: "list[Target]") -> "asyncio.AbstractEventLoop | None":
-    """The model's event loop, if anything in it is asynchronous. `asyncio` is large: not otherwise."""
+    """Make the model's event loop, if anything in it is asynchronous. `asyncio` is large: not otherwise."""
     from tidegate.shape import is_async, shape_of
 
     setups = [shape_of(target.setup) for target in targets if target.setup is not None]
@@ -139,7 +144,7 @@ def _run_setup(target: Target, loop: "asyncio.AbstractEventLoop | None") -> None
         loop.run_until_complete(_awaited(result))
 
 
-async def _awaited(result: object) -> object:
+async def _awaited(result: "Awaitable[object]") -> object:
     return await result
 
 
@@ -170,26 +175,27 @@ def _serve(
     n_slots: int,
     loop: "asyncio.AbstractEventLoop | None",
 ) -> None:
-    asynchronous = plans.prediction.is_async
+    # The loop that runs the jobs; without one they run on this thread.
+    job_loop = loop if plans.prediction.is_async else None
     if primary.healthcheck is not None:
         from tidegate import health
 
-        health.install(primary.healthcheck, loop if asynchronous else None)
+        health.install(primary.healthcheck, job_loop)
     slots = _native.connect(init.socket, n_slots)
-    if not asynchronous:
+    if job_loop is None:
         _native.set_solo()
     _native.ready(
         n_slots=n_slots,
         schema=schema.document,
-        is_async=asynchronous,
+        is_async=job_loop is not None,
         has_healthcheck=primary.healthcheck is not None,
         python=".".join(map(str, sys.version_info[:3])),
         sdk=sdk.version(),
     )
-    if asynchronous:
+    if job_loop is not None:
         from tidegate import serve_async
 
-        serve_async.serve(slots, plans, loop)
+        serve_async.serve(slots, plans, job_loop)
     else:
         from tidegate import serve_sync
 
@@ -197,7 +203,7 @@ def _serve(
 
 
 def _give_up(stage: str, error: BaseException) -> "NoReturn":
-    """Says why, and ends the process with code 1."""
+    """Say why, and end the process with code 1."""
     traceback: str | None = traceback_text(error)
     if isinstance(error, Indescribable):
         reason, traceback = str(error), error.traceback
@@ -214,7 +220,7 @@ def _give_up(stage: str, error: BaseException) -> "NoReturn":
 
 
 def _leave(code: int) -> "NoReturn":
-    """Runs exit handlers, but never waits for the user's threads."""
+    """Run exit handlers, but never wait for the user's threads."""
     _native.exit_after(_EXIT_WITHIN, code)
     try:
         import atexit

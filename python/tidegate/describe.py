@@ -10,7 +10,10 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from tidegate._native import Init
+    from tidegate.schema import Parameter as SchemaParameter
 
 
 class Parameter:
@@ -33,7 +36,7 @@ class Description:
 
     def __init__(
         self,
-        document: "dict[str, object]",
+        document: "dict[str, Any]",
         concurrency: "int | None",
         inputs: "list[tuple[str, str, bool, bool]]",
         training: "list[tuple[str, str, bool, bool]]",
@@ -45,8 +48,9 @@ class Description:
         self.training_inputs = [Parameter(*parts) for parts in training]
 
     def yields(self, component: str) -> bool:
-        """Whether the result named `component` is declared as an iterator."""
-        output = self.document.get("components", {}).get("schemas", {}).get(component, {})
+        """Tell whether the result named `component` is declared as an iterator."""
+        schemas: dict[str, dict[str, object]] = self.document["components"]["schemas"]
+        output = schemas.get(component, {})
         return output.get("x-cog-array-type") == "iterator"
 
 
@@ -60,7 +64,7 @@ class Indescribable(Exception):
 
 
 def describe(init: "Init") -> Description:
-    """Builds the schema. Raises `Indescribable`."""
+    """Build the schema. Raises `Indescribable`."""
     data = _in_fork(init)
     if data is None:
         data = _build(init)
@@ -71,7 +75,7 @@ def describe(init: "Init") -> Description:
 
 
 def _in_fork(init: "Init") -> "bytes | None":
-    """What the fork has written; `None` if there can be no fork, or if it died."""
+    """Return what the fork has written; `None` if there can be no fork, or if it died."""
     read_fd, write_fd = os.pipe()
     try:
         pid = os.fork()
@@ -88,7 +92,7 @@ def _in_fork(init: "Init") -> "bytes | None":
     return data or None
 
 
-def _write_and_end(init: "Init", write_fd: int) -> None:
+def _write_and_end(init: "Init", write_fd: int) -> "NoReturn":
     try:
         with open(write_fd, "wb") as pipe:
             pipe.write(_build(init))
@@ -113,5 +117,5 @@ def _build(init: "Init") -> bytes:
         return marshal.dumps(("error", reason, None if known else traceback_text(error)))
 
 
-def _flat(inputs: "dict[str, object] | None") -> "list[tuple[str, str, bool, bool]]":
-    return [(p.name, p.kind, p.is_list, p.optional) for p in (inputs or {}).values()]
+def _flat(inputs: "dict[str, SchemaParameter]") -> "list[tuple[str, str, bool, bool]]":
+    return [(p.name, p.kind, p.is_list, p.optional) for p in inputs.values()]

@@ -15,10 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from typing import Any
 
 
-def install(check: "Callable[[], object]", loop: "asyncio.AbstractEventLoop | None") -> None:
-    """Lets the server ask. `loop` is the model's own, if it has one that is always running."""
+def install(check: "Callable[[], Any]", loop: "asyncio.AbstractEventLoop | None") -> None:
+    """Let the server ask. `loop` is the model's own, if it has one that is always running."""
     asynchronous = is_async(shape_of(check))
     if asynchronous and loop is not None:
         _native.set_healthcheck(lambda: loop.call_soon_threadsafe(_begin_task, check, loop))
@@ -27,7 +28,7 @@ def install(check: "Callable[[], object]", loop: "asyncio.AbstractEventLoop | No
         _native.set_healthcheck(lambda: _thread.start_new_thread(target, (check,)))
 
 
-def _check(check: "Callable[[], object]") -> None:
+def _check(check: "Callable[[], Any]") -> None:
     # Otherwise its prints would look like those of the job that happens to run.
     CURRENT.set(NOBODY)
     try:
@@ -36,7 +37,7 @@ def _check(check: "Callable[[], object]") -> None:
         _refuse(error)
 
 
-def _check_coroutine(check: "Callable[[], object]") -> None:
+def _check_coroutine(check: "Callable[[], Any]") -> None:
     import asyncio
 
     _check(lambda: asyncio.run(check()))
@@ -45,7 +46,7 @@ def _check_coroutine(check: "Callable[[], object]") -> None:
 _tasks: "set[asyncio.Task[None]]" = set()
 
 
-def _begin_task(check: "Callable[[], object]", loop: "asyncio.AbstractEventLoop") -> None:
+def _begin_task(check: "Callable[[], Any]", loop: "asyncio.AbstractEventLoop") -> None:
     async def run() -> None:
         CURRENT.set(NOBODY)
         try:
@@ -61,7 +62,9 @@ def _begin_task(check: "Callable[[], object]", loop: "asyncio.AbstractEventLoop"
 def _answer(result: object) -> None:
     # Anything but a plain "no" is well: a check without `return` is a check that did not raise.
     unwell = result is False
-    _native.answer_healthcheck("Healthcheck failed: user-defined healthcheck returned False" if unwell else None)
+    _native.answer_healthcheck(
+        "Healthcheck failed: user-defined healthcheck returned False" if unwell else None
+    )
 
 
 def _refuse(error: BaseException) -> None:

@@ -9,24 +9,25 @@ from tidegate.errors import InputError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import BufferedReader
 
     from tidegate._native import Job
     from tidegate.describe import Parameter
 
 
 def plain(job: "Job") -> "dict[str, object]":
-    """The arguments of a function without files or secrets."""
+    """Return the arguments of a function without files or secrets."""
     return job.input
 
 
 def converter(parameters: "list[Parameter]") -> "Callable[[Job], dict[str, object]]":
-    """Decides at load how a function's arguments are made."""
+    """Decide at load how a function's arguments are made."""
     special = [parameter for parameter in parameters if parameter.kind != "plain"]
     if not special:
         return plain
     import cog
 
-    makers = {"path": cog.Path, "file": _opened, "secret": cog.Secret}
+    makers: dict[str, Callable[[str], object]] = {"path": cog.Path, "file": _opened, "secret": cog.Secret}
 
     def convert(job: "Job") -> "dict[str, object]":
         kwargs = job.input
@@ -50,15 +51,15 @@ def converter(parameters: "list[Parameter]") -> "Callable[[Job], dict[str, objec
 
 
 def pointer(name: str) -> str:
-    """The JSON pointer (RFC 6901) of a parameter."""
+    """Return the JSON pointer (RFC 6901) of a parameter."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def close_files(kwargs: "dict[str, object]") -> None:
-    """Closes the files that were opened for `File` parameters."""
+    """Close the files that were opened for `File` parameters."""
     for value in kwargs.values():
         for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, _input_file_types()):
+            if isinstance(item, _file_type()):
                 item.close()
 
 
@@ -69,14 +70,14 @@ def _one(kind: str, make: "Callable[[str], object]", value: object, local: "str 
     return value if local is None else make(local)
 
 
-def _opened(local: str) -> object:
+def _opened(local: str) -> "BufferedReader":
     try:
         return open(local, "rb")  # closed by `close_files` when the job has ended
     except OSError as error:
         raise InputError(f"the fetched file `{local}` cannot be opened: {error}") from error
 
 
-def _input_file_types() -> "tuple[type, ...]":
+def _file_type() -> "type[BufferedReader]":
     from io import BufferedReader
 
-    return (BufferedReader,)
+    return BufferedReader

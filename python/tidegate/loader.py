@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
 
 class Target:
@@ -21,7 +22,7 @@ class Target:
 
     __slots__ = ("call", "healthcheck", "instance", "setup", "setup_takes_weights", "shape")
 
-    def __init__(self, instance: "object | None", call: "Callable[..., object]") -> None:
+    def __init__(self, instance: "object | None", call: "Callable[..., Any]") -> None:
         """`instance` is the object of a class predictor."""
         self.instance = instance
         self.call = call
@@ -32,7 +33,7 @@ class Target:
 
 
 def load(ref: str, *, role: str = "predict", beside: "Target | None" = None) -> Target:
-    """Loads `file.py:Name`. `role` is `predict` or `train`; `beside` is a target to share an object with."""
+    """Load `file.py:Name`. `role` is `predict` or `train`; `beside` is a target to share an object with."""
     path, _, name = ref.partition(":")
     module = _import_file(path)
     found = _named(module, name) if name else _first_named(module)
@@ -46,12 +47,12 @@ def load(ref: str, *, role: str = "predict", beside: "Target | None" = None) -> 
         if not callable(getattr(found, "train", None)):
             raise LoadError(f"train method not found: {name}")
         method = "train"
-    shared = beside is not None and type(beside.instance) is found
-    instance = beside.instance if shared else found()
+    shared = beside.instance if beside is not None and type(beside.instance) is found else None
+    instance = found() if shared is None else shared
     call = getattr(instance, method)
     unwrap_defaults(call)
     target = Target(instance, call)
-    if shared:
+    if shared is not None:
         target.setup = None  # it has been run, or will be, for the other target
     return target
 
@@ -93,7 +94,7 @@ def _first_named(module: "ModuleType") -> object:
 
 
 def _method_name(cls: type, name: str) -> str:
-    """`run` or `predict`, whichever the user has written."""
+    """Return `run` or `predict`, whichever the user has written."""
     defined = [method for method in ("run", "predict") if _defines(cls, method)]
     if len(defined) == 2:
         raise ValueError(f"{name} must define either run() or predict(), not both")
@@ -107,13 +108,15 @@ def _defines(cls: type, method: str) -> bool:
     for owner in cls.__mro__:
         if owner in framework:
             return False
-        if callable(owner.__dict__.get(method)) or isinstance(owner.__dict__.get(method), staticmethod | classmethod):
+        if callable(owner.__dict__.get(method)) or isinstance(
+            owner.__dict__.get(method), staticmethod | classmethod
+        ):
             return True
     return False
 
 
-def _own_method(instance: "object | None", method: str) -> "Callable[..., object] | None":
-    """The user's method; what `cog.BaseRunner` brings along does nothing and does not count."""
+def _own_method(instance: "object | None", method: str) -> "Callable[..., Any] | None":
+    """Return the user's method; what `cog.BaseRunner` brings along does nothing and does not count."""
     if instance is None:
         return None
     found = getattr(instance, method, None)

@@ -12,14 +12,23 @@ from tidegate.errors import OutputError, OutputFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Protocol
+
     from tidegate._native import Job
+
+    class _Handle(Protocol):
+        """An open file, or something that can be read like one."""
+
+        def read(self, size: int, /) -> str | bytes: ...
+        def seek(self, offset: int, /) -> object: ...
+
 
 _CHUNK = 1 << 20
 _UNKNOWN_TYPE = "application/octet-stream"
 
 
-def simplify(value: object, job: "Job | None") -> object:
-    """A plain value, or a `FileRef`, that stands for `value`. Raises `OutputError` if there is none."""
+def simplify(value: "Any", job: "Job | None") -> object:
+    """Return a plain value, or a `FileRef`, for `value`. Raises `OutputError` if there is none."""
     kind = type(value)
     if _is_a(value, "enum", "Enum"):
         return _plain(value.value, job)
@@ -43,7 +52,7 @@ def simplify(value: object, job: "Job | None") -> object:
 
 
 def _plain(value: object, job: "Job | None") -> object:
-    """A value that was inside another one: native code asks only once per place."""
+    """Simplify a value that was inside another one: native code asks only once per place."""
     exact = type(value) in (str, int, float, bool, dict, list, tuple) or value is None
     return value if exact else simplify(value, job)
 
@@ -73,8 +82,8 @@ def _as_dict(value: object) -> "dict[object, object] | None":
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
-def _builtin(value: object) -> object:
-    """Subclasses of built-in types, sets and iterators."""
+def _builtin(value: "Any") -> object:
+    """Convert subclasses of built-in types, sets and iterators."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -119,8 +128,8 @@ def _check_file(path: str) -> None:
         raise OutputFileError(f"output file not found: {path} is not a regular file")
 
 
-def _handle(handle: object, job: "Job | None") -> FileRef:
-    """Writes what an open file holds, from its start, into a file of the job."""
+def _handle(handle: "_Handle", job: "Job | None") -> FileRef:
+    """Write what an open file holds, from its start, into a file of the job."""
     if job is None:
         raise OutputError(f"is `{_type_name(handle)}`, which has no JSON form")
     name = getattr(handle, "name", None)
@@ -133,18 +142,19 @@ def _handle(handle: object, job: "Job | None") -> FileRef:
     if _call(handle, "seekable", default=False):
         handle.seek(0)
     chunk = handle.read(_CHUNK)
-    is_text = isinstance(chunk, str)
     base = os.path.basename(name) if isinstance(name, str) and name else "output.bin"
     path = str(job.file_path(base))
     with open(path, "wb") as out:
         while chunk:
-            out.write(chunk.encode("utf-8") if is_text else chunk)
+            out.write(chunk.encode("utf-8") if isinstance(chunk, str) else chunk)
             chunk = handle.read(_CHUNK)
     return FileRef(path, _mime_type(path))
 
 
 def _unreadable(handle: object) -> FileRef:
-    raise OutputFileError(f"output file not found: {_type_name(handle)} can neither be read nor has it a name")
+    raise OutputFileError(
+        f"output file not found: {_type_name(handle)} can neither be read nor has it a name"
+    )
 
 
 def _call(handle: object, method: str, *, default: object = None) -> object:

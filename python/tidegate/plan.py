@@ -24,7 +24,7 @@ class Plan:
         yields: bool,
         opens_files: bool,
     ) -> None:
-        """`yields` says that the function is declared to return an iterator."""
+        """Keep what was decided at load; `yields` says that an iterator is declared as the result."""
         self.call = target.call
         self.shape = target.shape
         self.is_async = is_async(target.shape)
@@ -51,5 +51,5 @@ class Plans:
         self.training = training
 
     def of(self, job: "Job") -> Plan:
-        """The plan for this job."""
+        """Return the plan for this job."""
         return self.training if job.is_training else self.prediction

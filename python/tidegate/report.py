@@ -17,7 +17,7 @@ _MACHINERY = (
 
 
 def describe(error: BaseException) -> str:
-    """The exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
+    """Write the exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
     try:
         message = str(error)
     except BaseException as unprintable:  # user code: even SystemExit must not end us here
@@ -27,7 +27,7 @@ def describe(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback without our own frames at its top."""
+    """Write the traceback without our own frames at its top."""
     try:
         import traceback
 
@@ -39,14 +39,14 @@ def traceback_text(error: BaseException) -> str:
 
 
 def load_reason(error: BaseException) -> str:
-    """Why a model could not be loaded; a syntax error says where."""
+    """Say why a model could not be loaded; a syntax error says where."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{describe(error)} (`{error.filename}`, line {error.lineno})"
     return describe(error)
 
 
 def _user_part(trace: "TracebackType | None") -> "TracebackType | None":
-    """The first frame that belongs neither to us nor to Python's own machinery, and what follows."""
+    """Find the first frame that is neither ours nor Python's own machinery, and what follows."""
     part = trace
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_MACHINERY):
         part = part.tb_next

@@ -11,7 +11,8 @@ from tidegate.report import describe, traceback_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+    from typing import Any
 
     from tidegate._native import Job
     from tidegate.plan import Plan
@@ -24,7 +25,7 @@ UNSENDABLE = "Prediction failed: Failed to serialize output: "
 BAD_INPUT = "Input validation error: "
 
 
-def _generator() -> "Iterator[None]":
+def _generator() -> "Generator[None, None, None]":
     yield
 
 
@@ -32,7 +33,7 @@ async def _coroutine() -> None:
     pass
 
 
-async def _async_generator() -> "Iterator[None]":
+async def _async_generator() -> "AsyncGenerator[None, None]":
     yield
 
 
@@ -42,8 +43,8 @@ GENERATOR_TYPE = type(_generator())
 ASYNC_TYPES = (type(_unused), type(_async_generator()))
 
 
-def run(job: "Job", plan: "Plan", run_awaitable: "Callable[[Job, Plan, object], None]") -> None:
-    """Runs a synchronous function. `run_awaitable` ends the job if the function returns a coroutine."""
+def run(job: "Job", plan: "Plan", run_awaitable: "Callable[[Job, Plan, Any], None]") -> None:
+    """Run a synchronous function. `run_awaitable` ends the job if the function returns a coroutine."""
     kwargs = None
     failed = BAD_INPUT
     try:
@@ -90,7 +91,7 @@ def _close(iterator: "Iterator[object]") -> None:
 
 
 def fail(job: "Job", failed: str, error: BaseException) -> None:
-    """Ends the job with the user's exception, and shows the operator where it came from."""
+    """End the job with the user's exception, and show the operator where it came from."""
     if job.cancel_requested:
         job.cancelled()
         return

@@ -15,7 +15,8 @@ from tidegate.shape import ASYNC_GENERATOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
+    from typing import Any
 
     from tidegate._native import Job
     from tidegate.plan import Plan
@@ -24,7 +25,7 @@ _ASYNC_GENERATOR_TYPE = sync_run.ASYNC_TYPES[1]
 
 
 async def run(job: "Job", plan: "Plan", schedule: "Callable[..., object]") -> None:
-    """Runs a coroutine function or an asynchronous generator function."""
+    """Run a coroutine function or an asynchronous generator function."""
     CURRENT.set(job)
     kwargs = None
     failed = BAD_INPUT
@@ -52,8 +53,8 @@ async def run(job: "Job", plan: "Plan", schedule: "Callable[..., object]") -> No
             close_files(kwargs)
 
 
-async def finish(job: "Job", plan: "Plan", value: "Awaitable[object]", schedule: "Callable[..., object]") -> None:
-    """Ends a job whose synchronous function has returned something to await."""
+async def finish(job: "Job", plan: "Plan", value: "Any", schedule: "Callable[..., object]") -> None:
+    """End a job whose synchronous function has returned something to await."""
     CURRENT.set(job)
     failed = plan.failed
     try:
@@ -84,7 +85,7 @@ async def _stream(job: "Job", items: "AsyncIterator[object]") -> None:
 
 
 async def run_in_thread(job: "Job", plan: "Plan", loop: "asyncio.AbstractEventLoop") -> None:
-    """Runs a synchronous function of a model that is otherwise asynchronous."""
+    """Run a synchronous function of a model that is otherwise asynchronous."""
     import threading
 
     ended = loop.create_future()
@@ -95,7 +96,7 @@ async def run_in_thread(job: "Job", plan: "Plan", loop: "asyncio.AbstractEventLo
         finally:
             loop.call_soon_threadsafe(ended.set_result, None)
 
-    def on_loop(job: "Job", plan: "Plan", value: object) -> None:
+    def on_loop(job: "Job", plan: "Plan", value: "Any") -> None:
         asyncio.run_coroutine_threadsafe(finish(job, plan, value, loop.call_soon_threadsafe), loop).result()
 
     threading.Thread(target=work, name=f"job-{job.id}", daemon=True).start()

@@ -27,7 +27,7 @@ class Metrics:
         self._types: dict[str, type] = {}
 
     def record(self, key: str, value: object, mode: "str | None" = None) -> None:
-        """Records a value. `mode` is `replace`, `incr` or `append`."""
+        """Record a value. `mode` is `replace`, `incr` or `append`."""
         if self._job is None:
             return
         how = _MODES.get("replace" if mode is None else mode)
@@ -43,7 +43,7 @@ class Metrics:
         self._job.metric(key, value, how)
 
     def delete(self, key: str) -> None:
-        """Takes a metric away; afterwards it may be recorded with another type."""
+        """Take a metric away; afterwards it may be recorded with another type."""
         if self._job is None:
             return
         _check_name(key)
@@ -51,18 +51,18 @@ class Metrics:
         self._job.metric(key, None, "replace")
 
     def __setitem__(self, key: str, value: object) -> None:
-        """Records a value; `None` takes the metric away."""
+        """Record a value; `None` takes the metric away."""
         if value is None:
             self.delete(key)
         else:
             self.record(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """Takes a metric away."""
+        """Take a metric away."""
         self.delete(key)
 
     def __repr__(self) -> str:
-        """Says whose metrics these are."""
+        """Say whose metrics these are."""
         return "Metrics()" if self._job is None else f"Metrics(job={self._job.id!r})"
 
     def _lock_type(self, key: str, kind: type) -> None:
@@ -89,16 +89,16 @@ class Scope:
         return self._context
 
     def record_metric(self, key: str, value: object, mode: "str | None" = None) -> None:
-        """The same as `metrics.record`."""
+        """Do the same as `metrics.record`."""
         self.metrics.record(key, value, mode)
 
     def __repr__(self) -> str:
-        """Says whose scope this is."""
+        """Say whose scope this is."""
         return f"Scope({self.metrics!r})"
 
 
 def current_scope() -> Scope:
-    """The scope of the calling code's job; outside of a job one that ignores everything."""
+    """Return the scope of the calling code's job; outside of a job one that ignores everything."""
     job = _native.current_job()
     if job is None or job.ended:
         return Scope(None)

@@ -10,6 +10,10 @@ from tidegate import __version__
 from tidegate.errors import CancelationException
 from tidegate.scope import Metrics, Scope, current_scope
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
 _SHIMS = __file__.rpartition("/")[0] + "/shims"
 
 
@@ -19,7 +23,7 @@ class _Server:
     active = True
 
     def serve(self, *_args: object, **_kwargs: object) -> None:
-        """A model cannot start a second server."""
+        """Refuse: a model cannot start a second server."""
         raise RuntimeError("this model is being served by tidegate already")
 
 
@@ -34,24 +38,31 @@ class _Build:
 
 
 def install() -> None:
-    """Makes `import coglet` and `import cog` work; before any user code."""
-    module = type(sys)
-    package, native, sdk = module("coglet"), module("coglet._impl"), module("coglet._sdk")
-    package.__path__ = []  # a package, so that its submodules may be imported by name
-    for part in (package, native):
-        part.CancelationException = CancelationException
-        part.__version__ = __version__
-        part.__build__ = _Build()
-        part.server = _Server()
-        part._sdk = sdk
-    sdk.Scope, sdk.MetricRecorder, sdk.current_scope = Scope, Metrics, current_scope
-    sys.modules["coglet"], sys.modules["coglet._impl"], sys.modules["coglet._sdk"] = package, native, sdk
+    """Make `import coglet` and `import cog` work; before any user code."""
+    sdk = _module("coglet._sdk", Scope=Scope, MetricRecorder=Metrics, current_scope=current_scope)
+    for name in ("coglet", "coglet._impl"):
+        _module(
+            name,
+            CancelationException=CancelationException,
+            __version__=__version__,
+            __build__=_Build(),
+            server=_Server(),
+            _sdk=sdk,
+        )
+    # A package, so that its submodules may be imported by name.
+    sys.modules["coglet"].__path__ = []
     # At the end: it must never hide a real one.
     sys.path.append(_SHIMS)
 
 
+def _module(name: str, **names: object) -> "ModuleType":
+    module = sys.modules[name] = type(sys)(name)
+    vars(module).update(names)
+    return module
+
+
 def version() -> "str | None":
-    """The version of `cog` that the model uses, with a suffix when it is ours."""
+    """Return the version of `cog` that the model uses, with a suffix when it is ours."""
     cog = sys.modules.get("cog")
     found = getattr(cog, "__version__", None)
     if found is None or not (getattr(cog, "__file__", None) or "").startswith(_SHIMS):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def serve(slots: "list[Slot]", plans: "Plans", loop: asyncio.AbstractEventLoop) -> None:
-    """Runs jobs until the server has closed every slot and the last job has ended."""
+    """Run jobs until the server has closed every slot and the last job has ended."""
     server = _Server(slots, plans, loop)
     for slot in slots:
         loop.add_reader(slot.fileno(), server.readable, slot)
@@ -38,7 +38,7 @@ class _Server:
         self.broken: BaseException | None = None
 
     def run_until_closed(self) -> None:
-        """Turns the loop until `_stop_if_idle` or a broken slot stops it."""
+        """Turn the loop until `_stop_if_idle` or a broken slot stops it."""
         while not self._stopped:
             try:
                 self._loop.run_forever()
@@ -48,7 +48,7 @@ class _Server:
                 continue
 
     def readable(self, slot: "Slot") -> None:
-        """The slot's socket has something."""
+        """Take what the slot's socket has: a job, or its end."""
         try:
             job = slot.poll()
         except Exception as error:
@@ -90,8 +90,10 @@ class _Server:
         self._loop.stop()
 
 
-def _starter(loop: asyncio.AbstractEventLoop) -> "Callable[[Coroutine[None, None, None]], asyncio.Task[None]]":
-    """How a task begins: at once where Python can do that, which saves a turn of the loop per job."""
+def _starter(
+    loop: asyncio.AbstractEventLoop,
+) -> "Callable[[Coroutine[None, None, None]], asyncio.Task[None]]":
+    """Choose how a task begins: at once where Python can, which saves a turn of the loop per job."""
     if sys.version_info < (3, 12):
         return loop.create_task
 

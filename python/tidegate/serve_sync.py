@@ -11,13 +11,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine
+    from typing import Any
 
     from tidegate._native import Job, Slot
     from tidegate.plan import Plan, Plans
 
 
 def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None") -> None:
-    """Runs jobs until the server closes the slot."""
+    """Run jobs until the server closes the slot."""
     side = _SideLoop(loop)
     run_awaitable = side.finish
     if plans.prediction is plans.training and not plans.prediction.is_async:
@@ -45,7 +46,7 @@ class _SideLoop:
         loop = self._get()
         self._complete(run_async.run(job, plan, loop.call_soon_threadsafe))
 
-    def finish(self, job: "Job", plan: "Plan", value: object) -> None:
+    def finish(self, job: "Job", plan: "Plan", value: "Any") -> None:
         from tidegate import run_async
 
         loop = self._get()

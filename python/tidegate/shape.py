@@ -6,6 +6,7 @@ Reads code flags instead of importing `inspect`, which costs more memory than th
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
 SYNC = "sync"
 ASYNC = "async"
@@ -18,7 +19,7 @@ _ASYNC_GENERATOR_FLAG = 0x200
 
 
 def shape_of(function: "Callable[..., object]") -> str:
-    """One of the four shapes."""
+    """Return one of the four shapes."""
     flags = 0
     for layer in layers(function, wrapped=False):
         code = getattr(layer, "__code__", None)
@@ -33,12 +34,12 @@ def shape_of(function: "Callable[..., object]") -> str:
 
 
 def is_async(shape: str) -> bool:
-    """Whether the shape needs an event loop."""
+    """Tell whether the shape needs an event loop."""
     return shape in (ASYNC, ASYNC_GENERATOR)
 
 
 def accepts(function: "Callable[..., object]", name: str) -> bool:
-    """Whether the function has a parameter of this name."""
+    """Tell whether the function has a parameter of this name."""
     for layer in layers(function, wrapped=True):
         code = getattr(layer, "__code__", None)
         if code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
@@ -46,8 +47,8 @@ def accepts(function: "Callable[..., object]", name: str) -> bool:
     return False
 
 
-def layers(function: object, *, wrapped: bool) -> "Iterator[object]":
-    """The function, and what it is made of: methods, partials, callable objects, decorated functions."""
+def layers(function: object, *, wrapped: bool) -> "Iterator[Any]":
+    """Yield the function and what it is made of: methods, partials, callable objects, decorated functions."""
     seen: list[object] = []
     while function is not None and function not in seen:
         seen.append(function)
@@ -63,7 +64,7 @@ def layers(function: object, *, wrapped: bool) -> "Iterator[object]":
 
 
 def unwrap_defaults(function: "Callable[..., object]") -> None:
-    """Puts the value of every `Input(default=…)` in the place of the `Input`."""
+    """Put the value of every `Input(default=…)` in the place of the `Input`."""
     for layer in layers(function, wrapped=True):
         defaults = getattr(layer, "__defaults__", None)
         if defaults and not hasattr(layer, "__func__"):
@@ -73,7 +74,7 @@ def unwrap_defaults(function: "Callable[..., object]") -> None:
             layer.__kwdefaults__ = {key: _unwrapped(value) for key, value in named.items()}
 
 
-def _unwrapped(value: object) -> object:
+def _unwrapped(value: "Any") -> object:
     kind = type(value)
     if kind.__name__ == "FieldInfo" and kind.__module__.partition(".")[0] == "cog":
         return value.default

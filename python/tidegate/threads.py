@@ -21,7 +21,7 @@ _POOL = "concurrent.futures.thread"
 
 
 def inherit_jobs() -> None:
-    """Makes threads and pool tasks inherit the job of whoever starts them."""
+    """Make threads and pool tasks inherit the job of whoever starts them."""
     names = ("start_new_thread", "start_joinable_thread")
     for name in names:
         original = getattr(_thread, name, None)
@@ -74,7 +74,7 @@ class _PoolFinder:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Only ever answers for the one module that we wait for."""
+        """Answer only for the one module that we wait for."""
         if name != _POOL:
             return None
         sys.meta_path.remove(self)
@@ -89,5 +89,6 @@ class _PoolFinder:
             execute(module)
             _patch_pool(module)
 
-        spec.loader.exec_module = execute_and_patch
+        # Of this one loader object, which loads nothing else.
+        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
         return spec

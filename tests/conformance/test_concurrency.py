@@ -49,4 +49,6 @@ def test_sync_predict_runs_in_the_main_thread(serve):
     server = serve("main_thread")
     body = server.predict().json
     # Deliberate difference: on Cog signal.signal() raises, because predict runs in another thread.
-    assert (body["status"], body.get("output")) == (("failed", None) if server.is_cog else ("succeeded", True))
+    assert (body["status"], body.get("output")) == (
+        ("failed", None) if server.is_cog else ("succeeded", True)
+    )

@@ -130,7 +130,11 @@ def test_put_with_another_id_in_the_body(compare, path):
     word = path.strip("/").removesuffix("s")
     assert reply.status == 422
     assert reply.detail == [
-        {"loc": ["body", "id"], "msg": f"{word} ID must match the ID supplied in the URL", "type": "value_error"}
+        {
+            "loc": ["body", "id"],
+            "msg": f"{word} ID must match the ID supplied in the URL",
+            "type": "value_error",
+        }
     ]
 
 

@@ -64,7 +64,9 @@ def test_url_names(compare, receiver, name):
 def test_redirects_are_followed(compare, receiver):
     target = receiver.file("target.txt", b"moved")
     url = receiver.plan(receiver.path(), 302, headers={"Location": target})
-    assert compare("files_in", lambda server: server.predict({"path": url})).json["output"]["path"][2] == "moved"
+    assert (
+        compare("files_in", lambda server: server.predict({"path": url})).json["output"]["path"][2] == "moved"
+    )
 
 
 @pytest.mark.parametrize("status", [404, 500])

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from servers import wait_until
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")
@@ -125,5 +124,6 @@ def test_healthcheck_times_out_after_five_seconds(serve_fresh):
     server = serve_fresh("health_slow", until=())
     health = server.wait_health("UNHEALTHY")
     assert (
-        health["user_healthcheck_error"] == "Healthcheck failed: user-defined healthcheck timed out after 5.0 seconds"
+        health["user_healthcheck_error"]
+        == "Healthcheck failed: user-defined healthcheck timed out after 5.0 seconds"
     )

@@ -134,5 +134,7 @@ def test_complete(compare):
 def test_put_and_async_validate_too(compare):
     body = {"input": {"whole": "x"}}
     put = compare("inputs", lambda server: server.put("/predictions/invalid", body))
-    deferred = compare("inputs", lambda server: server.post("/predictions", body, headers={"Prefer": "respond-async"}))
+    deferred = compare(
+        "inputs", lambda server: server.post("/predictions", body, headers={"Prefer": "respond-async"})
+    )
     assert (put.status, deferred.status) == (422, 422)

@@ -1,12 +1,12 @@
 """spec/cog.md §12: logs."""
 
 import pytest
-
 from servers import wait_until
 
 
 @pytest.mark.parametrize(
-    "case", ["quiet", "print", "colours", "blank", "pieces", "lines", "logger", "thread", "long", "attributes"]
+    "case",
+    ["quiet", "print", "colours", "blank", "pieces", "lines", "logger", "thread", "long", "attributes"],
 )
 def test_case(compare, case):
     reply = compare("logs", lambda server: server.predict({"case": case}))

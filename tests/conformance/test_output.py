@@ -4,13 +4,13 @@ import pytest
 
 SUCCEED = [
     "str", "empty_str", "unicode", "int", "big_int", "int64", "uint64", "negative", "float", "whole_float",
-    "small_float", "large_float", "bool", "none", "list", "empty_list", "list_of_one", "tuple", "set", "frozenset",
-    "namedtuple", "dict", "empty_dict", "int_keys", "ordered", "defaultdict", "generator", "model", "list_of_models",
-    "nested_model", "dataclass", "model_dump", "dict_method", "enum", "int_enum", "nested_enum", "datetime",
-    "datetime_utc", "pathlib", "path", "path_png", "path_json", "path_unknown", "path_bare", "path_empty",
-    "path_spaces", "paths", "tuple_of_paths", "mixed", "generator_of_paths", "handle", "handles", "bytesio",
-    "nested_stringio", "nested_path", "nested_list_path", "list_of_dicts_path", "model_path", "list_of_lists_path",
-    "path_str", "input_like", "deep",
+    "small_float", "large_float", "bool", "none", "list", "empty_list", "list_of_one", "tuple", "set",
+    "frozenset", "namedtuple", "dict", "empty_dict", "int_keys", "ordered", "defaultdict", "generator",
+    "model", "list_of_models", "nested_model", "dataclass", "model_dump", "dict_method", "enum", "int_enum",
+    "nested_enum", "datetime", "datetime_utc", "pathlib", "path", "path_png", "path_json", "path_unknown",
+    "path_bare", "path_empty", "path_spaces", "paths", "tuple_of_paths", "mixed", "generator_of_paths",
+    "handle", "handles", "bytesio", "nested_stringio", "nested_path", "nested_list_path",
+    "list_of_dicts_path", "model_path", "list_of_lists_path", "path_str", "input_like", "deep",
 ]  # fmt: skip
 FAIL = [
     "tuple_keys", "range", "date", "time", "timedelta", "bytes", "bytearray", "decimal", "fraction",
@@ -35,7 +35,9 @@ def test_fails(serve, kind_of_output):
 def test_what_only_tidegate_can_write(serve, kind_of_output):
     server = serve("outputs")
     # Deliberate difference: an iterator is a list to come, and a text file in memory is a file.
-    assert server.predict({"kind": kind_of_output}).json["status"] == ("failed" if server.is_cog else "succeeded")
+    assert server.predict({"kind": kind_of_output}).json["status"] == (
+        "failed" if server.is_cog else "succeeded"
+    )
 
 
 @pytest.mark.parametrize("kind_of_output", ["missing_path", "directory"])
@@ -43,7 +45,9 @@ def test_a_path_without_a_file(serve, kind_of_output):
     server = serve("outputs")
     body = server.predict({"kind": kind_of_output}).json
     # Deliberate difference: Cog succeeds with null; on tidegate a missing output file is a failure.
-    assert (body["status"], body.get("output")) == (("succeeded", None) if server.is_cog else ("failed", None))
+    assert (body["status"], body.get("output")) == (
+        ("succeeded", None) if server.is_cog else ("failed", None)
+    )
 
 
 def test_secret_output(serve):

@@ -91,6 +91,8 @@ def test_event_stream_of_a_model_that_does_not_stream(compare, method):
 
 def test_event_stream_of_a_training(compare):
     headers = {"Accept": "text/event-stream"}
-    reply = compare("training", lambda server: server.post("/trainings", {"input": {"data": "d"}}, headers=headers))
+    reply = compare(
+        "training", lambda server: server.post("/trainings", {"input": {"data": "d"}}, headers=headers)
+    )
     assert reply.status == 406
     assert reply.json == {"error": "Training endpoints do not support streaming responses."}

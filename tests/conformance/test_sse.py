@@ -24,7 +24,13 @@ def test_a_whole_stream(serve):
     assert events[2].data == {"chunk": "chunk1", "index": 1}
     completed = events[3].data
     assert completed["metrics"].pop("predict_time") > 0
-    assert completed == {"id": id, "logs": "", "metrics": {}, "output": ["chunk0", "chunk1"], "status": "succeeded"}
+    assert completed == {
+        "id": id,
+        "logs": "",
+        "metrics": {},
+        "output": ["chunk0", "chunk1"],
+        "status": "succeeded",
+    }
 
 
 def test_logs_and_metrics_are_events(serve):
@@ -95,7 +101,9 @@ def test_following_an_async_prediction(serve, gate):
 def test_the_last_reader_leaving_cancels(serve, gate, receiver):
     server = serve("generator")
     hook = receiver.path()
-    stream = server.stream({"gate": str(gate)}, webhook=receiver.url + hook, webhook_events_filter=["completed"])
+    stream = server.stream(
+        {"gate": str(gate)}, webhook=receiver.url + hook, webhook_events_filter=["completed"]
+    )
     stream.next("output")
     stream.close()
     assert receiver.wait_terminal(hook)["status"] == "canceled"
@@ -115,7 +123,9 @@ def test_one_of_two_readers_leaving_does_not_cancel(serve, gate):
 def test_leaving_a_followed_async_prediction_does_not_cancel(serve, gate, receiver):
     server = serve("generator")
     hook = receiver.path()
-    server.start({"gate": str(gate)}, id="kept", webhook=receiver.url + hook, webhook_events_filter=["completed"])
+    server.start(
+        {"gate": str(gate)}, id="kept", webhook=receiver.url + hook, webhook_events_filter=["completed"]
+    )
     stream = server.stream(id="kept")
     stream.next("output")
     stream.close()
@@ -164,5 +174,7 @@ def test_busy_stream(serve, gate):
 
 def test_invalid_stream(compare):
     headers = {"Accept": "text/event-stream"}
-    reply = compare("generator", lambda server: server.post("/predictions", {"input": {"count": "x"}}, headers=headers))
+    reply = compare(
+        "generator", lambda server: server.post("/predictions", {"input": {"count": "x"}}, headers=headers)
+    )
     assert reply.status == 422

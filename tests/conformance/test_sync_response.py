@@ -16,7 +16,13 @@ def timeless(reply):
 def test_succeeded(serve):
     reply = serve("echo").predict({"text": "a", "log": "line"}, id="ok")
     assert reply.status == 200
-    assert timeless(reply) == {"id": "ok", "logs": "line\n", "metrics": {}, "output": "a", "status": "succeeded"}
+    assert timeless(reply) == {
+        "id": "ok",
+        "logs": "line\n",
+        "metrics": {},
+        "output": "a",
+        "status": "succeeded",
+    }
 
 
 def test_failed(serve):

@@ -60,7 +60,9 @@ def test_async_training(trainer, kind, receiver):
     hook = receiver.path()
     server = trainer(kind)
     reply = server.put(
-        "/trainings/t1", {"input": {"data": "d"}, "webhook": receiver.url + hook}, headers={"Prefer": "respond-async"}
+        "/trainings/t1",
+        {"input": {"data": "d"}, "webhook": receiver.url + hook},
+        headers={"Prefer": "respond-async"},
     )
     assert (reply.status, reply.json) == (202, {"id": "t1", "status": "starting"})
     assert receiver.wait_terminal(hook)["output"]["weights"] == "d.bin"

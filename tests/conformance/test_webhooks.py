@@ -18,7 +18,13 @@ def test_every_event_of_a_generator(serve, receiver):
     bodies = [request.json for request in receiver.wait(hook, 4)]
 
     assert completed["metrics"].pop("predict_time") > 0
-    assert completed == {"id": "gen", "logs": "", "metrics": {}, "output": ["chunk0", "chunk1"], "status": "succeeded"}
+    assert completed == {
+        "id": "gen",
+        "logs": "",
+        "metrics": {},
+        "output": ["chunk0", "chunk1"],
+        "status": "succeeded",
+    }
     processing = [body for body in bodies if body["status"] == "processing"]
     assert {"id": "gen", "logs": "", "metrics": {}, "status": "processing"} in processing
     outputs = sorted((body["output"] for body in processing if "output" in body), key=len)
@@ -30,7 +36,9 @@ def test_a_single_output_is_wrapped_until_it_is_complete(serve, receiver):
     server, hook = serve("echo"), receiver.path()
     server.predict({"text": "a"}, webhook=receiver.url + hook)
     bodies = [request.json for request in receiver.wait(hook, 3)]
-    assert [body["output"] for body in bodies if "output" in body and body["status"] == "processing"] == [["a"]]
+    assert [body["output"] for body in bodies if "output" in body and body["status"] == "processing"] == [
+        ["a"]
+    ]
     assert [body["output"] for body in bodies if body["status"] == "succeeded"] == ["a"]
 
 
@@ -180,7 +188,9 @@ def test_a_hanging_receiver_does_not_hold_the_slot(serve, receiver):
 
 def test_logs_are_throttled(serve, receiver):
     server, hook = serve("logs"), receiver.path()
-    server.predict({"case": "lines"}, webhook=receiver.url + hook, webhook_events_filter=["logs", "completed"])
+    server.predict(
+        {"case": "lines"}, webhook=receiver.url + hook, webhook_events_filter=["logs", "completed"]
+    )
     assert receiver.wait_terminal(hook)["logs"].count("\n") == 200
     assert len(receiver.received(hook)) <= 3
 

@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-
 from servers import children_of, wait_until
 
 

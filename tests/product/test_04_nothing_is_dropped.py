@@ -30,4 +30,7 @@ def test_a_crash_keeps_the_logs(fresh):
 def test_a_traceback_is_on_the_terminal(shared):
     server = shared("echo")
     server.predict({"fail": "look for me"})
-    wait_until(lambda: "Traceback" in server.log() and "look for me" in server.log(), "the traceback in the server log")
+    wait_until(
+        lambda: "Traceback" in server.log() and "look for me" in server.log(),
+        "the traceback in the server log",
+    )

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from servers import children_of, refuses_connections, wait_until
 
 
@@ -84,3 +83,12 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_nothing_is_left_in_the_temporary_folder(fresh, tmp_path):
+    server = fresh("echo", env={"TMPDIR": str(tmp_path)})
+    server.predict({"text": "x" * 7_000_000})
+    assert list(tmp_path.iterdir()), "the server has a folder while it runs"
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,6 @@
 """Improvement 8: a failed setup shows the user's prints and traceback."""
 
 import pytest
-
 from servers import wait_until
 
 EXPECTED = {
@@ -25,7 +24,9 @@ def test_in_health(fresh, model):
 @pytest.mark.parametrize("model", EXPECTED)
 def test_on_the_terminal(fresh, model):
     server = fresh(model)
-    wait_until(lambda: all(part in server.log() for part in EXPECTED[model]), "all parts in the server log", 5)
+    wait_until(
+        lambda: all(part in server.log() for part in EXPECTED[model]), "all parts in the server log", 5
+    )
 
 
 def test_the_prints_of_a_good_setup_are_in_health(fresh):

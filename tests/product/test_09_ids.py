@@ -7,7 +7,22 @@ from urllib.parse import quote
 import pytest
 
 GOOD = ["a", "a b", "ünïcode", "a.b", "...", "-", "x" * 128, "%41", "a:b*?<>|\"'", "é" * 64]
-BAD = ["", ".", "..", "a/b", "/", "../x", "a\\b", "a\nb", "a\tb", "a\x00b", "a\x7fb", "\u0085", "x" * 129, "é" * 65]
+BAD = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "/",
+    "../x",
+    "a\\b",
+    "a\nb",
+    "a\tb",
+    "a\x00b",
+    "a\x7fb",
+    "\u0085",
+    "x" * 129,
+    "é" * 65,
+]
 
 
 @pytest.mark.parametrize("id", GOOD, ids=ascii)

@@ -10,7 +10,12 @@ def test_get_while_running(shared, gate):
     reply = server.get("/predictions/look")
     body = reply.json
     assert reply.status == 200
-    assert (body["id"], body["status"], body["output"], body["logs"]) == ("look", "processing", ["chunk0"], "line\n")
+    assert (body["id"], body["status"], body["output"], body["logs"]) == (
+        "look",
+        "processing",
+        ["chunk0"],
+        "line\n",
+    )
 
 
 def test_get_after_the_end(shared):
@@ -32,7 +37,10 @@ def test_get_of_a_failure(shared):
     server = shared("echo")
     server.predict({"fail": "x"}, id="done-failed")
     body = server.get("/predictions/done-failed").json
-    assert (body["status"], body["error"]) == ("failed", "Prediction failed: Prediction failed: ValueError: x")
+    assert (body["status"], body["error"]) == (
+        "failed",
+        "Prediction failed: Prediction failed: ValueError: x",
+    )
 
 
 def test_get_of_nothing(shared):

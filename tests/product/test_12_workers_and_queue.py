@@ -54,7 +54,10 @@ def test_requests_wait_in_the_queue(fresh, gate, receiver):
     hooks = [receiver.path() for _ in range(4)]
     for number, hook in enumerate(hooks):
         server.start(
-            {"text": f"t{number}"}, id=f"q{number}", webhook=receiver.url + hook, webhook_events_filter=["completed"]
+            {"text": f"t{number}"},
+            id=f"q{number}",
+            webhook=receiver.url + hook,
+            webhook_events_filter=["completed"],
         )
     assert server.post("/predictions", {"input": {}}).status == 409
     gate.open()
@@ -67,7 +70,9 @@ def test_a_sync_request_waits_in_the_queue(fresh, gate):
     server = fresh("echo", "--queue", "1")
     holds(server, gate, "front")
     with server.in_background({"text": "patient"}, id="patient") as job:
-        wait_until(lambda: server.get("/predictions/patient").status == 200, "the request to stand in the queue")
+        wait_until(
+            lambda: server.get("/predictions/patient").status == 200, "the request to stand in the queue"
+        )
         assert server.post("/predictions", {"input": {}}).status == 409
         gate.open()
         assert job.reply().json["output"] == "patient"
@@ -87,10 +92,15 @@ def test_a_caller_that_leaves_the_queue_frees_its_place(fresh, gate):
     holds(server, gate, "front")
     with socket.create_connection(("127.0.0.1", server.port)) as caller:
         caller.sendall(
-            b"PUT /predictions/impatient HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            b"PUT /predictions/impatient HTTP/1.1\r\nHost: x\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
         )
-        wait_until(lambda: server.get("/predictions/impatient").status == 200, "the request to stand in the queue")
-    wait_until(lambda: server.predict(id="next", prefer="respond-async").status == 202, "the place to be free")
+        wait_until(
+            lambda: server.get("/predictions/impatient").status == 200, "the request to stand in the queue"
+        )
+    wait_until(
+        lambda: server.predict(id="next", prefer="respond-async").status == 202, "the place to be free"
+    )
 
 
 def test_no_queue_by_default(shared, gate):

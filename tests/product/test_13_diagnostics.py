@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from servers import wait_until
 
 GOOD_CODE = "class Predictor:\n    def predict(self, text: str = 'x') -> str:\n        return text\n"
@@ -19,7 +18,13 @@ BROKEN = {
     "class is missing": ("predict: predict.py:Nope\n", GOOD_CODE, "predict.py", None, ["Nope"]),
     "concurrency is text": (GOOD_YAML + "concurrency:\n  max: lots\n", GOOD_CODE, "cog.yaml", 3, ["lots"]),
     "code syntax": (GOOD_YAML, "x = 1\ndef broken(:\n    pass\n", "predict.py", 2, ["SyntaxError"]),
-    "code raises": (GOOD_YAML, "x = 1\ny = 2\nz = 1 / 0\n" + GOOD_CODE, "predict.py", 3, ["ZeroDivisionError"]),
+    "code raises": (
+        GOOD_YAML,
+        "x = 1\ny = 2\nz = 1 / 0\n" + GOOD_CODE,
+        "predict.py",
+        3,
+        ["ZeroDivisionError"],
+    ),
     "unsupported type": (
         GOOD_YAML,
         "class Predictor:\n    def predict(self, picture: bytes) -> str:\n        return ''\n",
@@ -47,7 +52,11 @@ def test_the_terminal_shows_file_and_line(fresh, tmp_path, name):
     server = fresh(folder, until=())
 
     where = rf"{re.escape(file)}(:{line}\b|\", line {line}\b)" if line else re.escape(file)
-    wait_until(lambda: re.search(where, server.log()), f"{file}:{line} on the terminal; it shows:\n{server.log()}", 10)
+    wait_until(
+        lambda: re.search(where, server.log()),
+        f"{file}:{line} on the terminal; it shows:\n{server.log()}",
+        10,
+    )
     assert [word for word in words if word not in server.log()] == []
 
 

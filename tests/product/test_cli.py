@@ -4,7 +4,6 @@ import json
 import subprocess
 
 import pytest
-
 from servers import MODELS
 
 
@@ -43,7 +42,16 @@ class TestPredict:
 
     def test_typed_inputs(self, tidegate, shared):
         done = tidegate(
-            "predict", shared("inputs").url, "-i", "whole=7", "-i", "flag=true", "-i", "real=0.5", "-i", "text=8"
+            "predict",
+            shared("inputs").url,
+            "-i",
+            "whole=7",
+            "-i",
+            "flag=true",
+            "-i",
+            "real=0.5",
+            "-i",
+            "text=8",
         )
         seen = json.loads(done.stdout)
         assert (seen["whole"], seen["flag"], seen["text"]) == (["int", 7], ["bool", True], ["str", "8"])

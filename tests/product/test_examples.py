@@ -16,7 +16,9 @@ def text(uri: str) -> str:
 
 def test_every_example_has_a_test():
     folders = {path.parent.name.replace("-", "_") for path in EXAMPLES.glob("*/cog.yaml")}
-    assert folders == {name.removeprefix("test_example_") for name in globals() if name.startswith("test_example_")}
+    assert folders == {
+        name.removeprefix("test_example_") for name in globals() if name.startswith("test_example_")
+    }
 
 
 def test_example_hello(fleet):
@@ -43,7 +45,9 @@ def test_example_streaming(fleet):
 
 def test_example_files(fleet):
     server = fleet.fresh("tidegate", EXAMPLES / "files")
-    output = server.predict({"text": "data:text/plain;base64," + base64.b64encode(b"b a b").decode()}).json["output"]
+    output = server.predict({"text": "data:text/plain;base64," + base64.b64encode(b"b a b").decode()}).json[
+        "output"
+    ]
     assert output["words"] == 3
     assert json.loads(text(output["counts"])) == {"b": 2, "a": 1}
     assert output["chart"].startswith("data:image/svg+xml;base64,")

@@ -1,7 +1,6 @@
 """User code that does not play along: its job ends honestly, its child is replaced, the next job runs."""
 
 import pytest
-
 from servers import children_of, wait_until
 
 
@@ -29,6 +28,8 @@ def test_a_child_that_spoils_its_channels_is_replaced(fresh, how):
 
 
 def test_a_setup_that_takes_too_long_is_killed(fresh, gate):
-    server = fresh("setup_slow", "--setup-timeout", "500ms", env={"SETUP_GATE": str(gate)}, until=("SETUP_FAILED",))
+    server = fresh(
+        "setup_slow", "--setup-timeout", "500ms", env={"SETUP_GATE": str(gate)}, until=("SETUP_FAILED",)
+    )
     assert "timed out" in server.health()["setup"]["logs"]
     wait_until(lambda: not children_of(server.process.pid), "the child to be gone")

@@ -66,7 +66,7 @@ pub struct Report {
     pub health: Health,
     /// How its setup went; absent before anything was started.
     pub setup: Option<Setup>,
-    /// What the model's own health check complains about.
+    /// What the model's own health check complains about, or why it is defunct.
     pub complaint: Option<String>,
     /// The child's Python.
     pub python: Option<String>,

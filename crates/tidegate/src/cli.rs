@@ -132,7 +132,8 @@ pub(crate) struct Serve {
     /// Accepted and ignored, as in Cog
     #[arg(long, hide = true)]
     pub(crate) threads: Option<u32>,
-    /// Whether the start is shown with moving progress: on a terminal, never, or always
+    /// How the start is shown: `auto` moves on a terminal, `plain` writes a line per phase, `none`
+    /// only logs
     #[arg(long, env = "TIDEGATE_PROGRESS", value_enum, default_value = "auto")]
     pub(crate) progress: ProgressMode,
 }

@@ -42,7 +42,7 @@ struct Concurrency {
 #[serde(untagged)]
 enum Environment {
     Lines(Vec<String>),
-    Map(std::collections::BTreeMap<String, String>),
+    Map(std::collections::BTreeMap<String, serde_yaml_ng::Value>),
 }
 
 impl Model {
@@ -101,7 +101,7 @@ fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     }
     serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        Usage::new(format!("{}{place}: {error}", file.display())).hint("see `docs/reference/cog-yaml.md` for the keys that are read").into()
+        Usage::new(format!("{}{place}: {error}", file.display())).hint("the keys that are read are predict, run, train, concurrency.max and environment").into()
     })
 }
 
@@ -147,7 +147,7 @@ fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<
 fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let lines = match environment {
         None => return Ok(Vec::new()),
-        Some(Environment::Map(map)) => return Ok(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect()),
+        Some(Environment::Map(map)) => return Ok(map.into_iter().map(|(key, value)| (key.into(), scalar(&value).into())).collect()),
         Some(Environment::Lines(lines)) => lines,
     };
     let pair = |line: String| match line.split_once('=') {
@@ -157,6 +157,15 @@ fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<
         }
     };
     lines.into_iter().map(pair).collect()
+}
+
+/// A value as it was written: people do not quote numbers.
+fn scalar(value: &serde_yaml_ng::Value) -> String {
+    match value {
+        serde_yaml_ng::Value::String(text) => text.clone(),
+        serde_yaml_ng::Value::Null => String::new(),
+        other => serde_yaml_ng::to_string(other).unwrap_or_default().trim().to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +198,12 @@ mod tests {
         assert_eq!(model.train_ref.as_deref(), Some("train.py:train"));
         assert_eq!(model.concurrency, Some(4));
         assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);
+    }
+
+    #[test]
+    fn the_environment_may_be_a_map() {
+        let model = read(&[("cog.yaml", "run: a.py:A\nenvironment:\n  A: 1\n  B: x\n  C:\n"), ("a.py", "")], &[]).unwrap();
+        assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x".into()), ("C".into(), "".into())]);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_runtime::{Observer, Phase};
 
+use crate::build_info;
 use crate::cli::{LogFormat, ProgressMode};
+use crate::model::Model;
 
 /// Shows how the children of a model get on.
 pub(crate) struct Progress {
@@ -41,6 +43,15 @@ impl Progress {
             (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
         };
         Self { look, spinner: Mutex::new(None), on_ready, awaited: AtomicUsize::new(workers) }
+    }
+
+    /// The first thing anybody wants to know: what is served, and where.
+    pub(crate) fn announce(&self, model: &Model, url: &str) {
+        let (dir, predictor) = (model.dir.display(), &model.predictor_ref);
+        match self.look {
+            Look::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
+            Look::Moving | Look::Lines => self.say(&format!("tidegate {} · {dir} ({predictor}) · {url}", build_info::VERSION)),
+        }
     }
 
     /// One line for people; nothing when only log lines are wanted.

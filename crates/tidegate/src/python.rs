@@ -24,7 +24,10 @@ impl Python {
         let program = given.map(Path::to_path_buf).or_else(|| beside(&here)).or_else(active).unwrap_or_else(|| PathBuf::from("python3"));
         let program = absolute(program);
         let path = match checkout {
-            Some(checkout) => vec![checkout.package()?],
+            Some(checkout) => {
+                let mine = std::env::var_os("PYTHONPATH").unwrap_or_default();
+                std::iter::once(checkout.package()?).chain(std::env::split_paths(&mine).filter(|path| path.components().next().is_some())).collect()
+            }
             None => Vec::new(),
         };
         Ok(Self { program, path })

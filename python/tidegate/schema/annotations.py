@@ -23,9 +23,7 @@ _SCALARS = {
     "dict": "dict",
     "Dict": "dict",
 }
-_KNOWN_ORIGINS = frozenset(
-    ("", "builtins", "cog", "coglet", "typing", "typing_extensions", "pathlib")
-)
+_KNOWN_ORIGINS = frozenset(("", "builtins", "cog", "coglet", "typing", "typing_extensions", "pathlib"))
 _MAX_DEPTH = 32  # an alias may mention itself
 
 _JSON: dict[str, dict[str, object]] = {

@@ -16,9 +16,7 @@ class ModelSchema:
 
     __slots__ = ("concurrency", "document", "inputs", "streaming", "training_inputs")
 
-    def __init__(
-        self, document: dict[str, object], predictor: Target, interfaces: list[Interface]
-    ) -> None:
+    def __init__(self, document: dict[str, object], predictor: Target, interfaces: list[Interface]) -> None:
         """`interfaces` is the prediction, and the training if the model has one."""
         self.document = document
         self.streaming: bool = interfaces[0].streaming
@@ -29,9 +27,7 @@ class ModelSchema:
         )
 
 
-def build(
-    model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str | None = None
-) -> ModelSchema:
+def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str | None = None) -> ModelSchema:
     """Describe the model in `model_dir`; raise `SchemaError` where Cog would refuse to build.
 
     The references are those of cog.yaml: `predict.py:Predictor`, `train.py:train`.

@@ -11,6 +11,10 @@ import ast
 
 from .names import Module
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _MAX_HOPS = 16
 
 
@@ -79,9 +83,7 @@ def _literal(expr: ast.Constant) -> object:
     raise Unresolved
 
 
-def _items(
-    expr: ast.List | ast.Tuple | ast.Set, module: Module, combine: bool, hops: int
-) -> list[object]:
+def _items(expr: ast.List | ast.Tuple | ast.Set, module: Module, combine: bool, hops: int) -> list[object]:
     items: list[object] = []
     for item in expr.elts:
         if isinstance(item, ast.Starred):
@@ -99,9 +101,7 @@ def _entries(expr: ast.Dict, module: Module, hops: int) -> dict[str, object]:
         if key is None:  # `**other`
             raise Unresolved
         name = value_of(key, module, hops=hops + 1)
-        entries[name if isinstance(name, str) else _key(name)] = value_of(
-            item, module, hops=hops + 1
-        )
+        entries[name if isinstance(name, str) else _key(name)] = value_of(item, module, hops=hops + 1)
     return entries
 
 
@@ -114,10 +114,10 @@ def _key(value: object) -> str:
 
 def _element(expr: ast.Subscript, module: Module, hops: int) -> object:
     """Read `SIZES[0]` and `DEFAULTS["size"]`."""
-    whole = value_of(expr.value, module, hops=hops + 1)
+    whole: Any = value_of(expr.value, module, hops=hops + 1)
     key = value_of(expr.slice, module, hops=hops + 1)
     try:
-        return whole[key]  # type: ignore[index]
+        return whole[key]
     except (TypeError, LookupError):
         raise Unresolved from None
 
@@ -135,9 +135,9 @@ def _combined(expr: ast.expr, module: Module, hops: int) -> list[object]:
     if isinstance(func, ast.Name) and func.id in ("list", "tuple", "sorted"):
         if len(expr.args) != 1:
             raise Unresolved
-        items = _sequence(expr.args[0], module, hops)
+        items: list[Any] = _sequence(expr.args[0], module, hops)
         try:
-            return sorted(items) if func.id == "sorted" else items  # type: ignore[type-var]
+            return sorted(items) if func.id == "sorted" else items
         except TypeError:
             raise Unresolved from None
     raise Unresolved

@@ -50,9 +50,7 @@ def openapi(interfaces: list[Interface]) -> Json:
     schemas: Json = {}
     paths: Json = {
         "/": {"get": _operation("Root", "root__get", _ok({}))},
-        "/health-check": {
-            "get": _operation("Healthcheck", "healthcheck_health_check_get", _ok({}))
-        },
+        "/health-check": {"get": _operation("Healthcheck", "healthcheck_health_check_get", _ok({}))},
     }
     for interface in interfaces:
         schemas.update(_components(interface, schemas))

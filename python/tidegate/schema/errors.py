@@ -8,13 +8,10 @@ down into annotations and defaults, so the code that finds the problem can say w
 
 from __future__ import annotations
 
-try:
-    from tidegate.errors import TidegateError as _Base
-except ImportError:  # the builder also runs alone, before the rest of the package exists
-    _Base = Exception  # type: ignore[misc,assignment]
+from tidegate.errors import TidegateError
 
 
-class SchemaError(_Base):
+class SchemaError(TidegateError):
     """User code whose inputs or output cannot be described; the message says what to change."""
 
     def __init__(
@@ -51,9 +48,7 @@ class Site:
 
     def error(self, problem: str, remedy: str) -> SchemaError:
         """Build (not raise) the error, so that callers read `raise site.error(...)`."""
-        return SchemaError(
-            problem, remedy, file=self.file, line=self.line, parameter=self.parameter
-        )
+        return SchemaError(problem, remedy, file=self.file, line=self.line, parameter=self.parameter)
 
 
 def unresolved_import(site: Site, name: str, origin: str) -> SchemaError:

@@ -132,6 +132,5 @@ def _remedy(type_: Type, site: Site) -> str:
         if kind in ("model", "dataclass"):
             return f"use `dict` and build `{type_.name}` in the function, or a parameter per field"
     return (
-        "inputs are str, int, float, bool, Path, File, Secret, dict, lists of these, and unions "
-        "of JSON types"
+        "inputs are str, int, float, bool, Path, File, Secret, dict, lists of these, and unions of JSON types"
     )

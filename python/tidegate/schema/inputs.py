@@ -163,8 +163,7 @@ def _plain_default(expr: ast.expr, module: Module, site: Site) -> object:
         return default_of(expr, module)
     except Unresolved:
         raise site.error(
-            f"parameter '{site.parameter}': default `{module.text(expr)}` cannot be "
-            "statically resolved",
+            f"parameter '{site.parameter}': default `{module.text(expr)}` cannot be statically resolved",
             "use a literal or a module constant; for a computed value use "
             "`Optional[...] = None` and compute it in the function",
         ) from None

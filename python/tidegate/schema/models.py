@@ -19,9 +19,7 @@ class Field:
 
     __slots__ = ("module", "name", "node", "required", "type")
 
-    def __init__(
-        self, name: str, type_: Type, required: bool, module: Module, node: ast.AST
-    ) -> None:
+    def __init__(self, name: str, type_: Type, required: bool, module: Module, node: ast.AST) -> None:
         """Remember `module` and `node` for errors; a base may live in another file."""
         self.name = name
         self.type = type_

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 
 from .errors import SchemaError, Site
 
@@ -178,8 +179,8 @@ class Module:
                 self._collect(stmt.body + stmt.orelse + stmt.finalbody)
             elif isinstance(stmt, ast.With):
                 self._collect(stmt.body)
-            elif type(stmt).__name__ == "TypeAlias":  # `type X = ...`, Python 3.12
-                self.values[stmt.name.id] = stmt.value  # type: ignore[attr-defined]
+            elif sys.version_info >= (3, 12) and isinstance(stmt, ast.TypeAlias):  # `type X = ...`
+                self.values[stmt.name.id] = stmt.value
 
 
 class Folder:

@@ -134,9 +134,7 @@ def _method(symbol: Symbol, methods: tuple[str, ...], module: Module) -> Target:
             + did_you_mean(methods[0], _methods_of(symbol)),
         )
     function, where = next(iter(found.values()))
-    static = any(
-        isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list
-    )
+    static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list)
     return Target(function, where, is_method=not static)
 
 

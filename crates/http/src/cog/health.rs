@@ -22,6 +22,9 @@ pub(super) async fn check(State(face): State<Shared>) -> Response {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    /// Why the model is defunct; Cog has no word for it because it never gets there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
     setup: Option<Setup<'a>>,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +55,9 @@ struct Version<'a> {
 }
 
 fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
+    let defunct = report.health == Health::Defunct;
     Body {
+        error: report.complaint.as_deref().filter(|_| defunct),
         setup: report.setup.as_ref().map(|setup| Setup {
             completed_at: setup.completed_at.map(timestamp),
             logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty()).then_some(&setup.logs),
@@ -60,7 +65,7 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
             status: setup.status,
         }),
         status: word(report),
-        user_healthcheck_error: report.complaint.as_deref(),
+        user_healthcheck_error: report.complaint.as_deref().filter(|_| !defunct),
         version: Version {
             build_time: build.built_at,
             coglet: COG_VERSION,

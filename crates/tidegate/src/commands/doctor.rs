@@ -83,6 +83,9 @@ fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
     checks.good(&format!("the model is {} in {}", model.predictor_ref, model.dir.display()));
     let mut command = python.command();
     command.args(["-m", "tidegate.schema"]).arg(&model.dir).args(["--predict", &model.predictor_ref]).current_dir("/");
+    if let Some(train) = &model.train_ref {
+        command.args(["--train", train]);
+    }
     match command.output() {
         Ok(output) if output.status.success() => checks.good("its inputs and outputs can be described"),
         Ok(output) => checks.bad(String::from_utf8_lossy(&output.stderr).trim(), "change the signature as the message says"),

@@ -1,7 +1,7 @@
 //! `tidegate serve`: a model over HTTP.
 
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_http::cog::{self, Build};
 use tidegate_service::{Jobs, ModelSchema};
@@ -23,18 +23,22 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let listener = listen(&args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
 
-    let jobs: Arc<OnceLock<Jobs>> = Arc::default();
+    // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
+    let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
     let greeting = Arc::clone(&jobs);
     let greeting_url = url.clone();
-    let on_ready = move || Some(greet(&greeting_url, &*greeting.get()?.schema()?));
+    let on_ready = move || {
+        let jobs = greeting.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(greet(&greeting_url, &*jobs.as_ref()?.schema()?))
+    };
     let progress = Arc::new(Progress::new(args.progress, format, args.workers.into(), Box::new(on_ready)));
-    progress.say(&format!("tidegate {} · {} ({}) · {url}", build_info::VERSION, model.dir.display(), model.predictor_ref));
-    tracing::debug!(%url, "listening");
+    progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
     let setting = setting(args);
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
-    jobs.set(wired.jobs.clone()).ok();
+    *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
+    let _emptied = Emptied(jobs);
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
@@ -55,6 +59,15 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         }
     }
     Ok(ExitCode::from(cause.exit_code()))
+}
+
+/// Forgets the desk when the server is over, however it ends.
+struct Emptied(Arc<Mutex<Option<Jobs>>>);
+
+impl Drop for Emptied {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
 }
 
 async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {

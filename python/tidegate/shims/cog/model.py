@@ -16,11 +16,13 @@ class BaseModel:
         if not auto_dataclass:
             if primary is not BaseModel and "__dataclass_fields__" in primary.__dict__:
                 raise ValueError(
-                    f'"{cls.__name__}" has auto_dataclass=False, but its base class "{primary.__name__}" is an '
-                    "automatic data class; their fields would not add up"
+                    f'"{cls.__name__}" has auto_dataclass=False, but its base class "{primary.__name__}" '
+                    "is an automatic data class; their fields would not add up"
                 )
             return
         for other in others:
             if is_dataclass(other):
-                raise TypeError(f'Cannot mixin dataclass "{other.__name__}" while inheriting from `BaseModel`')
+                raise TypeError(
+                    f'Cannot mixin dataclass "{other.__name__}" while inheriting from `BaseModel`'
+                )
         dataclass(init=init, **options)(cls)

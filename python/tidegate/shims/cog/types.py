@@ -54,7 +54,9 @@ class Path(type(pathlib.Path())):  # type: ignore[misc]  # the concrete class of
             return value
         text = str(value)
         if text.startswith(("http://", "https://", "data:")):
-            return URLPath(source=text, filename=os.path.basename(text.partition("?")[0]), fileobj=File.validate(text))
+            return URLPath(
+                source=text, filename=os.path.basename(text.partition("?")[0]), fileobj=File.validate(text)
+            )
         return cls(text)
 
 
@@ -115,7 +117,7 @@ class URLFile(io.IOBase):
         return f"<URLFile for {self._url!r}>"
 
 
-class URLPath(type(pathlib.Path())):  # type: ignore[misc]
+class URLPath(type(pathlib.Path())):  # type: ignore[misc]  # as above
     """A path whose content is still behind an address."""
 
     def __new__(cls, *, source: str, filename: str, fileobj: io.IOBase) -> "URLPath":

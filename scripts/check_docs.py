@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Checks that the documentation names only what exists.
+
+In README.md, CONTRIBUTING.md, CHANGELOG.md, the READMEs of folders and everything in docs/: every
+relative link leads to a file (and to a heading of it), and every path of the repository in backticks
+is there, with the test that follows `::`. Prints `file:line: what is wrong` and exits with 1.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "examples/README.md",
+    "bench/README.md",
+    "tests/README.md",
+    "tests/conformance/*.md",
+    "changelog.d/*.md",
+)
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+FOLDERS = "crates|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
+PLACE = re.compile(rf"^(?:{FOLDERS})(?:/[\w./*-]*)?$")
+
+
+def main() -> int:
+    """Check every page; the exit code says whether all is well."""
+    pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
+    problems = [problem for page in pages for problem in check(page)]
+    for problem in problems:
+        print(problem)
+    print(f"{len(pages)} pages, {len(problems)} problems", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def check(page: Path) -> Iterator[str]:
+    """Yield what is wrong with one page."""
+    for number, line in prose(page):
+        where = f"{page.relative_to(ROOT)}:{number}"
+        for target in LINK.findall(CODE.sub("", line)):
+            if problem := broken_link(page, target):
+                yield f"{where}: {problem}"
+        for text in CODE.findall(line):
+            if problem := missing_path(text):
+                yield f"{where}: {problem}"
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a page without its fenced and indented code."""
+    fenced = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            yield number, line
+
+
+def broken_link(page: Path, target: str) -> str | None:
+    """Say why a link leads nowhere; addresses of other sites are not looked at."""
+    if re.match(r"[a-z][a-z+.-]*:", target):
+        return None
+    name, _, heading = target.partition("#")
+    file = (page.parent / name) if name else page
+    if not file.exists():
+        return f"`{target}` does not exist"
+    if heading and file.suffix == ".md" and heading not in headings(file):
+        return f"`{target}`: there is no such heading"
+    return None
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page, made as code hosts make them."""
+    titles = [line.lstrip("#") for _, line in prose(page) if re.match(r"#{1,6} ", line)]
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def missing_path(text: str) -> str | None:
+    """Say what is missing, if `text` looks like a path of the repository."""
+    path, _, name = text.partition("::")
+    if not PLACE.match(path) or path in ("python", "bench", "tests", "docs", "examples", "scripts"):
+        return None
+    found = list(ROOT.glob(path)) if "*" in path else [ROOT / path]
+    if not found or not all(file.exists() for file in found):
+        return f"`{path}` does not exist"
+    if name and not re.search(rf"\b(?:def|class) {re.escape(name)}\b", found[0].read_text("utf-8")):
+        return f"`{path}` has no `{name}`"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
