@@ -117,3 +117,12 @@ def test_metrics_of_concurrent_jobs_stay_apart(serve) -> None:
     for slot, x in ((0, "a"), (1, "b")):
         outcome = child.finish(slot)
         assert {value for _, value, _ in outcome.metrics} == {x} and outcome.output == x
+
+
+def test_numbers_that_json_does_not_know_are_left_out(recording) -> None:
+    outcome = recording("""
+for bad in (float("nan"), float("inf"), float("-inf")):
+    m.record("a", bad)
+m.record("a", 1)  # none of them has locked its type
+""")
+    assert outcome.metrics == [("a", 1, "replace")]

@@ -208,7 +208,7 @@ def _give_up(stage: str, error: BaseException) -> "NoReturn":
     if isinstance(error, Indescribable):
         reason, traceback = str(error), error.traceback
     elif isinstance(error, LoadError):
-        reason = str(error)
+        reason, traceback = str(error), None  # ours: the frames are not the user's
     elif stage == "load":
         reason = f"failed to load predictor: {load_reason(error)}"
     elif stage == "setup":

@@ -6,10 +6,12 @@ the user's code prints while it cleans up still belongs to it.
 
 import asyncio
 
+from tidegate import _native
 from tidegate import run as sync_run
 from tidegate.current import CURRENT
 from tidegate.errors import CancelationException
 from tidegate.inputs import close_files
+from tidegate.report import traceback_text
 from tidegate.run import BAD_INPUT, UNSENDABLE, fail
 from tidegate.shape import ASYNC_GENERATOR
 
@@ -75,13 +77,22 @@ async def _stream(job: "Job", items: "AsyncIterator[object]") -> None:
     try:
         async for item in items:
             job.output(item)
-    finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
+    except BaseException:
+        await _close(items)
+        raise
     if job.cancel_requested:
         raise CancelationException
     job.done_streaming()
+
+
+async def _close(items: "AsyncIterator[object]") -> None:
+    close = getattr(items, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except BaseException as error:  # the job's own outcome is more telling
+        _native.tell_operator(traceback_text(error))
 
 
 async def run_in_thread(job: "Job", plan: "Plan", loop: "asyncio.AbstractEventLoop") -> None:

@@ -37,9 +37,9 @@ class Metrics:
         kind = _kind_of(key, value)
         if how == "increment" and kind not in (int, float):
             raise TypeError(f"metric `{key}`: only int and float can be incremented, not {kind.__name__}")
+        if kind is float and value - value != 0:  # type: ignore[operator]  # it is a float
+            return  # NaN and infinity: a model must not fail for a number it only reports. Cog drops NaN too.
         self._lock_type(key, list if how == "append" else kind)
-        if kind is float and value != value:
-            return  # Cog drops NaN without a word, and a model must not fail for a number it only reports.
         self._job.metric(key, value, how)
 
     def delete(self, key: str) -> None:

@@ -49,9 +49,9 @@ def accepts(function: "Callable[..., object]", name: str) -> bool:
 
 def layers(function: object, *, wrapped: bool) -> "Iterator[Any]":
     """Yield the function and what it is made of: methods, partials, callable objects, decorated functions."""
-    seen: list[object] = []
-    while function is not None and function not in seen:
-        seen.append(function)
+    seen: set[int] = set()
+    while function is not None and id(function) not in seen:
+        seen.add(id(function))
         yield function
         inner = getattr(function, "__func__", None) or getattr(function, "func", None)
         if inner is None and wrapped:

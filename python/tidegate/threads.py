@@ -77,7 +77,6 @@ class _PoolFinder:
         """Answer only for the one module that we wait for."""
         if name != _POOL:
             return None
-        sys.meta_path.remove(self)
         from importlib.machinery import PathFinder
 
         spec = PathFinder.find_spec(name, path, target)
@@ -88,6 +87,8 @@ class _PoolFinder:
         def execute_and_patch(module: "ModuleType") -> None:
             execute(module)
             _patch_pool(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
 
         # Of this one loader object, which loads nothing else.
         spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]

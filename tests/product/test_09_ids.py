@@ -76,6 +76,8 @@ def _names_below(root, depth=3):
     """Names of files and folders, not deeper than `depth`."""
     for folder, folders, files in os.walk(root):
         yield from folders + files
+        if "coglet" in folders:
+            folders.remove("coglet")  # the real Cog's: it leaves a folder for every prediction it ever ran
         if folder[len(str(root)) :].count("/") >= depth:
             folders.clear()
 
