@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use tidegate_ipc::control;
 use tidegate_ipc::frame;
@@ -51,8 +50,9 @@ pub(crate) struct Job {
     /// A task to cancel instead, and how to reach its event loop.
     task: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
     lines: Mutex<[Lines; 2]>,
-    context_vars: PyOnceLock<Py<PyAny>>,
-    scope: PyOnceLock<Py<PyAny>>,
+    /// These two know the job in turn. The cycle is broken when it ends; Python's collector cannot see it.
+    context_vars: Mutex<Option<Py<PyAny>>>,
+    scope: Mutex<Option<Py<PyAny>>>,
     begun: Instant,
     nanos_in_user_code: AtomicU64,
 }
@@ -85,8 +85,8 @@ impl Job {
             runner: AtomicU64::new(0),
             task: Mutex::new(None),
             lines: Mutex::default(),
-            context_vars: PyOnceLock::new(),
-            scope: PyOnceLock::new(),
+            context_vars: Mutex::new(None),
+            scope: Mutex::new(None),
             begun: Instant::now(),
             nanos_in_user_code: AtomicU64::new(0),
         })
@@ -165,15 +165,16 @@ impl Job {
     }
 
     /// The job's own context variables, a copy of the thread's at its first call.
-    fn context_vars<'a, 'py>(slf: &'a Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
+    fn context_vars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
+        if let Some(known) = &*lock(&slf.get().context_vars) {
+            return Ok(known.bind(py).clone());
+        }
         let config = config(py)?;
-        let made = slf.get().context_vars.get_or_try_init(py, || {
-            let vars = config.copy_context.bind(py).call0()?;
-            vars.call_method1(pyo3::intern!(py, "run"), (config.current_set.bind(py), slf))?;
-            Ok::<_, PyErr>(vars.unbind())
-        })?;
-        Ok(made.bind(py))
+        let vars = config.copy_context.bind(py).call0()?;
+        vars.call_method1(pyo3::intern!(py, "run"), (config.current_set.bind(py), slf))?;
+        *lock(&slf.get().context_vars) = Some(vars.clone().unbind());
+        Ok(vars)
     }
 
     fn post(&self, py: Python<'_>, frames: &[u8], then: Then) -> bool {
@@ -226,10 +227,13 @@ impl Job {
         self.take_unfinished_lines(&mut last);
         last.append(&mut frames);
         frame::append(&mut last, message);
-        drop(lock(&self.task).take());
+        let task = lock(&self.task).take();
+        let vars = lock(&self.context_vars).take();
+        let scope = lock(&self.scope).take();
         let held = self.slot.leave(&self.id);
         self.post(py, &last, Then::Close);
-        drop(held);
+        // After the message and without our locks: the user's destructors may run here.
+        drop((task, vars, scope, held));
     }
 
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
@@ -316,8 +320,14 @@ impl Job {
     /// The job's scope, made by `make` the first time.
     fn scope(slf: &Bound<'_, Self>, make: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        let scope = slf.get().scope.get_or_try_init(py, || make.call1((slf,)).map(Bound::unbind))?;
-        Ok(scope.clone_ref(py))
+        if let Some(known) = &*lock(&slf.get().scope) {
+            return Ok(known.clone_ref(py));
+        }
+        let made = make.call1((slf,))?.unbind();
+        if !slf.get().ended() {
+            *lock(&slf.get().scope) = Some(made.clone_ref(py));
+        }
+        Ok(made)
     }
 
     /// Calls user code so that a cancel interrupts it.

@@ -1,5 +1,6 @@
 //! The door of the desk: submit, find, cancel, wait.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::Report;
-use tidegate_core::port::Executor;
+use tidegate_core::port::{Executor, Later};
 use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::Client;
 use tokio_util::sync::CancellationToken;
@@ -97,6 +98,10 @@ pub enum Submitted {
 /// A new job in the hands of its caller.
 pub struct Ticket {
     job: Arc<Job>,
+    /// The job's tracker, when the caller waits: it runs inside [`Ticket::ended`], so that the answer
+    /// comes without a change of task.
+    tracker: Option<Later<()>>,
+    tasks: TaskTracker,
     /// The caller waits: gone caller, gone job.
     cancel_on_drop: bool,
     reader: Option<Reader>,
@@ -106,6 +111,15 @@ impl Ticket {
     /// The job.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
+    }
+
+    /// Waits until the job is over. A job that was submitted with [`Delivery::Wait`] runs in this call.
+    pub async fn ended(&mut self) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.await;
+            self.tracker = None;
+        }
+        self.job.ended().await;
     }
 
     /// The stream of a job that was submitted with [`Delivery::Stream`].
@@ -119,6 +133,9 @@ impl Drop for Ticket {
         if self.cancel_on_drop {
             // Nothing happens when it is over already, which is nearly always.
             self.job.cancel();
+        }
+        if let Some(tracker) = self.tracker.take() {
+            self.tasks.spawn(tracker);
         }
     }
 }
@@ -210,8 +227,14 @@ impl Jobs {
             scratch_used: false,
             job: Arc::clone(&job),
         };
-        inner.tasks.spawn(tracker.run(turn));
-        Ok(Submitted::New(Ticket { job, cancel_on_drop: submission.delivery == Delivery::Wait, reader }))
+        let waits = submission.delivery == Delivery::Wait;
+        let tracker: Option<Later<()>> = if waits {
+            Some(Box::pin(inner.tasks.track_future(tracker.run(turn))))
+        } else {
+            inner.tasks.spawn(tracker.run(turn));
+            None
+        };
+        Ok(Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader }))
     }
 
     fn replay(&self, known: Arc<Job>, submission: &Submission) -> Result<Submitted, Refusal> {
@@ -296,9 +319,16 @@ fn parsed(json: &Bytes) -> Option<serde_json::Value> {
     serde_json::from_slice(json).ok()
 }
 
-/// 128 random bits.
+/// An id of 128 random bits. They are fetched for many ids at once: one system call for each would be
+/// a visible part of a small job.
 fn new_id() -> JobId {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits).expect("the system gives random bits");
-    JobId::from_random(u128::from_le_bytes(bits))
+    thread_local!(static BITS: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) });
+    BITS.with_borrow_mut(|stock| {
+        if stock.is_empty() {
+            stock.resize(64, [0; 16]);
+            getrandom::fill(stock.as_flattened_mut()).expect("the system gives random bits");
+        }
+        let bits = stock.pop().expect("it was just filled");
+        JobId::from_random(u128::from_le_bytes(bits))
+    })
 }

@@ -101,7 +101,9 @@ fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     }
     serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        Usage::new(format!("{}{place}: {error}", file.display())).hint("the keys that are read are predict, run, train, concurrency.max and environment").into()
+        Usage::new(format!("{}{place}: {error}", file.display()))
+            .hint("the keys that are read are predict, run, train, concurrency.max and environment")
+            .into()
     })
 }
 

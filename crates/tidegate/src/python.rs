@@ -26,7 +26,9 @@ impl Python {
         let path = match checkout {
             Some(checkout) => {
                 let mine = std::env::var_os("PYTHONPATH").unwrap_or_default();
-                std::iter::once(checkout.package()?).chain(std::env::split_paths(&mine).filter(|path| path.components().next().is_some())).collect()
+                std::iter::once(checkout.package()?)
+                    .chain(std::env::split_paths(&mine).filter(|path| path.components().next().is_some()))
+                    .collect()
             }
             None => Vec::new(),
         };

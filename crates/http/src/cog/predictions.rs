@@ -32,9 +32,9 @@ pub(super) async fn create(
     let body = json_body(&headers, body, face.config.max_body).await?;
     let submission = read(&body, &headers, kind, url_id, delivery)?;
     match face.jobs.submit(submission)? {
-        Submitted::New(ticket) => match delivery {
+        Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
-                ticket.job().ended().await;
+                ticket.ended().await;
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
             Delivery::Later => Ok(reply::accepted(ticket.job().id())),
@@ -88,11 +88,17 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
     let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
     let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
     let input = match envelope.input {
-        Some(raw) if raw.get() != "null" => body.slice_ref(raw.get().as_bytes()),
+        Some(raw) if raw.get() != "null" => kept(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
     let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
     Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
+}
+
+/// The input without copying it, unless it is so small that it would hold on to much more than itself.
+fn kept(body: &Bytes, input: &str) -> Bytes {
+    const SMALL: usize = 2048;
+    if input.len() < SMALL { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
 }
 
 fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {

@@ -158,7 +158,10 @@ impl IntoResponse for Trouble {
             }
             Self::TrainingStream => plain_error(StatusCode::NOT_ACCEPTABLE, "Training endpoints do not support streaming responses."),
             Self::TooManyReaders => plain_error(StatusCode::TOO_MANY_REQUESTS, "Too many stream subscribers"),
-            Self::Unknown(id) => plain_error(StatusCode::NOT_FOUND, &format!("there is no prediction with the id `{id}`, or it was over too long ago to be kept")),
+            Self::Unknown(id) => plain_error(
+                StatusCode::NOT_FOUND,
+                &format!("there is no prediction with the id `{id}`, or it was over too long ago to be kept"),
+            ),
             Self::NoSchema => plain_error(StatusCode::SERVICE_UNAVAILABLE, "OpenAPI schema not available"),
             Self::Refused(refusal) => refused(&refusal),
         }

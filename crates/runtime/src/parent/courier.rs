@@ -187,9 +187,15 @@ impl Delivery {
         if *id == *self.work_id { Ok(()) } else { Err(()) }
     }
 
-    /// The value without copying it out of the message.
+    /// The value without copying it out of the message, unless it is so small that it would hold on to
+    /// a read buffer much larger than itself.
     fn value(&mut self, message: &Bytes, json: &str) -> OutputValue {
-        let json = if json.is_empty() { Bytes::from_static(b"null") } else { message.slice_ref(json.as_bytes()) };
+        const SMALL: usize = 2048;
+        let json = match json.len() {
+            0 => Bytes::from_static(b"null"),
+            1..SMALL => Bytes::copy_from_slice(json.as_bytes()),
+            _ => message.slice_ref(json.as_bytes()),
+        };
         OutputValue { json, files: std::mem::take(&mut self.files) }
     }
 

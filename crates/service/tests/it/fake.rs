@@ -179,7 +179,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         input: Bytes::from_static(input.as_bytes()),
         webhook: None,
         context: BTreeMap::new(),
-        delivery: Delivery::Wait,
+        delivery: Delivery::Later,
         replay: Replay::Refuse,
     }
 }

@@ -60,9 +60,12 @@ async fn a_stream_of_nothing_is_an_empty_list() {
 #[tokio::test]
 async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
-    let mut run = model.started().await;
+    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }));
     let job = Arc::clone(ticket.job());
+    let mut run = tokio::select! {
+        run = model.started() => run,
+        () = ticket.ended() => panic!("nobody has ended it"),
+    };
 
     drop(ticket);
 
@@ -70,6 +73,16 @@ async fn a_caller_that_leaves_takes_its_job_along() {
     run.send(Event::Ended(Outcome::Canceled));
     job.ended().await;
     assert_eq!(job.status(), Status::Canceled);
+    assert_eq!(model.free_slots(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_gets_the_answer() {
+    let (model, jobs) = desk(1);
+    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }));
+    let play = async { model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) })) };
+    tokio::join!(ticket.ended(), play);
+    assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"7"[..]));
     assert_eq!(model.free_slots(), 1);
 }
 

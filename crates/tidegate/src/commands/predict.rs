@@ -129,8 +129,8 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
     };
     let submitted =
         jobs.submit(submission).map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
-    let Submitted::New(ticket) = submitted else { bail!("a new job cannot be known already") };
-    ticket.job().ended().await;
+    let Submitted::New(mut ticket) = submitted else { bail!("a new job cannot be known already") };
+    ticket.ended().await;
     let job = ticket.job().snapshot();
     Ok(Answer {
         status: if job.status == Status::Succeeded {

@@ -1,0 +1,34 @@
+"""What a job used is given back: neither process grows with the number of jobs."""
+
+from pathlib import Path
+
+import pytest
+
+from servers import children_of
+
+MIB = 1024 * 1024
+
+
+def resident(pid: int) -> int:
+    """Anonymous memory of a process, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no memory")
+
+
+@pytest.mark.parametrize("model", ["echo", "concurrent"])
+def test_inputs_and_outputs_are_not_kept_for_ever(fresh, model):
+    server = fresh(model)
+    child = children_of(server.process.pid)[0]
+    text = "x" * MIB
+
+    def rounds(count: int) -> tuple[int, int]:
+        for _ in range(count):
+            assert server.predict({"text": text}).status == 200
+        return resident(server.process.pid), resident(child)
+
+    # The server keeps some of the past on purpose, up to 32 MiB of it.
+    before, after = rounds(40), rounds(50)
+    growth = [now - then for now, then in zip(after, before, strict=True)]
+    assert max(growth) < 25 * MIB, growth
