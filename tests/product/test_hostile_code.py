@@ -33,3 +33,25 @@ def test_a_setup_that_takes_too_long_is_killed(fresh, gate):
     )
     assert "timed out" in server.health()["setup"]["logs"]
     wait_until(lambda: not children_of(server.process.pid), "the child to be gone")
+
+
+def test_jobs_that_kill_their_child_never_kill_the_model(fresh):
+    server = fresh("crash")
+    for _ in range(7):
+        wait_until(lambda: server.health()["status"] == "READY", "a new child")
+        assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
+    wait_until(lambda: server.post("/predictions", {"input": {}}).status == 200, "the model to serve")
+
+
+def test_a_context_too_large_to_hand_over_fails_alone(fresh):
+    server = fresh("hostile", "--max-body", "200MiB")
+    reply = server.post("/predictions", {"input": {}, "context": {"big": "x" * (65 * 1024 * 1024)}}, timeout=30)
+    assert reply.json["status"] == "failed" and "context" in reply.json["error"]
+    assert serves_again(server)
+
+
+def test_a_failed_job_leaves_no_files(fresh, tmp_path):
+    server = fresh("hostile", env={"TMPDIR": str(tmp_path)})
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    assert server.predict({"how": "file, then failure"}).json["status"] == "failed"
+    wait_until(lambda: sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before, "the files to go")

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use tidegate_core::Refusal;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Turn};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,10 +27,13 @@ const HEALTHCHECK_LIMIT: Duration = Duration::from_secs(10);
 pub struct Runtime {
     shared: Arc<Shared>,
     /// The health check that runs now, so that many callers make one.
-    check: Arc<Mutex<Option<Check>>>,
+    check: Arc<Mutex<Option<watch::Receiver<Option<Checked>>>>>,
 }
 
-type Check = SharedFuture<BoxFuture<'static, Option<String>>>;
+/// What a health check has found.
+struct Checked {
+    complaint: Option<String>,
+}
 
 impl Runtime {
     /// Starts the children. They are ready some time later; [`Executor::report`] tells.
@@ -53,20 +54,10 @@ impl Runtime {
         Self { shared, check: Arc::default() }
     }
 
-    /// Ends the children: asks, waits up to `grace`, kills. Running jobs end as they can.
-    pub async fn stop(&self, grace: Duration) {
+    /// Ends the children: they are asked to leave, and killed when they do not.
+    pub async fn stop(&self) {
         self.shared.pool.close();
         self.shared.stop.cancel();
-        let children = self.shared.state.children();
-        for child in &children {
-            child.shut_down();
-        }
-        let gone = futures_util::future::join_all(children.iter().map(|child| child.dead()));
-        if tokio::time::timeout(grace, gone).await.is_err() {
-            for child in &children {
-                child.kill();
-            }
-        }
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -100,28 +91,37 @@ impl Runtime {
                 })))
             }
             Err(Denied::Full) => Err(Refusal::AtCapacity),
-            Err(Denied::Closed) => Err(Refusal::Closing),
+            Err(Denied::Closed) => Err(Refusal::NotReady { health: self.report().health }),
         }
     }
 
-    /// Starts a health check or joins the one that runs.
-    fn join_check(&self) -> Check {
+    /// Starts a health check or joins the one that runs. It runs by itself, so that whoever leaves early
+    /// does not leave a half-done check for the next to find.
+    fn join_check(&self) -> watch::Receiver<Option<Checked>> {
         let mut running = self.check.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(check) = running.as_ref().filter(|check| check.peek().is_none()) {
+        if let Some(check) = &*running {
             return check.clone();
         }
-        let children = self.shared.state.checkable();
-        let check = async move {
-            let all = futures_util::future::join_all(children.iter().map(|child| child.healthcheck()));
-            match tokio::time::timeout(HEALTHCHECK_LIMIT, all).await {
-                // A child that died meanwhile is not unwell but gone, which the health itself says.
-                Ok(answers) => answers.into_iter().flatten().flatten().next(),
-                Err(_) => Some("Healthcheck failed: healthcheck timed out".to_owned()),
-            }
-        };
-        let check = check.boxed().shared();
+        let (answer, check) = watch::channel(None);
         *running = Some(check.clone());
+        let runtime = self.clone();
+        self.shared.tasks.spawn(async move {
+            let complaint = runtime.ask_children().await;
+            runtime.check.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // Nobody may be left to hear it.
+            answer.send(Some(Checked { complaint })).ok();
+        });
         check
+    }
+
+    async fn ask_children(&self) -> Option<String> {
+        let children = self.shared.state.checkable();
+        let all = futures_util::future::join_all(children.iter().map(|child| child.healthcheck()));
+        match tokio::time::timeout(HEALTHCHECK_LIMIT, all).await {
+            // A child that died meanwhile is not unwell but gone, which the health itself says.
+            Ok(answers) => answers.into_iter().flatten().flatten().next(),
+            Err(_) => Some("Healthcheck failed: healthcheck timed out".to_owned()),
+        }
     }
 }
 
@@ -150,7 +150,9 @@ impl Executor for Runtime {
     async fn check(&self) -> Report {
         let mut report = self.report();
         if matches!(report.health, Health::Ready | Health::Busy) && !self.shared.state.checkable().is_empty() {
-            report.complaint = self.join_check().await;
+            let mut check = self.join_check();
+            let checked = check.wait_for(Option::is_some).await;
+            report.complaint = checked.ok().and_then(|checked| checked.as_ref()?.complaint.clone());
         }
         report
     }

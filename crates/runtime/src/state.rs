@@ -37,6 +37,13 @@ pub(crate) enum Worker {
     Defunct,
 }
 
+/// Whether another child may still come up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hope {
+    Some,
+    None,
+}
+
 /// Setup logs in the health report end here: a model that prints for ever must not eat the memory.
 const MAX_SETUP_LOGS: usize = 1024 * 1024;
 
@@ -96,22 +103,22 @@ impl State {
         self.with(|inner| {
             inner.workers[worker] = Worker::SetupFailed;
             if inner.setup.status == SetupStatus::Starting {
-                inner.setup.status = SetupStatus::Failed;
-                inner.setup.completed_at = Some(Timestamp::now());
-                let logs = &mut inner.setup.logs;
-                if !logs.is_empty() && !logs.ends_with('\n') {
-                    logs.push('\n');
-                }
-                logs.push_str(reason);
+                inner.fail_setup(reason);
             }
         });
     }
 
-    pub(crate) fn defunct(&self, worker: usize, reason: &str) {
+    pub(crate) fn defunct(&self, worker: usize, reason: &str) -> Hope {
         self.with(|inner| {
             inner.workers[worker] = Worker::Defunct;
             inner.end = Some(reason.to_owned());
-        });
+            if inner.setup.status == SetupStatus::Starting {
+                // It was ready and died before the others were: they will never all be.
+                inner.fail_setup(reason);
+            }
+            let hope = inner.workers.iter().any(|worker| matches!(worker, Worker::Ready(_) | Worker::Starting));
+            if hope { Hope::Some } else { Hope::None }
+        })
     }
 
     pub(crate) fn schema(&self) -> Option<Arc<Bytes>> {
@@ -136,10 +143,6 @@ impl State {
     pub(crate) fn checkable(&self) -> Vec<Arc<Child>> {
         self.with(|inner| if inner.has_healthcheck { inner.children() } else { Vec::new() })
     }
-
-    pub(crate) fn children(&self) -> Vec<Arc<Child>> {
-        self.with(|inner| inner.children())
-    }
 }
 
 impl Inner {
@@ -158,6 +161,16 @@ impl Inner {
         } else {
             Health::Defunct
         }
+    }
+
+    fn fail_setup(&mut self, reason: &str) {
+        self.setup.status = SetupStatus::Failed;
+        self.setup.completed_at = Some(Timestamp::now());
+        let logs = &mut self.setup.logs;
+        if !logs.is_empty() && !logs.ends_with('\n') {
+            logs.push('\n');
+        }
+        logs.push_str(reason);
     }
 
     fn children(&self) -> Vec<Arc<Child>> {

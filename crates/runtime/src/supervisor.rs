@@ -1,7 +1,7 @@
 //! Keeps one child alive: boots it, listens to it, buries it, replaces it.
 //!
-//! A child that dies while it works is replaced at once: a job killed it, and jobs of all kinds come
-//! along. One that dies again and again without having ended a single job is replaced after growing
+//! A child that was given jobs is replaced at once: a job may have killed it, and jobs of all kinds come
+//! along. One that dies again and again without having had a single job is replaced after growing
 //! pauses, and given up in the end.
 
 use std::sync::Arc;
@@ -20,12 +20,15 @@ use crate::parent::courier::Seat;
 use crate::parent::link::Link;
 use crate::scratch::Scratch;
 use crate::slots::Pool;
-use crate::state::State;
+use crate::state::{Hope, State};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A child that has lived this long was not broken from the start.
 const LONG_LIFE: Duration = Duration::from_secs(60);
+
+/// Children that are told to leave get this long to do it by themselves.
+const CHILD_GRACE: Duration = Duration::from_secs(2);
 
 /// What all the children of a model share.
 pub(crate) struct Shared {
@@ -44,19 +47,21 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
     let mut strikes = 0;
     let mut was_ready = false;
     while !shared.stop.is_cancelled() {
-        let born = Instant::now();
+        let began = Instant::now();
         let booted = tokio::select! {
-            booted = boot(&shared, worker) => booted,
+            biased;
             () = shared.stop.cancelled() => return,
+            booted = boot(&shared, worker) => booted,
         };
         let (reason, innocent) = match booted {
             Ok(mut booted) => {
                 was_ready = true;
                 let child = Arc::clone(&booted.child);
                 serve(&shared, worker, &mut booted);
-                shared.observer.phase(worker, Phase::Ready { after: born.elapsed(), slots: booted.ready.slots.len() });
+                shared.observer.phase(worker, Phase::Ready { after: began.elapsed(), slots: booted.ready.slots.len() });
+                let ready = Instant::now();
                 let reason = live(&shared, booted).await;
-                (reason, child.proven.load(Ordering::Relaxed) || born.elapsed() > LONG_LIFE)
+                (reason, child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
             }
             Err(error) if !was_ready => {
                 let reason = chain(&error).to_string();
@@ -93,10 +98,11 @@ fn pause(respawn: Respawn, strikes: u32) -> Option<Duration> {
 }
 
 fn give_up(shared: &Shared, worker: usize, reason: &str) {
-    shared.state.defunct(worker, reason);
+    let hope = shared.state.defunct(worker, reason);
     shared.observer.phase(worker, Phase::Defunct { reason });
-    if shared.pool.count().total == 0 {
-        shared.pool.dismiss_line();
+    if hope == Hope::None {
+        // Nobody will ever come for those who wait.
+        shared.pool.close();
     }
 }
 
@@ -122,9 +128,20 @@ fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
 async fn live(shared: &Shared, booted: Booted) -> String {
     let Booted { child, mut process, mut control, .. } = booted;
     let mut reason = None;
+    let mut leave_by = None;
     loop {
         let message = tokio::select! {
             message = control.next() => message,
+            () = shared.stop.cancelled(), if leave_by.is_none() => {
+                leave_by = Some(Instant::now() + CHILD_GRACE);
+                child.shut_down();
+                continue;
+            }
+            () = tokio::time::sleep_until(leave_by.unwrap_or_else(Instant::now)), if leave_by.is_some() => {
+                child.kill();
+                process.wait().await.ok();
+                break;
+            }
             ended = process.wait() => {
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 reason.get_or_insert(format!("the child died ({how})"));

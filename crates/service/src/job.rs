@@ -150,7 +150,7 @@ impl Job {
                 return Err(StreamRefusal::TooManyReaders);
             }
             history.readers += 1;
-            Ok(history.entry())
+            Ok(history.entry(state.status.is_terminal()))
         })?;
         Ok(Reader::new(Arc::clone(self), entry))
     }
@@ -227,13 +227,12 @@ impl Job {
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
         let moment = self.with(|state| {
-            if state.logs.len() + text.len() <= MAX_LOGS {
-                state.logs.push_str(text);
-            } else if !state.logs_full {
+            if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
                 state.logs_full = true;
                 state.logs.push_str("\n[the rest of the logs was left out: they are longer than 16 MiB]\n");
             }
             if !state.logs_full {
+                state.logs.push_str(text);
                 state.tell(|| StreamEvent::Log { source, text: text.into() });
             }
             state.moment()
@@ -290,7 +289,11 @@ impl Job {
 
     /// Roughly what keeping the job costs, in bytes.
     pub(crate) fn weight(&self) -> usize {
-        self.with(|state| 512 + self.input.len() + state.logs.len() + state.output.iter().map(Bytes::len).sum::<usize>())
+        self.with(|state| {
+            let outputs = state.output.iter().map(|value| value.len() + 64).sum::<usize>();
+            let history = state.history.as_ref().map_or(0, History::weight);
+            512 + self.input.len() + state.logs.len() + outputs + history
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::files::Files;
+use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob};
 use crate::registry::{Registry, Retention};
@@ -181,6 +182,8 @@ impl Jobs {
     /// Takes a job in, shows the one that is meant, or refuses. Nothing here waits.
     pub fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let inner = &*self.inner;
+        // Until the job has its own place among the tasks, closing waits for this call.
+        let _counted = inner.tasks.token();
         if let Some(known) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer).and_then(|id| inner.registry.get(id)) {
             return self.replay(known, &submission);
         }
@@ -202,11 +205,11 @@ impl Jobs {
             for_readers: submission.delivery == Delivery::Stream,
             history,
         }));
-        if let Err(running) = inner.registry.insert(Arc::clone(&job)) {
+        if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
             // Dropping the turn gives the slot back.
             return match submission.replay {
-                Replay::Answer => Ok(Submitted::Running(running)),
-                Replay::Refuse => Err(Refusal::IdInUse(running.id().clone())),
+                Replay::Answer => known_again(known, &checked.json),
+                Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
         // Before the tracker runs, so that nothing is missed.
@@ -242,7 +245,7 @@ impl Jobs {
             return Ok(Submitted::Running(known));
         }
         let checked = check(self.schema().as_deref(), submission)?;
-        if same_json(&checked.json, known.input()) { Ok(Submitted::Over(known)) } else { Err(Refusal::InputDiffers(known.id().clone())) }
+        known_again(known, &checked.json)
     }
 
     /// A job that runs, or that was over not long ago.
@@ -303,16 +306,30 @@ impl Jobs {
     }
 }
 
+/// What a request for a job that is known gets.
+fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
+    if !known.status().is_terminal() {
+        Ok(Submitted::Running(known))
+    } else if same_json(input, known.input()) {
+        Ok(Submitted::Over(known))
+    } else {
+        Err(Refusal::InputDiffers(known.id().clone()))
+    }
+}
+
 fn check(schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
     match schema {
-        Some(schema) => schema.check(submission.kind).check(&submission.input).map_err(Refusal::InvalidInput),
+        Some(schema) => {
+            let check = schema.check(submission.kind);
+            heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
+        }
         // Before the model is loaded nothing can be checked; it will be refused as not ready.
         None => Ok(Checked { json: submission.input.clone(), files: Vec::new(), secrets: Vec::new() }),
     }
 }
 
 fn same_json(a: &Bytes, b: &Bytes) -> bool {
-    a == b || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b)
+    a == b || heavy(a.len().max(b.len()), || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b))
 }
 
 fn parsed(json: &Bytes) -> Option<serde_json::Value> {

@@ -6,6 +6,7 @@
 //! dialect a request came in.
 
 mod files;
+mod heavy;
 mod input;
 mod job;
 mod jobs;

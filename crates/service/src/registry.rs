@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::JobId;
 use tokio::time::Instant;
 
-use crate::Job;
+use crate::{Job, Replay};
 
 /// How much of the past is kept.
 #[derive(Debug, Clone, Copy)]
@@ -53,10 +53,11 @@ impl Registry {
         })
     }
 
-    /// Adds a job unless one with its id is running, which is returned instead. A past one gives way.
-    pub(crate) fn insert(&self, job: Arc<Job>) -> Result<(), Arc<Job>> {
+    /// Adds a job unless one with its id is running, which is returned instead. A past one gives way to a
+    /// new request, but is the answer to the same one.
+    pub(crate) fn insert(&self, job: Arc<Job>, replay: Replay) -> Result<(), Arc<Job>> {
         self.with(|inner| match inner.jobs.get(job.id()) {
-            Some(running) if !running.status().is_terminal() => Err(Arc::clone(running)),
+            Some(known) if replay == Replay::Answer || !known.status().is_terminal() => Err(Arc::clone(known)),
             Some(_) | None => {
                 inner.jobs.insert(job.id().clone(), job);
                 Ok(())

@@ -86,15 +86,25 @@ impl History {
         self.dropped + self.events.len()
     }
 
-    /// Where a new reader begins: at the start, or at the end when no history is kept.
-    pub(crate) fn entry(&self) -> Entry {
+    /// Where a new reader begins: at the start, or at the end when no history is kept. If the job is
+    /// over by then, the reader is at least told that.
+    pub(crate) fn entry(&mut self, over: bool) -> Entry {
         if self.capacity == 0 {
-            Entry::At(self.end())
+            let at = self.end();
+            if over {
+                self.push(StreamEvent::Completed);
+            }
+            Entry::At(at)
         } else if self.dropped > 0 || self.events.len() > self.capacity {
             Entry::Truncated(self.end().saturating_sub(self.capacity))
         } else {
             Entry::At(0)
         }
+    }
+
+    /// Roughly what it costs, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        self.events.len() * 64
     }
 
     /// What comes after `cursor`; `None` when there is nothing yet.
@@ -179,10 +189,18 @@ mod tests {
 
     #[test]
     fn a_late_reader_gets_all_or_is_told_what_is_missing() {
-        assert!(matches!(pushed(4, 0, 4).entry(), Entry::At(0)));
-        assert!(matches!(pushed(4, 0, 7).entry(), Entry::Truncated(3)));
-        assert!(matches!(pushed(4, 1, 7).entry(), Entry::Truncated(3)), "kept for the live reader, not for late ones");
-        assert!(matches!(pushed(0, 0, 7).entry(), Entry::At(7)));
+        assert!(matches!(pushed(4, 0, 4).entry(false), Entry::At(0)));
+        assert!(matches!(pushed(4, 0, 7).entry(false), Entry::Truncated(3)));
+        assert!(matches!(pushed(4, 1, 7).entry(true), Entry::Truncated(3)), "kept for the live reader, not for late ones");
+        assert!(matches!(pushed(0, 0, 7).entry(false), Entry::At(7)));
+    }
+
+    #[test]
+    fn who_comes_after_the_end_is_told_so_even_without_history() {
+        let mut history = History::new(0);
+        history.readers = 1;
+        let Entry::At(cursor) = history.entry(true) else { panic!("nothing is missing") };
+        assert!(matches!(history.after(cursor), Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed])));
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(crate) struct Tracker {
 impl Tracker {
     pub(crate) async fn run(mut self, turn: Turn) {
         let terminal = self.through(turn).await;
-        if self.scratch_used {
+        // A job that did not get to its end may have left files that nobody has heard of.
+        if self.scratch_used || !matches!(terminal, Terminal::Succeeded) {
             remove(self.work.scratch.clone()).await;
         }
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
@@ -104,25 +105,27 @@ impl Tracker {
                 }
                 Event::Metric(metric) => self.job.metric(metric),
                 Event::Output(value) => {
-                    if let Err(error) = self.give(value).await {
-                        return self.abandon(running, error).await;
+                    let given = tokio::select! {
+                        biased;
+                        () = &mut canceled, if !asked => Err(Terminal::Canceled),
+                        given = self.give(value) => given.map_err(Terminal::Failed),
+                    };
+                    if let Err(terminal) = given {
+                        return abandon(running, terminal).await;
                     }
                 }
                 Event::Ended(outcome) => {
-                    let terminal = self.conclude(outcome).await;
+                    let terminal = tokio::select! {
+                        biased;
+                        () = &mut canceled, if !asked && has_files(&outcome) => Terminal::Canceled,
+                        terminal = self.conclude(outcome) => terminal,
+                    };
                     // The slot is free before anybody can see the end.
                     drop(running);
                     return terminal;
                 }
             }
         }
-    }
-
-    /// A value that cannot be delivered ends the job; the model is stopped first.
-    async fn abandon(&mut self, mut running: Box<dyn Running>, error: String) -> Terminal {
-        running.cancel();
-        while !matches!(running.next().await, Event::Ended(_)) {}
-        Terminal::Failed(error)
     }
 
     async fn conclude(&mut self, outcome: Outcome) -> Terminal {
@@ -154,7 +157,7 @@ impl Tracker {
             return Ok(value.json);
         }
         self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
-        self.tools.files.settle(value, self.job.id()).await
+        self.tools.files.settle(value, self.job.id(), &self.work.scratch).await
     }
 
     fn tell_output(&mut self, moment: crate::job::Moment) {
@@ -162,6 +165,18 @@ impl Tracker {
             hook.output(moment);
         }
     }
+}
+
+/// A value that cannot be delivered ends the job; the model is stopped first.
+async fn abandon(mut running: Box<dyn Running>, terminal: Terminal) -> Terminal {
+    running.cancel();
+    while !matches!(running.next().await, Event::Ended(_)) {}
+    terminal
+}
+
+/// Whether the end takes time: what the model returned without files is not thrown away by a late cancel.
+fn has_files(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Succeeded { output: Some(value) } if !value.files.is_empty())
 }
 
 /// The line was sent away while the job stood in it.

@@ -10,9 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit;
 
-/// Children that have nothing left to do get this long to exit by themselves.
-const CHILD_GRACE: Duration = Duration::from_secs(2);
-
 /// Which signals end the server.
 pub(crate) struct Signals {
     term: Signal,
@@ -87,5 +84,5 @@ pub(crate) async fn drain(jobs: &Jobs, runtime: &Runtime, patience: Duration, go
             }
         }
     }
-    runtime.stop(CHILD_GRACE).await;
+    runtime.stop().await;
 }

@@ -1,13 +1,17 @@
 """User code that does what it should not, one way per input."""
 
 import ctypes
+import io
 import os
 import stat
 import time
+from typing import Any
 
 
 class Predictor:
-    def predict(self, how: str = "echo") -> str:
+    def predict(self, how: str = "echo") -> Any:
+        if how == "file, then failure":
+            return [io.BytesIO(b"x" * 1000), object()]
         if how == "swallow":
             swallow()
         elif how == "hold the gil":

@@ -95,10 +95,10 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
     Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
 }
 
-/// The input without copying it, unless it is so small that it would hold on to much more than itself.
+/// The input without copying it, unless it would hold on to much more than itself.
 fn kept(body: &Bytes, input: &str) -> Bytes {
-    const SMALL: usize = 2048;
-    if input.len() < SMALL { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
+    const SMALL: usize = 16 * 1024;
+    if input.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
 }
 
 fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
@@ -110,5 +110,5 @@ fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<We
         }
     }
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
-    Ok(Webhook { url, filter, headers: passed_on, body: reply::webhook_body })
+    Ok(Webhook { url, filter, headers: passed_on, body: reply::result_body })
 }

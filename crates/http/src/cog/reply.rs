@@ -46,11 +46,7 @@ pub(super) fn details(job: &Snapshot) -> Response {
     json(StatusCode::OK, body.field("status", word(job.status)).finish())
 }
 
-/// A job as webhooks and the last event of a stream tell it.
-pub(super) fn webhook_body(job: &Snapshot) -> Bytes {
-    result_body(job)
-}
-
+/// A job as answers, webhooks and the last event of a stream tell it.
 pub(super) fn result_body(job: &Snapshot) -> Bytes {
     let mut body = Object::with_room_for(room(job));
     body.maybe("error", job.error.as_deref()).field("id", &job.id);

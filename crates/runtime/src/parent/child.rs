@@ -14,8 +14,8 @@ pub(crate) struct Child {
     pid: u32,
     requests: mpsc::UnboundedSender<Request>,
     dead: CancellationToken,
-    /// Whether a job on this child has ended in an orderly way: it is not a child that only dies.
-    pub(crate) proven: AtomicBool,
+    /// Whether a job was ever given to it: if it dies, the job may be to blame and not the model.
+    pub(crate) used: AtomicBool,
     healthchecks: Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>,
     next_healthcheck: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Child {
             pid,
             requests,
             dead: CancellationToken::new(),
-            proven: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             healthchecks: Mutex::default(),
             next_healthcheck: AtomicU64::new(1),
         }

@@ -4,16 +4,17 @@
 //! caller. It owns the permit, so the slot is free when the courier is dropped.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::port::{Admission, Running};
 use tidegate_core::{Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work};
-use tidegate_ipc::SPILL_ABOVE;
 use tidegate_ipc::slot::{self, FileOutputKind, Kind, Predict, Response};
+use tidegate_ipc::{SPILL_ABOVE, frame};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -21,6 +22,9 @@ use tokio_util::task::TaskTracker;
 use super::boot::log_source;
 use super::link::{Broken, Link};
 use crate::slots::{Ledger, Permit, Waiter};
+
+/// Metrics nest less deep than this.
+const MAX_METRIC_DEPTH: usize = 8;
 
 /// A permit for one slot of a child.
 pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
@@ -48,30 +52,37 @@ pub(crate) struct Courier {
 #[async_trait]
 impl Admission for Courier {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let mut permit = self.permit;
+        permit.slot().child.used.store(true, Ordering::Relaxed);
         let mut delivery = Delivery {
-            permit: Some(self.permit),
+            permit: Some(permit),
             work_id: work.id.as_str().into(),
+            outgoing: Vec::new(),
+            sent: 0,
             files: Vec::new(),
-            lost: None,
+            refused: None,
             spilled: None,
             ended: false,
             cancel_grace: self.cancel_grace,
             kill_at: None,
         };
-        delivery.send(work).await;
+        delivery.prepare(&work).await;
         Box::new(Guarded { delivery: Some(delivery), tasks: self.tasks })
     }
 }
 
 /// A job on a slot.
 struct Delivery {
-    /// Present until the job has ended or its child is lost.
+    /// Present until the job's child is lost.
     permit: Option<SlotPermit>,
     work_id: Box<str>,
+    /// The job's frame, until all of it has been written.
+    outgoing: Vec<u8>,
+    sent: usize,
     /// Files that belong into the next output.
     files: Vec<OutputFile>,
-    /// Set when the job could not be handed over.
-    lost: Option<String>,
+    /// Why the job could not be handed over; the slot is as good as before.
+    refused: Option<String>,
     /// The input's file, which the child removes when it lives long enough.
     spilled: Option<PathBuf>,
     /// Whether the last event has been given out.
@@ -82,47 +93,37 @@ struct Delivery {
 }
 
 impl Delivery {
-    async fn send(&mut self, work: Work) {
-        let sent = async {
-            if work.input.len() > SPILL_ABOVE {
-                self.spilled = Some(spill(&work).await.map_err(|error| format!("could not hand the input over: {error}"))?);
+    async fn prepare(&mut self, work: &Work) {
+        if work.input.len() > SPILL_ABOVE {
+            let path = work.scratch.with_extension("input");
+            let written = spill(&path, &work.input).await;
+            self.spilled = Some(path);
+            if let Err(error) = written {
+                self.refused = Some(format!("could not write the input to a file: {error}"));
+                return;
             }
-            let frame = frame_of(&work, self.spilled.as_deref());
-            let link = self.permit.as_mut().expect("not ended yet").slot();
-            link.send(&frame).await.map_err(|_| "Worker crashed".to_owned())
-        };
-        if let Err(error) = sent.await {
-            self.lost = Some(error);
+        }
+        self.outgoing = frame_of(work, self.spilled.as_deref());
+        if self.outgoing.len() > frame::MAX {
+            self.refused = Some(format!("the job's context and files take more than the {} bytes that can be handed over", frame::MAX));
         }
     }
 
     async fn next(&mut self) -> Event {
         loop {
-            if let Some(error) = self.lost.take() {
-                return self.lose(error);
+            if let Some(error) = self.refused.take() {
+                return Event::Ended(Outcome::Failed { error });
             }
-            let kill_at = self.kill_at;
-            let Some(permit) = self.permit.as_mut() else {
-                return Event::Ended(Outcome::Failed { error: "Worker crashed".to_owned() });
-            };
-            let link = permit.slot();
-            let received = match kill_at {
-                None => link.receive().await,
-                Some(at) => match tokio::time::timeout_at(at, link.receive()).await {
+            let received = match self.kill_at {
+                None => self.exchange().await,
+                Some(at) => match tokio::time::timeout_at(at, self.exchange()).await {
                     Ok(received) => received,
-                    Err(_) => {
-                        tracing::warn!(job = %self.work_id, "canceled code does not stop, replacing its child");
-                        link.child.kill();
-                        self.kill_at = None;
-                        link.child.dead().await;
-                        self.permit.take().expect("it was just used").poison();
-                        return Event::Ended(Outcome::Canceled);
-                    }
+                    Err(_) => return self.kill().await,
                 },
             };
             let message = match received {
                 Ok(message) => message,
-                Err(Broken::Gone) => return self.lose("Worker crashed".to_owned()),
+                Err(Broken::Gone) => return self.lose(),
                 Err(Broken::Garbage) => return self.garbage(),
             };
             match self.understand(&message) {
@@ -131,6 +132,27 @@ impl Delivery {
                 Err(()) => return self.garbage(),
             }
         }
+    }
+
+    /// Writes what is left of the job, then reads the next message. Safe to drop and call again.
+    async fn exchange(&mut self) -> Result<Bytes, Broken> {
+        let link = self.permit.as_mut().ok_or(Broken::Gone)?.slot();
+        while self.sent < self.outgoing.len() {
+            self.sent += link.write_some(&self.outgoing[self.sent..]).await?;
+        }
+        link.receive().await
+    }
+
+    /// The cancel was not heard in time: the child goes, and another comes.
+    async fn kill(&mut self) -> Event {
+        if let Some(mut permit) = self.permit.take() {
+            tracing::warn!(job = %self.work_id, "canceled code does not stop, replacing its child");
+            let child = Arc::clone(&permit.slot().child);
+            child.kill();
+            child.dead().await;
+            permit.poison();
+        }
+        Event::Ended(Outcome::Canceled)
     }
 
     fn understand(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
@@ -149,6 +171,8 @@ impl Delivery {
                 });
                 return Ok(None);
             }
+            // The child checks names; only something else than our code writes one like this.
+            Response::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => return Err(()),
             Response::Metric { name, value, mode } => Event::Metric(Metric {
                 name: name.into_owned(),
                 value: serde_json::from_str(value.get()).map_err(drop)?,
@@ -176,9 +200,6 @@ impl Delivery {
                 Event::Ended(Outcome::Canceled)
             }
         };
-        if let (Event::Ended(_), Some(permit)) = (&event, self.permit.as_mut()) {
-            permit.slot().child.proven.store(true, Ordering::Relaxed);
-        }
         Ok(Some(event))
     }
 
@@ -190,7 +211,7 @@ impl Delivery {
     /// The value without copying it out of the message, unless it is so small that it would hold on to
     /// a read buffer much larger than itself.
     fn value(&mut self, message: &Bytes, json: &str) -> OutputValue {
-        const SMALL: usize = 2048;
+        const SMALL: usize = 16 * 1024;
         let json = match json.len() {
             0 => Bytes::from_static(b"null"),
             1..SMALL => Bytes::copy_from_slice(json.as_bytes()),
@@ -199,20 +220,19 @@ impl Delivery {
         OutputValue { json, files: std::mem::take(&mut self.files) }
     }
 
-    fn lose(&mut self, error: String) -> Event {
-        if let Some(permit) = self.permit.take() {
+    /// The socket is closed. A child that has closed one of its slots is of no more use, dead or not.
+    fn lose(&mut self) -> Event {
+        if let Some(mut permit) = self.permit.take() {
+            permit.slot().child.kill();
             permit.poison();
         }
         let canceled = self.kill_at.is_some();
-        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error } })
+        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error: "Worker crashed".to_owned() } })
     }
 
     fn garbage(&mut self) -> Event {
-        if let Some(permit) = self.permit.as_mut() {
-            tracing::error!(job = %self.work_id, "the child wrote garbage on its slot, replacing it");
-            permit.slot().child.kill();
-        }
-        self.lose("Worker crashed".to_owned())
+        tracing::error!(job = %self.work_id, "the child wrote garbage on its slot, replacing it");
+        self.lose()
     }
 
     fn cancel(&mut self) {
@@ -246,14 +266,12 @@ fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
     frame
 }
 
-async fn spill(work: &Work) -> std::io::Result<PathBuf> {
-    let path = work.scratch.with_extension("input");
+async fn spill(path: &Path, input: &[u8]) -> std::io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(&path).await?;
-    tokio::io::AsyncWriteExt::write_all(&mut file, &work.input).await?;
-    tokio::io::AsyncWriteExt::flush(&mut file).await?;
-    Ok(path)
+    let mut file = options.open(path).await?;
+    file.write_all(input).await?;
+    file.flush().await
 }
 
 impl Drop for Delivery {

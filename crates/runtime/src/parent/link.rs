@@ -34,10 +34,11 @@ impl Link {
         Self { stream, buffer: BytesMut::with_capacity(4096), slot, child }
     }
 
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    /// Writes some of `bytes`, at least one. Safe to drop and call again.
+    pub(crate) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         tokio::select! {
             biased;
-            sent = self.stream.write_all(bytes) => sent.map_err(|_| Broken::Gone),
+            sent = self.stream.write(bytes) => sent.ok().filter(|sent| *sent > 0).ok_or(Broken::Gone),
             // A process forked off by user code may keep the socket open after the child's death.
             () = self.child.dead() => Err(Broken::Gone),
         }
@@ -65,9 +66,9 @@ impl Link {
 
     fn buffered(&mut self) -> Result<Option<Bytes>, Broken> {
         let Some(length) = frame::complete(&self.buffer).map_err(|_| Broken::Garbage)? else {
-            if self.buffer.is_empty() {
-                // Without this a buffer that once held a large message would keep its size.
-                self.buffer.reserve(4096);
+            if self.buffer.is_empty() && self.buffer.capacity() > 64 * 1024 {
+                // A buffer that once held a large message would keep its size.
+                self.buffer = BytesMut::with_capacity(4096);
             }
             return Ok(None);
         };

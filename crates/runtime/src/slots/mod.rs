@@ -137,12 +137,6 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
         drop(sent_away);
     }
 
-    /// Sends the line away, but goes on giving permits: nobody knows when the next slot will come.
-    pub fn dismiss_line(&self) {
-        let line = self.shared.with(|ledger| std::mem::take(&mut ledger.line));
-        drop(line);
-    }
-
     /// How many slots are where.
     pub fn count(&self) -> Count {
         self.shared.with(|ledger| Count { idle: ledger.idle.len(), total: ledger.total, waiting: ledger.line.len() })

@@ -10,6 +10,7 @@ use tidegate_core::chain;
 use tidegate_net::check_address;
 
 use super::{Files, name};
+use crate::heavy::heavy;
 
 /// How many files of one job are fetched at once.
 const AT_ONCE: usize = 8;
@@ -51,7 +52,7 @@ impl Files {
             let data = DataUrl::process(address).map_err(|error| broken(format!("{error:?}")))?;
             let mime = data.mime_type();
             let path = place.join(name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)));
-            let (body, _) = data.decode_to_vec().map_err(|error| broken(error.to_string()))?;
+            let (body, _) = heavy(address.len(), || data.decode_to_vec()).map_err(|error| broken(error.to_string()))?;
             tokio::fs::write(&path, body).await.map_err(unwritable)?;
             return Ok(path);
         }

@@ -1,6 +1,6 @@
 //! Files in an output become data URIs, or addresses where they were uploaded to.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,18 +11,19 @@ use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::Files;
+use crate::heavy::heavy;
 
 /// How many files of one output are uploaded at once.
 const AT_ONCE: usize = 8;
 
 impl Files {
     /// The JSON of an output with an address in the place of each file.
-    pub(crate) async fn settle(&self, value: OutputValue, job: &JobId) -> Result<Bytes, String> {
+    /// The files of the job itself are in `scratch`.
+    pub(crate) async fn settle(&self, value: OutputValue, job: &JobId, scratch: &Path) -> Result<Bytes, String> {
         let OutputValue { mut json, files } = value;
         let (whole, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind == OutputFileKind::WholeOutput);
         if let Some(whole) = whole.first() {
-            let read = tokio::fs::read(&whole.path).await;
-            json = read.map_err(|error| format!("could not read the output: {error}"))?.into();
+            json = read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
         }
         if files.is_empty() {
             return Ok(json);
@@ -66,6 +67,15 @@ impl Files {
     }
 }
 
+/// Our own child writes this file, and user code in it could name another.
+async fn read_whole(path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
+    let kind = tokio::fs::symlink_metadata(path).await?;
+    if !kind.is_file() || !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
+        return Err(std::io::Error::other("it is not a file of the job"));
+    }
+    tokio::fs::read(path).await.map(Bytes::from)
+}
+
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
     format!("output file `{}` cannot be read: {error}", path.display())
 }
@@ -73,7 +83,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 async fn inline(path: &Path, mime: &str) -> Result<String, String> {
     let body = tokio::fs::read(path).await.map_err(|error| unreadable(path, &error))?;
     let mut uri = format!("data:{mime};base64,");
-    STANDARD.encode_string(&body, &mut uri);
+    heavy(body.len(), || STANDARD.encode_string(&body, &mut uri));
     Ok(uri)
 }
 

@@ -8,6 +8,13 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 use tidegate_core::refusal::FieldError;
 
+/// Of a larger input only the first error is told: a list of a million wrong items has a million.
+const TOO_LARGE_FOR_ALL_ERRORS: usize = 1024 * 1024;
+/// Files that one input may name.
+const MAX_FILES: usize = 1000;
+/// Characters of one error message.
+const MAX_MESSAGE: usize = 2000;
+
 /// The compiled schema of an input.
 #[derive(Default)]
 pub(crate) struct InputCheck {
@@ -45,7 +52,13 @@ impl InputCheck {
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
         let fields = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
         inline_enums(&mut schema, document);
-        let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+        let validator = jsonschema::validator_for(&schema).or_else(|error| {
+            // Python's regular expressions can more than ours; the model still gets to see the value.
+            tracing::warn!(%error, "patterns of the model's inputs cannot be checked");
+            without_patterns(&mut schema);
+            jsonschema::validator_for(&schema)
+        });
+        let validator = validator.map_err(|error| error.to_string())?;
         Ok(Self { compiled: Some(Compiled { validator, fields }) })
     }
 
@@ -72,6 +85,9 @@ impl Compiled {
             other => other,
         };
         if !self.validator.is_valid(&value) {
+            if raw.len() > TOO_LARGE_FOR_ALL_ERRORS {
+                return Err(self.validator.validate(&value).err().into_iter().map(describe).collect());
+            }
             let mut errors: Vec<_> = self.validator.iter_errors(&value).collect();
             // By rule, then in the order found: clients of Cog know them so.
             errors.sort_by(|a, b| a.schema_path().as_str().cmp(b.schema_path().as_str()));
@@ -87,6 +103,9 @@ impl Compiled {
             }
         }
         let (files, secrets) = (self.files(&object), self.secrets(&object));
+        if files.len() > MAX_FILES {
+            return Err(vec![root_error(format!("the input names {} files, at most {MAX_FILES} are allowed", files.len()))]);
+        }
         let json = if changed { serde_json::to_vec(&object).expect("it was JSON before").into() } else { raw.clone() };
         Ok(Checked { json, files, secrets })
     }
@@ -153,8 +172,29 @@ fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
             let name = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
             field(name, "Field required".to_owned(), true)
         }
-        ValidationErrorKind::Enum { options } => field(named(path), format!("{} is not one of {options}", error.instance()), false),
-        _ => field(named(path), error.to_string(), false),
+        ValidationErrorKind::Enum { options } => {
+            field(named(path), shortened(format!("{} is not one of {options}", error.instance())), false)
+        }
+        _ => field(named(path), shortened(error.to_string()), false),
+    }
+}
+
+fn without_patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.retain(|key, value| key != "pattern" || !value.is_string());
+            object.values_mut().for_each(without_patterns);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_patterns),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A message quotes the value; a long one is cut.
+fn shortened(message: String) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((cut, _)) => format!("{}… ({} more bytes)", &message[..cut], message.len() - cut),
+        None => message,
     }
 }
 

@@ -227,3 +227,16 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     assert!(!all_by_themselves);
     assert_eq!((quick.job().status(), slow.job().status()), (Status::Succeeded, Status::Canceled));
 }
+
+#[tokio::test]
+async fn who_follows_a_job_that_is_over_is_told_so() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = fake::desk_of(model.clone());
+    let ticket = new(jobs.submit(submission("{}")));
+    model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
+    ticket.job().ended().await;
+
+    let mut late = ticket.job().follow().unwrap();
+
+    assert!(matches!(late.next().await, Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed])));
+}

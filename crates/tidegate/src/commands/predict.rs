@@ -109,7 +109,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         result = once(args, &wired.jobs) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
-    wired.runtime.stop(Duration::from_secs(2)).await;
+    wired.runtime.stop().await;
     result
 }
 
