@@ -51,6 +51,11 @@ pub(crate) fn configure(
     CONFIG.set(py, config).map_err(|_| PyRuntimeError::new_err("configure was called twice"))
 }
 
+/// Whether this process is the child.
+pub(crate) fn configured(py: Python<'_>) -> bool {
+    CONFIG.get(py).is_some()
+}
+
 /// The objects; an error before `configure`.
 pub(crate) fn config(py: Python<'_>) -> PyResult<&Config> {
     CONFIG.get(py).ok_or_else(|| PyRuntimeError::new_err("configure was not called"))

@@ -27,6 +27,9 @@ use crate::{decode, fd, wake};
 /// Outputs above this travel through a file: a frame must stay below `frame::MAX`.
 const SPILL_ABOVE: usize = 32 * 1024 * 1024;
 
+/// What an exception says ends here, in bytes.
+const LONGEST_ERROR: usize = 1024 * 1024;
+
 /// One job on one slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Job {
@@ -395,8 +398,9 @@ impl Job {
         self.end(py, Vec::new(), |out| write_done(out, &self.id, None, self.seconds(), true));
     }
 
-    /// Ends the job with an error.
+    /// Ends the job with an error. A long text is cut: it must fit into a frame.
     fn failed(&self, py: Python<'_>, error: &str) {
+        let error = &error[..error.floor_char_boundary(LONGEST_ERROR)];
         self.end(py, Vec::new(), |out| {
             append(out, &Response::Failed { id: self.id.as_str().into(), error: error.into() });
         });

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use tidegate_ipc::slot::LogSource;
 
-use crate::config::config;
+use crate::config::{config, configured};
 use crate::control::{channel, forked};
 use crate::fd;
 use crate::job::Job;
@@ -18,6 +18,10 @@ use crate::slot::solo_job;
 
 /// The job that the calling code belongs to.
 pub(crate) fn owner(py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+    if !configured(py) {
+        // Not in the child but in a process that the user's code has started.
+        return Ok(None);
+    }
     let current = config(py)?.current_get.bind(py).call1((py.None(),))?;
     if current.is_none() {
         return Ok(solo_job(py));

@@ -151,10 +151,10 @@ def test_the_operator_sees_the_users_traceback_only(serve) -> None:
         def inner():
             raise ValueError("deep")
     """)
-    child.run()
-    lines = [child.control_until("log")["data"] for _ in range(6)]
-    text = "".join(lines)
-    assert "in inner" in text and "tidegate/run.py" not in text, text
+    outcome = child.run()
+    remark = child.control_until("worker_log")
+    assert (remark["target"], remark["level"]) == (f"job {outcome.body['id']}", "warn")
+    assert "in inner" in remark["message"] and "tidegate/run.py" not in remark["message"], remark
 
 
 TRAINED = """

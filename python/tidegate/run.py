@@ -102,5 +102,5 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
     reason = str(error) if failed is BAD_INPUT else describe(error)
     text = traceback_text(error)
     # The operator's copy first: once the job has ended, the server may close the child.
-    _native.tell_operator(text)
+    _native.remark("warn", f"job {job.id}", text)
     job.failed(failed + reason)

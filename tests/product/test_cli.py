@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from servers import MODELS
+from servers import MODELS, ROOT, tidegate_bin, tidegate_env
 
 
 def test_version_has_the_commit(tidegate):
@@ -135,3 +135,56 @@ def test_an_unknown_flag(tidegate):
     done = tidegate("serve", MODELS / "echo", "--wrokers", "2")
     assert done.returncode == 64
     assert "--wrokers" in done.stderr
+
+
+def test_a_mistyped_input_is_told(tidegate):
+    done = tidegate("predict", MODELS / "echo", "-i", "txet=x")
+    assert done.returncode == 64
+    assert "`txet`" in done.stderr and "text" in done.stderr
+
+
+def test_training_without_a_training_function(tidegate):
+    done = tidegate("predict", MODELS / "echo", "--training")
+    assert done.returncode == 64 and "train" in done.stderr
+
+
+def test_train_mode_takes_the_inputs_of_training(tidegate):
+    done = tidegate("predict", ROOT / "examples" / "training", "--mode", "train", "-i", "data=data:,4")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 3" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["completions bash", f"schema {MODELS / 'echo'}"])
+def test_a_reader_that_leaves_early_is_no_error(command):
+    shell = f"set -o pipefail; {tidegate_bin()} {command} | true"
+    done = subprocess.run(
+        ["bash", "-c", shell], env=tidegate_env(), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_log_filter_that_cannot_be_read(tidegate):
+    done = tidegate("serve", MODELS / "echo", "--log-level", "foo=bar=baz")
+    assert done.returncode == 64 and "`foo=bar=baz`" in done.stderr
+
+
+def test_files_get_the_ending_that_people_expect(tidegate, tmp_path):
+    (tmp_path / "cog.yaml").write_text("predict: predict.py:predict\n")
+    (tmp_path / "predict.py").write_text(
+        "import pathlib, tempfile\n"
+        "def predict() -> list[pathlib.Path]:\n"
+        "    folder = pathlib.Path(tempfile.mkdtemp())\n"
+        "    files = [folder / f'a.{end}' for end in ('jpg', 'txt', 'mp3', 'bin', 'wav')]\n"
+        "    for file in files:\n"
+        "        file.write_text('x')\n"
+        "    return files\n"
+    )
+    done = tidegate("predict", tmp_path, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "0.jpg",
+        "1.txt",
+        "2.mp3",
+        "3.bin",
+        "4.wav",
+    ]

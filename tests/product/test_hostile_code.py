@@ -45,7 +45,9 @@ def test_jobs_that_kill_their_child_never_kill_the_model(fresh):
 
 def test_a_context_too_large_to_hand_over_fails_alone(fresh):
     server = fresh("hostile", "--max-body", "200MiB")
-    reply = server.post("/predictions", {"input": {}, "context": {"big": "x" * (65 * 1024 * 1024)}}, timeout=30)
+    reply = server.post(
+        "/predictions", {"input": {}, "context": {"big": "x" * (65 * 1024 * 1024)}}, timeout=30
+    )
     assert reply.json["status"] == "failed" and "context" in reply.json["error"]
     assert serves_again(server)
 
@@ -54,4 +56,6 @@ def test_a_failed_job_leaves_no_files(fresh, tmp_path):
     server = fresh("hostile", env={"TMPDIR": str(tmp_path)})
     before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert server.predict({"how": "file, then failure"}).json["status"] == "failed"
-    wait_until(lambda: sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before, "the files to go")
+    wait_until(
+        lambda: sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before, "the files to go"
+    )

@@ -69,6 +69,14 @@ pub enum Error {
         /// Why.
         source: reqwest::Error,
     },
+    /// The answer began and did not come to its end.
+    #[error("the answer of `{host}` broke off")]
+    BrokeOff {
+        /// Whom we called.
+        host: String,
+        /// Why.
+        source: reqwest::Error,
+    },
     /// The answer was not a success.
     #[error("`{host}` answered {status}")]
     Status {
@@ -146,7 +154,7 @@ impl Client {
         let mut file = new_private(path).await.map_err(failed)?;
         let (mut body, mut total) = (answer.bytes_stream(), 0u64);
         while let Some(chunk) = tokio::time::timeout(stall, body.next()).await.map_err(|_| stalled())? {
-            let chunk = chunk.map_err(unreachable)?;
+            let chunk = chunk.map_err(|source| Error::BrokeOff { host: host.clone(), source: source.without_url() })?;
             total += chunk.len() as u64;
             if total > limit {
                 return Err(Error::TooLarge { host, limit });

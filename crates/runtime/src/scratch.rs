@@ -1,6 +1,8 @@
 //! The server's private folder for sockets and files of jobs: readable by nobody else, gone with it.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +17,7 @@ pub struct Scratch {
 impl Scratch {
     /// Makes the folder, for its owner only, in the system's place for temporary files.
     pub fn new() -> io::Result<Self> {
-        let root = tempfile::Builder::new().prefix("tidegate-").tempdir()?;
+        let root = tempfile::Builder::new().prefix("tidegate-").permissions(Permissions::from_mode(0o700)).tempdir()?;
         Ok(Self { root: Arc::new(root), next: Arc::new(AtomicU64::new(0)) })
     }
 

@@ -34,6 +34,8 @@ pub struct Config {
     pub stream_history: usize,
     /// How long a job that is over can still be looked up.
     pub keep_for: Duration,
+    /// Which of the model's functions predictions are for, and so which inputs they take.
+    pub predictions_are: JobKind,
 }
 
 /// What the desk works with.
@@ -153,6 +155,7 @@ struct Inner {
     registry: Arc<Registry>,
     schema: ArcSwapOption<ModelSchema>,
     stream_history: usize,
+    predictions_are: JobKind,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -173,6 +176,7 @@ impl Jobs {
             registry: Arc::new(Registry::new(retention)),
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
+            predictions_are: config.predictions_are,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         };
@@ -191,7 +195,7 @@ impl Jobs {
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
-        let checked = check(schema.as_deref(), &submission)?;
+        let checked = self.check(schema.as_deref(), &submission)?;
         if inner.closing.is_cancelled() {
             return Err(Refusal::Closing);
         }
@@ -244,8 +248,20 @@ impl Jobs {
         if !known.status().is_terminal() {
             return Ok(Submitted::Running(known));
         }
-        let checked = check(self.schema().as_deref(), submission)?;
+        let checked = self.check(self.schema().as_deref(), submission)?;
         known_again(known, &checked.json)
+    }
+
+    fn check(&self, schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
+        // Before the model is loaded nothing can be checked; it will be refused as not ready.
+        let Some(schema) = schema else {
+            return Ok(Checked { json: submission.input.clone(), files: Vec::new(), secrets: Vec::new() });
+        };
+        let check = schema.check(match submission.kind {
+            JobKind::Prediction => self.inner.predictions_are,
+            JobKind::Training => JobKind::Training,
+        });
+        heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
     }
 
     /// A job that runs, or that was over not long ago.
@@ -314,17 +330,6 @@ fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
         Ok(Submitted::Over(known))
     } else {
         Err(Refusal::InputDiffers(known.id().clone()))
-    }
-}
-
-fn check(schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
-    match schema {
-        Some(schema) => {
-            let check = schema.check(submission.kind);
-            heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
-        }
-        // Before the model is loaded nothing can be checked; it will be refused as not ready.
-        None => Ok(Checked { json: submission.input.clone(), files: Vec::new(), secrets: Vec::new() }),
     }
 }
 

@@ -16,7 +16,7 @@ mod stream;
 mod tracker;
 mod webhook;
 
-pub use files::Files;
+pub use files::{Files, file_name_for};
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::{Config, Delivery, Jobs, Replay, Submission, Submitted, Ticket, Tools};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::{build_info, units};
@@ -114,7 +115,7 @@ pub(crate) struct Serve {
     /// How long a canceled prediction may go on before its process is killed and replaced
     #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
     pub(crate) cancel_grace: Duration,
-    /// How long accepted predictions may go on after SIGTERM before they are canceled
+    /// How long accepted predictions and their webhooks may go on after SIGTERM before they are given up
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
     /// How long a finished prediction can be looked up
@@ -124,10 +125,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
     /// Do not replace a model process that died: health becomes DEFUNCT
-    #[arg(long, env = "TIDEGATE_NO_RESPAWN", action = ArgAction::SetTrue)]
+    #[arg(long, env = "TIDEGATE_NO_RESPAWN", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) no_respawn: bool,
     /// Ignore SIGTERM and end only on POST /shutdown or SIGINT
-    #[arg(long, env = "TIDEGATE_AWAIT_EXPLICIT_SHUTDOWN", num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, env = "TIDEGATE_AWAIT_EXPLICIT_SHUTDOWN", num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, value_parser = FalseyValueParser::new())]
     pub(crate) await_explicit_shutdown: bool,
     /// Accepted and ignored, as in Cog
     #[arg(long, hide = true)]

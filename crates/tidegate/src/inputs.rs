@@ -19,6 +19,7 @@ pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyh
         let (name, text) = pair
             .split_once('=')
             .ok_or_else(|| Usage::new(format!("`-i {pair}` has no `=`")).hint("write -i name=value, or -i name=@file"))?;
+        check_name(name, schema)?;
         input.insert(name.to_owned(), value(name, text, schema)?);
     }
     Ok(input)
@@ -35,7 +36,9 @@ pub(crate) fn example(document: &Value) -> Value {
 fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
     let text = match json.strip_prefix('@') {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("could not read standard input")?,
-        Some(file) => std::fs::read_to_string(file).with_context(|| format!("could not read `{file}`"))?,
+        Some(file) => std::fs::read_to_string(file).map_err(|error| {
+            Usage::new(format!("could not read `{file}`: {error}")).hint("after @ comes the path of a file, or - for standard input")
+        })?,
         None => json.to_owned(),
     };
     match serde_json::from_str(&text) {
@@ -43,6 +46,20 @@ fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
         Ok(_) => Err(Usage::new("--json is not an object").hint("write --json '{\"name\": \"value\"}'").into()),
         Err(error) => Err(Usage::new(format!("--json is not JSON: {error}")).hint("write --json '{\"name\": \"value\"}'").into()),
     }
+}
+
+/// A server drops what the model does not know; a person who types it has made a mistake.
+fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
+    let known: Vec<&str> = ["Input", "TrainingInput"]
+        .into_iter()
+        .filter_map(|component| schema.pointer(&format!("/components/schemas/{component}/properties"))?.as_object())
+        .flat_map(|properties| properties.keys().map(String::as_str))
+        .collect();
+    if schema.is_null() || known.contains(&name) {
+        return Ok(());
+    }
+    let hint = if known.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", known.join(", ")) };
+    Err(Usage::new(format!("the model has no input `{name}`")).hint(hint))
 }
 
 fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
@@ -103,25 +120,29 @@ mod tests {
         json!({"components": {"schemas": {
         "style": {"type": "string", "enum": ["1", "2"]},
         "Input": {"required": ["text", "n", "style"], "properties": {
-            "text": {"type": "string"}, "n": {"type": "integer", "minimum": 3}, "tags": {"type": "array", "items": {"type": "string"}},
+            "text": {"type": "string"}, "n": {"type": "integer", "minimum": 3}, "any": {}, "tags": {"type": "array", "items": {"type": "string"}},
             "style": {"allOf": [{"$ref": "#/components/schemas/style"}]},
         }}}}})
     }
 
     #[test]
     fn the_schema_says_what_is_text_and_what_is_json() {
-        let pairs = ["text=5", "n=5", "style=1", "tags=[\"a\"]", "other=true", "more=x=y"].map(str::to_owned);
+        let pairs = ["text=x=y", "n=5", "style=1", "tags=[\"a\"]", "any=true"].map(str::to_owned);
         let input = read(Some("{\"n\": 1, \"kept\": null}"), &pairs, &schema()).unwrap();
-        assert_eq!(
-            Value::Object(input),
-            json!({"text": "5", "n": 5, "style": "1", "tags": ["a"], "other": true, "more": "x=y", "kept": null})
-        );
+        assert_eq!(Value::Object(input), json!({"text": "x=y", "n": 5, "style": "1", "tags": ["a"], "any": true, "kept": null}));
     }
 
     #[test]
     fn mistakes_say_what_to_write() {
-        for (json, pair) in [(None, "novalue"), (None, "n=many"), (Some("[1]"), "n=1"), (Some("{"), "n=1"), (None, "text=@/does/not/exist")]
-        {
+        for (json, pair) in [
+            (None, "novalue"),
+            (None, "n=many"),
+            (Some("[1]"), "n=1"),
+            (Some("{"), "n=1"),
+            (None, "text=@/does/not/exist"),
+            (None, "nope=1"),
+            (Some("@/does/not/exist"), "n=1"),
+        ] {
             let error = read(json, &[pair.to_owned()], &schema()).unwrap_err();
             assert!(error.downcast_ref::<Usage>().is_some(), "{json:?} {pair}: {error}");
         }

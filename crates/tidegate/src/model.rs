@@ -25,6 +25,7 @@ pub(crate) struct Model {
 
 /// The parts of `cog.yaml` that matter when a model runs; the others are for building images.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "keys and values like `predict: \"predict.py:Predictor\"`")]
 struct CogYaml {
     predict: Option<String>,
     run: Option<String>,
@@ -34,6 +35,7 @@ struct CogYaml {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "the key `max` below it: `concurrency: {max: 4}`")]
 struct Concurrency {
     max: Option<u32>,
 }

@@ -55,14 +55,20 @@ fn text_of(output: &Value) -> anyhow::Result<String> {
 }
 
 fn show(output: &Value) -> anyhow::Result<()> {
-    writeln!(std::io::stdout().lock(), "{}", text_of(output)?).context("could not write to standard output")
+    match writeln!(std::io::stdout().lock(), "{}", text_of(output)?) {
+        // Whoever closes the pipe has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("could not write to standard output"),
+    }
 }
 
 fn numbered(folder: &Path, index: usize, address: &str) -> PathBuf {
     let mime = address.strip_prefix("data:").and_then(|rest| rest.split([';', ',']).next());
-    let by_mime = mime.and_then(mime_guess::get_mime_extensions_str).and_then(|endings| endings.first().copied());
-    let by_name = address.rsplit_once('.').map(|(_, ending)| ending).filter(|ending| ending.len() <= 5 && !address.starts_with("data:"));
-    match by_mime.or(by_name) {
+    let name = match mime {
+        Some(mime) => tidegate_service::file_name_for(mime),
+        None => address.rsplit('/').next().unwrap_or_default().to_owned(),
+    };
+    match name.rsplit_once('.').map(|(_, ending)| ending).filter(|ending| ending.len() <= 12) {
         Some(ending) => folder.join(format!("{index}.{ending}")),
         None => folder.join(index.to_string()),
     }

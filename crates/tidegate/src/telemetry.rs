@@ -6,17 +6,21 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, LogFormat};
 use crate::compat::CogEnv;
+use crate::failure::Usage;
 
 /// Starts logging. `default` is what is shown when nobody says anything.
-pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) {
-    let wanted = cli.log_level.clone().or_else(|| env.log_filter.clone());
-    let filter = wanted.as_deref().and_then(|filter| EnvFilter::try_new(filter).ok()).unwrap_or_else(|| EnvFilter::new(default));
+pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), Usage> {
+    let wanted = cli.log_level.as_deref().or(env.log_filter.as_deref()).unwrap_or(default);
+    let bad =
+        |error| Usage::new(format!("the log filter `{wanted}` cannot be read: {error}")).hint("write it like `info` or `warn,model=debug`");
+    let filter = EnvFilter::try_new(wanted).map_err(bad)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format(cli, env) {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Console => builder.with_ansi(std::io::stderr().is_terminal()).compact().try_init(),
     };
     started.expect("logging is started once");
+    Ok(())
 }
 
 pub(crate) fn format(cli: &Cli, env: &CogEnv) -> LogFormat {

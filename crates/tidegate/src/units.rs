@@ -7,7 +7,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; write it like `30s`"));
     }
-    let signed: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}; write it like `30s` or `500ms`"))?;
+    let signed: jiff::SignedDuration = text.parse().map_err(|_| "write it like `30s` or `500ms`".to_owned())?;
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tidegate_core::JobKind;
 use tidegate_ipc::control;
 use tidegate_net::{Client, Config as NetConfig, Url, check_address};
 use tidegate_runtime::launch::Respawn;
@@ -53,6 +54,10 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         webhook_throttle: env.throttle,
         stream_history: env.stream_history,
         keep_for: setting.keep_for,
+        predictions_are: match args.mode {
+            Mode::Predict => JobKind::Prediction,
+            Mode::Train => JobKind::Training,
+        },
     };
     Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
 }

@@ -48,8 +48,11 @@ def _print(folder: str, predictor_ref: str | None, train_ref: str | None) -> int
         return 1
     import json
 
-    json.dump(schema.document, sys.stdout, indent=2)
-    print()
+    try:
+        print(json.dumps(schema.document, indent=2), flush=True)
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 

@@ -9,6 +9,7 @@ use tidegate_service::WebhookEvent;
 
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object like {\"input\": {…}}")]
 pub(crate) struct Envelope<'a> {
     #[serde(borrow, default)]
     pub(crate) id: Option<Cow<'a, str>>,

@@ -7,6 +7,8 @@ mod outgoing;
 
 use std::sync::Arc;
 
+pub use name::of_mime as file_name_for;
+
 use tidegate_net::{Client, Url};
 
 /// How files get in and out.

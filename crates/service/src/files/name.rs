@@ -17,11 +17,12 @@ pub(crate) fn of_url(url: &Url) -> String {
     }
 }
 
-/// The name for data of this type.
-pub(crate) fn of_mime(essence: &str) -> String {
+/// A name for data of this type, with the ending that people expect.
+pub fn of_mime(essence: &str) -> String {
     let ending = match essence {
         "text/plain" => Some("txt"),
         "text/html" => Some("html"),
+        "text/markdown" => Some("md"),
         "image/jpeg" => Some("jpg"),
         "image/tiff" => Some("tiff"),
         "image/svg+xml" => Some("svg"),

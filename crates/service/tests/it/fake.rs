@@ -168,7 +168,13 @@ pub(crate) fn desk_of(model: FakeModel) -> Jobs {
         net,
         scratch: Box::new(|| "/nonexistent".into()),
     };
-    let config = Config { webhook_token: None, webhook_throttle: Duration::ZERO, stream_history: 1024, keep_for: KEEP_FOR };
+    let config = Config {
+        webhook_token: None,
+        webhook_throttle: Duration::ZERO,
+        stream_history: 1024,
+        keep_for: KEEP_FOR,
+        predictions_are: JobKind::Prediction,
+    };
     Jobs::new(tools, config)
 }
 

@@ -6,6 +6,7 @@ mod predict;
 mod schema;
 mod serve;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -21,7 +22,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(_) => "info",
         Command::Predict(_) | Command::Schema(_) | Command::Init(_) | Command::Doctor(_) | Command::Completions { .. } => "warn",
     };
-    telemetry::start(&cli, &env, default);
+    telemetry::start(&cli, &env, default)?;
     let format = telemetry::format(&cli, &env);
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
@@ -30,7 +31,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Init(args) => init::init(&args),
         Command::Doctor(args) => doctor::doctor(&args, &env),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            // Whoever closes the pipe has seen enough.
+            std::io::stdout().write_all(&script).ok();
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -20,6 +20,7 @@ use crate::cli::Predict;
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
+use crate::shutdown::Signals;
 use crate::wiring::{self, Setting};
 use crate::{exit, inputs, outputs};
 
@@ -104,10 +105,11 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         respawn: false,
         keep_for: Duration::from_secs(60),
     };
+    let mut signals = Signals::listen(false)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
     let result = tokio::select! {
         result = once(args, &wired.jobs) => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     wired.runtime.stop().await;
     result
@@ -116,6 +118,9 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
 async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
     until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
+    if args.training && !schema.trainable {
+        return Err(Usage::new("the model has no training function").hint("name it in cog.yaml: `train: \"train.py:train\"`").into());
+    }
     let document: Value = serde_json::from_slice(&schema.document)?;
     let input = inputs::read(args.json.as_deref(), &args.inputs, &document)?;
     let submission = Submission {

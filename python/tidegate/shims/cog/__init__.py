@@ -7,15 +7,14 @@ standard library are loaded when they are first used.
 
 import sys as _sys
 
-from coglet import CancelationException, _sdk
+from tidegate.errors import CancelationException
+from tidegate.scope import current_scope
 
 from cog.decorators import concurrent, streaming
 from cog.input import FieldInfo, Input
 from cog.model import BaseModel
 from cog.predictor import BasePredictor, BaseRunner
 from cog.version import __version__
-
-current_scope = _sdk.current_scope
 
 
 class _OpaqueMarker:

@@ -1,6 +1,6 @@
 """`BaseRunner`: what a class predictor may inherit from. It does not have to."""
 
-from coglet import _sdk
+from tidegate.scope import current_scope
 
 
 class BaseRunner:
@@ -22,11 +22,11 @@ class BaseRunner:
     @property
     def scope(self) -> object:
         """The running job, for metrics; outside of a job it ignores everything."""
-        return _sdk.current_scope()
+        return current_scope()
 
     def record_metric(self, key: str, value: object, mode: str = "replace") -> None:
         """Records a metric of the running job."""
-        _sdk.current_scope().record_metric(key, value, mode=mode)
+        current_scope().record_metric(key, value, mode=mode)
 
 
 class BasePredictor(BaseRunner):
