@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from servers import children_of
 
 MIB = 1024 * 1024
