@@ -1,5 +1,7 @@
 """Improvement 8: a failed setup shows the user's prints and traceback."""
 
+import sys
+
 import pytest
 from servers import wait_until
 
@@ -38,3 +40,13 @@ def test_the_prints_are_visible_while_starting(fresh, gate):
     server = fresh("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
     wait_until(lambda: "still loading" in server.health()["setup"].get("logs", ""), "the line in health")
     wait_until(lambda: "still loading" in server.log(), "the line on the terminal")
+
+
+def test_an_interpreter_without_our_package(fresh, tmp_path):
+    # The checkout's program brings the package along, so this one stands for an interpreter that lacks it.
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I "$@"\n')
+    bare.chmod(0o755)
+    server = fresh("echo", "--python", str(bare), until=("SETUP_FAILED",))
+    logs = server.health()["setup"]["logs"]
+    assert f"tidegate doctor --python {bare}" in logs

@@ -36,6 +36,10 @@ pub(crate) enum BootError {
     Fatal(Fatal),
     #[error("worker crashed during setup ({0})")]
     Crashed(String),
+    #[error(
+        "worker crashed before it said a word ({status}); if `{python}` lacks the tidegate package, `tidegate doctor --python {python}` tells"
+    )]
+    Silent { status: String, python: String },
     #[error("worker setup timed out after {0:?}; raise --setup-timeout if it needs longer")]
     TimedOut(Duration),
     #[error("could not take the child's slots")]
@@ -85,7 +89,7 @@ impl Boot<'_> {
             }
             Err(error) => {
                 // A child that gave up exits by itself with its own status; the others are made to.
-                if !matches!(error, BootError::Crashed(_) | BootError::Fatal(_)) {
+                if !matches!(error, BootError::Crashed(_) | BootError::Silent { .. } | BootError::Fatal(_)) {
                     child.kill();
                 }
                 let ended = tokio::time::timeout(Duration::from_secs(1), process.wait()).await;
@@ -94,7 +98,7 @@ impl Boot<'_> {
                     Ok(status) => status,
                     Err(_) => process.wait().await,
                 };
-                Err(with_status(error, ended.ok()))
+                Err(self.with_status(error, ended.ok()))
             }
         }
     }
@@ -111,8 +115,19 @@ impl Boot<'_> {
         }
     }
 
+    /// Puts how the process ended into the error that its end caused.
+    fn with_status(&self, error: BootError, status: Option<std::process::ExitStatus>) -> BootError {
+        let how = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+        match error {
+            BootError::Crashed(why) if why.is_empty() => BootError::Crashed(how),
+            BootError::Silent { python, .. } => BootError::Silent { status: how, python },
+            other => other,
+        }
+    }
+
     async fn until_ready(&self, control: &mut Reader, slots: UnixListener, child: &Arc<Child>) -> Result<(Ready, Vec<Link>), BootError> {
         let mut links = Vec::new();
+        let mut heard = false;
         loop {
             let message = tokio::select! {
                 // The slots first: when `Ready` comes they are all connected.
@@ -124,6 +139,7 @@ impl Boot<'_> {
                 }
                 message = control.next() => message,
             };
+            heard |= message.is_ok();
             match message {
                 Ok(Response::Ready(ready)) => {
                     while links.len() < ready.slots.len() {
@@ -135,7 +151,10 @@ impl Boot<'_> {
                 Ok(Response::Log { source, data }) => (self.tell)(Phase::Log { source: log_source(source), text: &data }),
                 Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => note(&other),
-                Err(ReadError::Closed) => return Err(BootError::Crashed(String::new())),
+                Err(ReadError::Closed) if heard => return Err(BootError::Crashed(String::new())),
+                Err(ReadError::Closed) => {
+                    return Err(BootError::Silent { status: String::new(), python: self.launch.python.display().to_string() });
+                }
                 Err(error) => return Err(BootError::Crashed(tidegate_core::chain(&error).to_string())),
             }
         }
@@ -152,14 +171,6 @@ impl Drop for Unborn {
             child.kill();
             child.bury();
         }
-    }
-}
-
-/// Puts how the process ended into the error that its end caused.
-fn with_status(error: BootError, status: Option<std::process::ExitStatus>) -> BootError {
-    match (error, status) {
-        (BootError::Crashed(why), Some(status)) if why.is_empty() => BootError::Crashed(status.to_string()),
-        (error, _) => error,
     }
 }
 
