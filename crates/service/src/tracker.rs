@@ -15,6 +15,9 @@ use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
 
+/// After this many values of a generator, others get their turn.
+const VALUES_PER_TURN: usize = 64;
+
 /// Everything a job needs to run.
 pub(crate) struct Tracker {
     pub(crate) job: Arc<Job>,
@@ -85,6 +88,7 @@ impl Tracker {
         let canceled = self.job.cancel_token().clone().cancelled_owned();
         tokio::pin!(canceled);
         let mut asked = false;
+        let mut values = 0usize;
         loop {
             let event = tokio::select! {
                 biased;
@@ -113,6 +117,12 @@ impl Tracker {
                     if let Err(terminal) = given {
                         return abandon(running, terminal).await;
                     }
+                    if values.is_multiple_of(VALUES_PER_TURN) {
+                        // Those who read the stream run on this thread: they get the first value before
+                        // the second is looked at.
+                        tokio::task::yield_now().await;
+                    }
+                    values += 1;
                 }
                 Event::Ended(outcome) => {
                     let terminal = tokio::select! {
