@@ -130,6 +130,7 @@ impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
             Self::Body(error @ BodyError::TooLarge { .. }) => plain_error(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+            Self::Body(error @ BodyError::Stalled(_)) => plain_error(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
             Self::Body(error @ BodyError::Broken(_)) => plain_error(StatusCode::BAD_REQUEST, &error.to_string()),
             Self::Body(error @ (BodyError::NotJson(_) | BodyError::NoContentType)) => {
                 plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())

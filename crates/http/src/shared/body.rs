@@ -1,16 +1,23 @@
 //! Reading a request's body: bounded, and never silently ignored.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+/// The longest that a body may make no progress.
+const STALL: Duration = Duration::from_secs(60);
 
 /// The body cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body is larger than the {limit} bytes that are allowed")]
     TooLarge { limit: usize },
+    #[error("nothing of the body came for {0:?}")]
+    Stalled(Duration),
     #[error("the body did not come to its end: {0}")]
     Broken(String),
     #[error("the content type is `{0}`; send `content-type: application/json`")]
@@ -25,15 +32,36 @@ pub(crate) async fn json_body(headers: &HeaderMap, body: Body, limit: usize) -> 
     if let Some(other) = content_type.as_ref().filter(|value| !is_json(value)) {
         return Err(BodyError::NotJson(other.clone()));
     }
-    let bytes = match Limited::new(body, limit).collect().await {
-        Ok(collected) => collected.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(BodyError::TooLarge { limit }),
-        Err(error) => return Err(BodyError::Broken(error.to_string())),
-    };
+    let bytes = whole(Limited::new(body, limit), limit, STALL).await?;
     if content_type.is_none() && !bytes.is_empty() {
         return Err(BodyError::NoContentType);
     }
     Ok(bytes)
+}
+
+/// All of a body. Nobody holds a connection by sending it a byte at a time for ever.
+async fn whole(mut body: Limited<Body>, limit: usize, stall: Duration) -> Result<Bytes, BodyError> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    loop {
+        let frame = tokio::time::timeout(stall, body.frame()).await.map_err(|_| BodyError::Stalled(stall))?;
+        let data = match frame {
+            None if all.is_empty() => return Ok(first),
+            None => return Ok(all.freeze()),
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(BodyError::TooLarge { limit }),
+            Some(Err(error)) => return Err(BodyError::Broken(error.to_string())),
+        };
+        // A small body comes in one piece, which is kept as it is.
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&data);
+    }
 }
 
 fn is_json(content_type: &str) -> bool {
@@ -44,6 +72,27 @@ fn is_json(content_type: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pieces(pieces: &'static [&'static str]) -> impl futures_util::Stream<Item = Result<&'static str, std::io::Error>> {
+        futures_util::stream::iter(pieces.iter().map(|piece| Ok(*piece)))
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_put_together() {
+        let read = |parts, limit| whole(Limited::new(Body::from_stream(pieces(parts)), limit), limit, STALL);
+        assert_eq!(read(&[], 9).await, Ok(Bytes::new()));
+        assert_eq!(read(&["one"], 9).await, Ok(Bytes::from("one")));
+        assert_eq!(read(&["one", "", "two", "3"], 9).await, Ok(Bytes::from("onetwo3")));
+        assert_eq!(read(&["one", "two"], 5).await, Err(BodyError::TooLarge { limit: 5 }));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stalls_is_given_up() {
+        use futures_util::StreamExt;
+        let stall = Duration::from_millis(20);
+        let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
+        assert_eq!(whole(Limited::new(body, 9), 9, stall).await, Err(BodyError::Stalled(stall)));
+    }
 
     #[test]
     fn json_has_several_names() {
