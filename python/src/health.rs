@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use tidegate_ipc::control::{HealthcheckStatus, Response};
 
 use crate::control::{Control, channel, lock};
+use crate::life::cut;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -45,7 +46,7 @@ pub(crate) fn answer_healthcheck(error: Option<String>) -> PyResult<()> {
 
 fn answer(control: &Control, id: u64, error: Option<String>) {
     let status = if error.is_none() { HealthcheckStatus::Healthy } else { HealthcheckStatus::Unhealthy };
-    control.send(&Response::HealthcheckResult { id, status, error });
+    control.send(&Response::HealthcheckResult { id, status, error: error.map(cut) });
 }
 
 /// When the oldest request has waited long enough.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,7 +38,8 @@ pub(crate) struct Job {
     serial: u64,
     id: String,
     kind: Kind,
-    input: PyResult<Py<PyAny>>,
+    /// Until the job ends: a thread that it has left behind keeps the job, and must not keep this.
+    input: Mutex<Option<PyResult<Py<PyAny>>>>,
     files: Option<Py<PyDict>>,
     context: Py<PyDict>,
     output_dir: PathBuf,
@@ -76,7 +78,7 @@ impl Job {
             serial,
             id: predict.id.to_string(),
             kind: predict.kind,
-            input: read_input(py, predict).map(Bound::unbind),
+            input: Mutex::new(Some(read_input(py, predict).map(Bound::unbind))),
             files: (!predict.files.is_empty()).then(|| files.unbind()),
             context: context.unbind(),
             output_dir: PathBuf::from(predict.output_dir.as_ref()),
@@ -233,10 +235,11 @@ impl Job {
         let task = lock(&self.task).take();
         let vars = lock(&self.context_vars).take();
         let scope = lock(&self.scope).take();
+        let input = lock(&self.input).take();
         let held = self.slot.leave(&self.id);
         self.post(py, &last, Then::Close);
         // After the message and without our locks: the user's destructors may run here.
-        drop((task, vars, scope, held));
+        drop((task, vars, scope, input, held));
     }
 
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
@@ -284,9 +287,10 @@ impl Job {
     /// The input object. Raises `ValueError` if it cannot be represented.
     #[getter]
     fn input(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match &self.input {
-            Ok(input) => Ok(input.clone_ref(py)),
-            Err(error) => Err(error.clone_ref(py)),
+        match &*lock(&self.input) {
+            Some(Ok(input)) => Ok(input.clone_ref(py)),
+            Some(Err(error)) => Err(error.clone_ref(py)),
+            None => Err(PyValueError::new_err("the job has ended")),
         }
     }
 
@@ -414,6 +418,9 @@ impl Job {
     /// Sends a metric. `mode` is `replace`, `increment` or `append`.
     fn metric(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, mode: &str) -> PyResult<()> {
         let json = to_json(value)?;
+        if json.len() > SPILL_ABOVE {
+            return Err(PyValueError::new_err(format!("metric `{name}` has {} bytes, at most {SPILL_ABOVE} can be sent", json.len())));
+        }
         let mut frames = Vec::with_capacity(json.len() + 64);
         frame::append(&mut frames, |out| {
             out.extend_from_slice(b"{\"metric\":{\"name\":");

@@ -93,7 +93,7 @@ pub(crate) fn fatal(stage: &str, reason: String, traceback: Option<String>) -> P
     for source in [LogSource::Stdout, LogSource::Stderr] {
         control.flush_lines(source);
     }
-    control.send(&Response::Fatal(wire::Fatal { stage, reason, traceback }));
+    control.send(&Response::Fatal(wire::Fatal { stage, reason: cut(reason), traceback: traceback.map(cut) }));
     Ok(())
 }
 
@@ -106,10 +106,16 @@ pub(crate) fn tell_operator(text: &str) -> PyResult<()> {
     Ok(())
 }
 
+/// A text that fits into a frame, however long an exception of the user's is.
+pub(crate) fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(1024 * 1024));
+    text
+}
+
 /// A remark of the child's own. `level` is `error`, `warn`, `info` or `debug`.
 #[pyfunction]
 pub(crate) fn remark(level: String, target: String, message: String) -> PyResult<()> {
-    channel()?.send(&Response::WorkerLog { target, level, message });
+    channel()?.send(&Response::WorkerLog { target, level, message: cut(message) });
     Ok(())
 }
 

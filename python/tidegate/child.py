@@ -75,7 +75,8 @@ def _prepare(init: "Init") -> None:
     _replace_streams()
     _signal.signal(_signal.SIGURG, _native.on_wake)
     # The terminal's Ctrl-C goes to the whole group; when to stop is the server's decision.
-    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    # A handler and not SIG_IGN, which the user's subprocesses would inherit.
+    _signal.signal(_signal.SIGINT, _ignore)
     os.register_at_fork(after_in_child=_native.after_fork)
     inherit_jobs()
     sdk.install()
@@ -94,6 +95,10 @@ def _replace_streams() -> None:
         setattr(sys, f"__{name}__", stream)
     io.TextIOBase.register(_native.TextStream)
     io.BufferedIOBase.register(_native.ByteStream)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing about a signal."""
 
 
 def _load(init: "Init") -> "list[Target]":

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 1 << 20
+# Some of these answer every attribute, `read` too.
+_NEVER_FILES = (type, str, int, float, dict, list, tuple, set, frozenset)
 _UNKNOWN_TYPE = "application/octet-stream"
 
 
@@ -36,10 +38,10 @@ def simplify(value: "Any", job: "Job | None") -> object:
         return _file(os.path.abspath(value), job)
     if _is_secret(kind):
         return "**********" if str(value) else ""
-    if hasattr(value, "read") and not isinstance(value, type):
+    if not isinstance(value, _NEVER_FILES) and callable(getattr(value, "read", None)):
         return _handle(value, job)
     if _is_a(value, "numpy", "generic"):
-        return _plain(value.item(), job)
+        return _plain(_scalar(value), job)
     if _is_a(value, "numpy", "ndarray"):
         return _plain(value.tolist(), job)
     if _is_a(value, "datetime", "datetime"):
@@ -49,6 +51,18 @@ def simplify(value: "Any", job: "Job | None") -> object:
         if converted is not None:
             return converted
     return _builtin(value)
+
+
+def _scalar(value: "Any") -> object:
+    """Return the Python value of a numpy one."""
+    if value.dtype.kind in "mM":
+        return str(value)  # as a number it would lose its unit
+    item = value.item()
+    if type(item) is not type(value):
+        return item
+    if value.dtype.kind == "f":
+        return float(value)  # wider than Python's, which numpy leaves as it is
+    raise OutputError(f"is `{_type_name(value)}`, which has no JSON form")
 
 
 def _plain(value: object, job: "Job | None") -> object:

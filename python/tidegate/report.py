@@ -18,11 +18,15 @@ _MACHINERY = (
 
 def describe(error: BaseException) -> str:
     """Write the exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
+    return f"{type(error).__qualname__}: {message(error)}"
+
+
+def message(error: BaseException) -> str:
+    """Write what the exception says, in valid UTF-8 whatever its `__str__` does."""
     try:
-        message = str(error)
+        text = str(error)
     except BaseException as unprintable:  # user code: even SystemExit must not end us here
-        message = f"<no message: str() raised {type(unprintable).__qualname__}>"
-    text = f"{type(error).__qualname__}: {message}"
+        text = f"<no message: str() raised {type(unprintable).__qualname__}>"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

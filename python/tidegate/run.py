@@ -7,7 +7,7 @@ does or raises, exactly one last message is sent.
 from tidegate import _native
 from tidegate.errors import CancelationException, InputError, OutputError, TidegateError
 from tidegate.inputs import close_files
-from tidegate.report import describe, traceback_text
+from tidegate.report import describe, message, traceback_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
         return
     if isinstance(error, TidegateError):
         prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT}.get(type(error), "Prediction failed: ")
-        job.failed(prefix + str(error))
+        job.failed(prefix + message(error))
         return
-    reason = str(error) if failed is BAD_INPUT else describe(error)
+    reason = message(error) if failed is BAD_INPUT else describe(error)
     text = traceback_text(error)
     # The operator's copy first: once the job has ended, the server may close the child.
     _native.remark("warn", f"job {job.id}", text)

@@ -56,9 +56,11 @@ class _Server:
             return
         if job is not None:
             task = self._start(self._run(job))
-            if not task.done():
+            if task.done():
+                self._ended(task, job)
+            else:
                 self._running.add(task)
-                task.add_done_callback(self._ended)
+                task.add_done_callback(lambda task: self._ended(task, job))
         elif slot.closed:
             self._loop.remove_reader(slot.fileno())
             self._open -= 1
@@ -71,8 +73,16 @@ class _Server:
         else:
             await run_async.run_in_thread(job, plan, self._loop)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _ended(self, task: "asyncio.Task[None]", job: "Job") -> None:
         self._running.discard(task)
+        if not job.ended:
+            # Somebody has canceled the task before its first step: the job would never end by itself.
+            if job.cancel_requested:
+                job.cancelled()
+            else:
+                job.failed(
+                    "Prediction failed: Async prediction failed: CancelledError: the job's task was canceled"
+                )
         if not task.cancelled() and task.exception() is not None:
             self._break(task.exception())
         self._stop_if_idle()

@@ -23,6 +23,10 @@ class Secret:
         """A secret does not change."""
         raise AttributeError(f"cannot assign to {name!r} of a Secret")
 
+    def __reduce__(self) -> "tuple[type, tuple[str | None]]":
+        """Copies and pickles are made anew; `__setattr__` would refuse the usual way."""
+        return type(self), (self.secret_value,)
+
     def __eq__(self, other: object) -> bool:
         """Equal texts are equal secrets."""
         return isinstance(other, Secret) and self.secret_value == other.secret_value
