@@ -13,7 +13,7 @@ class BaseRunner:
         """Runs the model once."""
         if type(self).predict is not BaseRunner.predict:
             return self.predict(*args, **kwargs)
-        raise NotImplementedError("run has not been implemented by parent class.")
+        raise NotImplementedError(f"{type(self).__name__} defines neither run() nor predict()")
 
     def predict(self, *args: object, **kwargs: object) -> object:
         """The old name of `run`."""
