@@ -11,6 +11,8 @@ mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
+mod secrets;
 mod shutdown;
 mod telemetry;
 mod units;

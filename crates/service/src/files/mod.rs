@@ -4,10 +4,13 @@
 mod incoming;
 mod name;
 mod outgoing;
+mod space;
 
 use std::sync::Arc;
 
 pub use name::of_mime as file_name_for;
+pub(crate) use space::RESERVE;
+pub use space::free_space;
 
 use tidegate_net::{Client, Url};
 

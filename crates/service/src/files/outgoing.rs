@@ -6,15 +6,21 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use rustix::fs::OFlags;
 use tidegate_core::{JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::io::AsyncReadExt;
 
 use super::Files;
 use crate::heavy::heavy;
 
 /// How many files of one output are uploaded at once.
 const AT_ONCE: usize = 8;
+/// The largest file that becomes a data URI; it is held in memory, a third larger.
+const MAX_INLINE: u64 = 256 * 1024 * 1024;
+/// The largest output that comes as a file.
+const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
 
 impl Files {
     /// The JSON of an output with an address in the place of each file.
@@ -37,19 +43,20 @@ impl Files {
     }
 
     async fn publish(&self, file: &OutputFile, job: &JobId) -> Result<String, String> {
-        // Pipes and devices would be read for ever.
-        let kind = tokio::fs::metadata(&file.path).await.map_err(|error| unreadable(&file.path, &error))?;
-        if !kind.is_file() {
-            return Err(format!("output file `{}` is not a regular file", file.path.display()));
-        }
+        let opened = open(&file.path, OFlags::empty()).await.map_err(|error| unreadable(&file.path, &error))?;
+        let opened = opened.ok_or_else(|| format!("output file `{}` is not a regular file", file.path.display()))?;
         let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
         match &self.upload_to {
-            Some(base) => self.upload(base, file, mime, job).await,
-            None => inline(&file.path, mime).await,
+            Some(base) => self.upload(base, file, opened, mime, job).await,
+            None => inline(&file.path, opened, mime).await,
         }
     }
 
-    async fn upload(&self, base: &Url, file: &OutputFile, mime: &str, job: &JobId) -> Result<String, String> {
+    async fn upload(&self, base: &Url, file: &OutputFile, opened: Opened, mime: &str, job: &JobId) -> Result<String, String> {
+        if opened.size > self.net.max_file() {
+            let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
+            return Err(format!("output file `{path}` has {size} bytes, more than the {limit} of --max-file"));
+        }
         let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -60,28 +67,60 @@ impl Files {
         if let Ok(id) = HeaderValue::from_str(job.as_str()) {
             headers.insert("x-prediction-id", id);
         }
-        self.net.upload(&url, headers, &file.path).await.map_err(|error| match error {
+        self.net.upload(&url, headers, &opened.file, opened.size).await.map_err(|error| match error {
             tidegate_net::Error::Status { status, .. } => format!("Failed to upload output: upload returned status {status}"),
             other => format!("Failed to upload output: {}", chain(&other)),
         })
     }
 }
 
+/// A file that is open, so that what was checked is what is read.
+struct Opened {
+    file: std::fs::File,
+    size: u64,
+}
+
+/// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
+async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
+    // Opening a pipe would wait for who writes into it.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = tokio::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).await?;
+    let kind = file.metadata().await?;
+    if !kind.is_file() {
+        return Ok(None);
+    }
+    Ok(Some(Opened { file: file.into_std().await, size: kind.len() }))
+}
+
+/// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
+async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+    if opened.size > limit {
+        return Ok(None);
+    }
+    let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
+    tokio::fs::File::from_std(opened.file).take(limit + 1).read_to_end(&mut body).await?;
+    Ok((body.len() as u64 <= limit).then_some(body))
+}
+
 /// Our own child writes this file, and user code in it could name another.
 async fn read_whole(path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
-    let kind = tokio::fs::symlink_metadata(path).await?;
-    if !kind.is_file() || !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
-        return Err(std::io::Error::other("it is not a file of the job"));
+    let foreign = || std::io::Error::other("it is not a file of the job");
+    if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
+        return Err(foreign());
     }
-    tokio::fs::read(path).await.map(Bytes::from)
+    let opened = open(path, OFlags::NOFOLLOW).await?.ok_or_else(foreign)?;
+    read(opened, MAX_WHOLE).await?.map(Bytes::from).ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
     format!("output file `{}` cannot be read: {error}", path.display())
 }
 
-async fn inline(path: &Path, mime: &str) -> Result<String, String> {
-    let body = tokio::fs::read(path).await.map_err(|error| unreadable(path, &error))?;
+async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, String> {
+    let body = read(opened, MAX_INLINE).await.map_err(|error| unreadable(path, &error))?;
+    let body = body.ok_or_else(|| {
+        format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with --upload-url", path.display())
+    })?;
     let mut uri = format!("data:{mime};base64,");
     heavy(body.len(), || STANDARD.encode_string(&body, &mut uri));
     Ok(uri)
@@ -107,6 +146,25 @@ fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<By
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_regular_files_are_opened() {
+        let folder = std::env::temp_dir().join(format!("tidegate-outgoing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (real, link, pipe) = (folder.join("real"), folder.join("link"), folder.join("pipe"));
+        std::fs::write(&real, "12345").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        for odd in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
+            assert!(open(odd, OFlags::empty()).await.unwrap().is_none(), "{odd:?}");
+        }
+        // Models return links to what they have made; our own child does not.
+        let through = open(&link, OFlags::empty()).await.unwrap().unwrap();
+        assert_eq!(read(through, 5).await.unwrap().unwrap(), b"12345");
+        assert!(open(&link, OFlags::NOFOLLOW).await.is_err());
+        assert!(read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4).await.unwrap().is_none());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     fn file(offset: usize) -> OutputFile {
         OutputFile { path: "/x".into(), mime_type: None, offset, kind: OutputFileKind::User }

@@ -10,7 +10,7 @@ use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Running, Turn};
 use tidegate_core::{Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
-use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Submission, Tools};
+use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Secrets, Submission, Tools};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +64,13 @@ impl FakeModel {
 
     pub(crate) fn without_streaming(slots: usize) -> Self {
         Self::new(slots, r#"{"components":{"schemas":{}},"paths":{}}"#)
+    }
+
+    pub(crate) fn with_a_file() -> Self {
+        Self::new(
+            1,
+            r#"{"components":{"schemas":{"Input":{"type":"object","properties":{"image":{"type":"string","format":"uri"}, "text":{"type":"string"}}}}},"paths":{}}"#,
+        )
     }
 
     /// The next job that the desk has started.
@@ -161,16 +168,25 @@ pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
 }
 
 pub(crate) fn desk_of(model: FakeModel) -> Jobs {
-    let net = Arc::new(Client::new(tidegate_net::Config::default()));
+    desk_with(model, tidegate_net::Config::default(), None)
+}
+
+/// A desk that calls whom `net` says and has this much space for files.
+pub(crate) fn desk_with(model: FakeModel, net: tidegate_net::Config, free_space: Option<u64>) -> Jobs {
+    let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
         files: Files { net: Arc::clone(&net), upload_to: None },
         net,
         scratch: Box::new(|| "/nonexistent".into()),
+        free_space: Box::new(move || free_space),
+        spill_above: 1024 * 1024,
     };
     let config = Config {
         webhook_token: None,
+        webhook_secrets: Secrets::default(),
         webhook_throttle: Duration::ZERO,
+        webhook_retry_for: Duration::from_secs(24 * 60 * 60),
         stream_history: 1024,
         keep_for: KEEP_FOR,
         predictions_are: JobKind::Prediction,

@@ -1,6 +1,8 @@
 //! The desk's promises, against a model that the test plays itself.
 
 mod fake;
+mod space;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;

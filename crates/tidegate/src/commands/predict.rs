@@ -21,7 +21,7 @@ use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::shutdown::Signals;
-use crate::wiring::{self, Setting};
+use crate::wiring::{self, Outward, Setting};
 use crate::{exit, inputs, outputs};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -104,6 +104,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        outward: Outward::own(),
     };
     let mut signals = Signals::listen(false)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;

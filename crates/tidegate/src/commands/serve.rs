@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
-use tidegate_service::{Jobs, ModelSchema};
+use tidegate_service::{Jobs, ModelSchema, Secrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -13,12 +14,16 @@ use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::progress::Progress;
+use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
-use crate::wiring::{self, Setting};
-use crate::{build_info, exit, inputs};
+use crate::wiring::{self, Outward, Setting};
+use crate::{build_info, exit, inputs, secrets};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
+    let mut reload = Reload::default();
+    let webhook_secrets = secrets::webhook(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let reloading = reload.watch()?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     let listener = listen(&args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -35,19 +40,20 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args);
+    let setting = setting(args, webhook_secrets);
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
+    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone()).merge(admin::routes(wired.jobs.clone()));
     let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
-    tokio::pin!(http);
+    tokio::pin!(http, reloading);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
+        never = &mut reloading => match never {},
     };
     tracing::info!(?cause, "shutting down");
     stop.cancel();
@@ -83,7 +89,7 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn setting(args: &Serve) -> Setting {
+fn setting(args: &Serve, webhook_secrets: Secrets) -> Setting {
     Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
@@ -91,6 +97,12 @@ fn setting(args: &Serve) -> Setting {
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
+        outward: Outward {
+            networks: args.allow_private_networks.clone(),
+            max_file: args.max_file as u64,
+            webhook_secrets,
+            webhook_retry_for: args.webhook_retry_for,
+        },
     }
 }
 
