@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::secrets;
+
 /// What the environment says in Cog's names.
 #[derive(Debug, Default)]
 pub(crate) struct CogEnv {
@@ -32,8 +34,6 @@ pub(crate) struct CogEnv {
     pub(crate) log_format: Option<String>,
 }
 
-/// The server's own secrets, which the model's code must not see.
-pub(crate) const SECRETS: &[&str] = &["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS", WEBHOOK_SECRET];
 /// Secrets that sign webhooks. There is no flag for them: every user of a machine sees its command lines.
 pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
@@ -42,7 +42,7 @@ const DEFAULT_HISTORY: usize = 1024;
 
 impl CogEnv {
     pub(crate) fn read() -> Self {
-        Self::from(|name| std::env::var(name).ok())
+        Self::from(secrets::variable)
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {

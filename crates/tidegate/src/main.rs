@@ -12,10 +12,12 @@ mod outputs;
 mod progress;
 mod python;
 mod reload;
+mod run_as;
 mod secrets;
 mod shutdown;
 mod telemetry;
 mod units;
+mod webhook_secrets;
 mod wiring;
 
 use std::process::ExitCode;
@@ -23,6 +25,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    secrets::hide();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -14,6 +14,7 @@ use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::shared::body::json_body;
+use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
 
 /// The trace of the caller, passed on to its webhooks.
@@ -99,7 +100,8 @@ fn read(
     };
     let webhook =
         envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(jobs, url, &envelope, headers)).transpose()?;
-    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
+    let deadline = cancel_after(headers)?;
+    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
 }
 
 /// The input without copying it, unless it would hold on to much more than itself.

@@ -16,6 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the desk remembers.
 pub(crate) const KEEP_FOR: Duration = Duration::from_millis(500);
+/// How long a job may take, where that is bounded.
+pub(crate) const JOB_TIMEOUT: Duration = Duration::from_millis(30);
+/// What one job may give.
+pub(crate) const MAX_OUTPUT: usize = 1024 * 1024;
 
 /// A model whose jobs are played by the test.
 #[derive(Clone)]
@@ -168,11 +172,24 @@ pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
 }
 
 pub(crate) fn desk_of(model: FakeModel) -> Jobs {
-    desk_with(model, tidegate_net::Config::default(), None)
+    desk_with(model, Wishes::default())
 }
 
-/// A desk that calls whom `net` says and has this much space for files.
-pub(crate) fn desk_with(model: FakeModel, net: tidegate_net::Config, free_space: Option<u64>) -> Jobs {
+/// A desk that lets no job take longer than [`JOB_TIMEOUT`].
+pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
+    desk_with(model, Wishes { job_timeout: Some(JOB_TIMEOUT), ..Wishes::default() })
+}
+
+/// What is different about a desk.
+#[derive(Default)]
+pub(crate) struct Wishes {
+    pub(crate) job_timeout: Option<Duration>,
+    pub(crate) net: tidegate_net::Config,
+    pub(crate) free_space: Option<u64>,
+}
+
+pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
+    let Wishes { job_timeout, net, free_space } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
@@ -190,6 +207,8 @@ pub(crate) fn desk_with(model: FakeModel, net: tidegate_net::Config, free_space:
         stream_history: 1024,
         keep_for: KEEP_FOR,
         predictions_are: JobKind::Prediction,
+        job_timeout,
+        max_output: MAX_OUTPUT,
     };
     Jobs::new(tools, config)
 }
@@ -203,6 +222,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         context: BTreeMap::new(),
         delivery: Delivery::Later,
         replay: Replay::Refuse,
+        deadline: None,
     }
 }
 

@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 use tidegate_core::Refusal;
-use tidegate_net::Config;
 use tidegate_service::{Submission, Submitted};
 
-use crate::fake::{FakeModel, desk_with, submission};
+use crate::fake::{FakeModel, Wishes, desk_with, submission};
 
 const MIB: u64 = 1024 * 1024;
 
 fn refusal(free: u64, input: String) -> Option<Refusal> {
-    let jobs = desk_with(FakeModel::with_a_file(), Config::default(), Some(free));
+    let jobs = desk_with(FakeModel::with_a_file(), Wishes { free_space: Some(free), ..Wishes::default() });
     match jobs.submit(Submission { input: Bytes::from(input), ..submission("{}") }) {
         Ok(Submitted::New(_)) => None,
         Ok(Submitted::Running(_) | Submitted::Over(_)) => panic!("the job was known already"),

@@ -10,7 +10,7 @@ use tidegate_net::{Config, Networks, Url};
 use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Submission, Webhook, WebhookEvent};
 use tokio::time::Instant;
 
-use crate::fake::{FakeModel, desk_with, submission};
+use crate::fake::{FakeModel, Wishes, desk_with, submission};
 
 const NOBODY: &str = "http://me:hunter2@127.0.0.1:1/hook?hunter2";
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -22,7 +22,7 @@ fn open() -> Config {
 /// Runs a job to its end that tells `NOBODY` how it ended.
 async fn ended(net: Config) -> Jobs {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), net, None);
+    let jobs = desk_with(model.clone(), Wishes { net, ..Wishes::default() });
     let webhook = Webhook {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::process::DumpableBehavior;
 use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
+use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, ModelSchema, Secrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,14 +19,16 @@ use crate::progress::Progress;
 use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::wiring::{self, Outward, Setting};
-use crate::{build_info, exit, inputs, secrets};
+use crate::{build_info, exit, inputs, run_as, webhook_secrets};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut reload = Reload::default();
-    let webhook_secrets = secrets::webhook(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
     let reloading = reload.watch()?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let listener = listen(&args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
 
@@ -40,7 +44,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args, webhook_secrets);
+    let setting = setting(args, webhook_secrets)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
@@ -89,21 +93,31 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn setting(args: &Serve, webhook_secrets: Secrets) -> Setting {
-    Setting {
+fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
+    let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
+    let is_root = rustix::process::geteuid().is_root();
+    if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
+        let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
+    }
+    Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
+        max_output: args.max_output,
+        run_as,
+        limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
         outward: Outward {
             networks: args.allow_private_networks.clone(),
             max_file: args.max_file as u64,
             webhook_secrets,
             webhook_retry_for: args.webhook_retry_for,
         },
-    }
+    })
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
