@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::deadline::Deadlines;
-use crate::files::{Files, RESERVE};
+use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob};
@@ -62,8 +62,8 @@ pub struct Tools {
     pub net: Arc<Client>,
     /// Names a place for the files of a job.
     pub scratch: Box<dyn Fn() -> PathBuf + Send + Sync>,
-    /// How many bytes can be written there, if that is known.
-    pub free_space: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// How many bytes may be written there, if that is known.
+    pub room: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     /// Inputs of more bytes than this pass through a file.
     pub spill_above: usize,
 }
@@ -75,10 +75,11 @@ impl Tools {
         if checked.files.is_empty() && spilled == 0 {
             return Ok(());
         }
-        let needed = RESERVE + checked.file_bytes + spilled as u64;
-        match (self.free_space)() {
-            Some(free) if free < needed => {
-                tracing::warn!(free, needed, "no space for the files of a job: it was refused");
+        // What is downloaded has at least a byte.
+        let needed = (checked.file_bytes + spilled as u64).max(1);
+        match (self.room)() {
+            Some(room) if room < needed => {
+                tracing::warn!(room, needed, "no space for the files of a job: it was refused");
                 Err(Refusal::NoSpace)
             }
             Some(_) | None => Ok(()),

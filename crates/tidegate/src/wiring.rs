@@ -9,7 +9,7 @@ use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Config, Files, Jobs, Secrets, Tools, free_space};
+use tidegate_service::{Config, Files, Jobs, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -76,7 +76,7 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         files: Files { net: Arc::clone(&net), upload_to },
         net,
         scratch: Box::new(move || scratch.fresh()),
-        free_space: Box::new(move || free_space(&scratch_root)),
+        room: Box::new(move || room_in(&scratch_root)),
         spill_above: SPILL_ABOVE,
     };
     let config = Config {

@@ -9,8 +9,7 @@ mod space;
 use std::sync::Arc;
 
 pub use name::of_mime as file_name_for;
-pub(crate) use space::RESERVE;
-pub use space::free_space;
+pub use space::room_in;
 
 use tidegate_net::{Client, Url};
 

@@ -185,18 +185,18 @@ pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
 pub(crate) struct Wishes {
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) net: tidegate_net::Config,
-    pub(crate) free_space: Option<u64>,
+    pub(crate) room: Option<u64>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, free_space } = wishes;
+    let Wishes { job_timeout, net, room } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
         files: Files { net: Arc::clone(&net), upload_to: None },
         net,
         scratch: Box::new(|| "/nonexistent".into()),
-        free_space: Box::new(move || free_space),
+        room: Box::new(move || room),
         spill_above: 1024 * 1024,
     };
     let config = Config {
