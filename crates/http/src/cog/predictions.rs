@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::{JobId, JobKind, Refusal};
+use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_net::check_address;
 use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
 
@@ -49,13 +49,13 @@ pub(super) async fn create(
 
 /// `GET /predictions/{id}`
 pub(super) async fn show(State(face): State<Shared>, Path(id): Path<String>) -> Result<Response, Trouble> {
-    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&id)).ok_or(Trouble::Unknown(id))?;
+    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&Account::ANONYMOUS, &id)).ok_or(Trouble::Unknown(id))?;
     Ok(reply::details(&job.snapshot()))
 }
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(State(face): State<Shared>, Path(id): Path<String>) -> Response {
-    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&id));
+    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&Account::ANONYMOUS, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }
 
@@ -92,7 +92,16 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
         Some(_) | None => Bytes::from_static(b"{}"),
     };
     let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
-    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
+    Ok(Submission {
+        account: Account::ANONYMOUS,
+        id,
+        kind,
+        input,
+        webhook,
+        context: envelope.context.unwrap_or_default(),
+        delivery,
+        replay,
+    })
 }
 
 /// The input without copying it, unless it would hold on to much more than itself.

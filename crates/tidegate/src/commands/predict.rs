@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::{JobKind, Status};
+use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Observer, Phase};
 use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
@@ -124,6 +124,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
     let document: Value = serde_json::from_slice(&schema.document)?;
     let input = inputs::read(args.json.as_deref(), &args.inputs, &document)?;
     let submission = Submission {
+        account: Account::ANONYMOUS,
         id: None,
         kind: if args.training { JobKind::Training } else { JobKind::Prediction },
         input: Bytes::from(serde_json::to_vec(&input)?),
