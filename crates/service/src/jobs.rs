@@ -15,6 +15,7 @@ use tidegate_net::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit;
 use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
@@ -224,6 +225,7 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
+        audit::created(&job);
         // Before the tracker runs, so that nothing is missed.
         let reader = if submission.delivery == Delivery::Stream { job.follow().ok() } else { None };
         let tracker = Tracker {
@@ -279,7 +281,12 @@ impl Jobs {
 
     /// Asks a job of this account to stop. Says whether it was running.
     pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
-        self.inner.registry.get(account, id).is_some_and(|job| job.cancel())
+        let Some(job) = self.inner.registry.get(account, id) else { return false };
+        let running = job.cancel();
+        if running {
+            audit::canceled(&job);
+        }
+        running
     }
 
     /// The model's schema, once it has been loaded.
