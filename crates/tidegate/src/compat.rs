@@ -31,7 +31,7 @@ pub(crate) struct CogEnv {
 }
 
 /// The server's own secrets, which the model's code must not see.
-pub(crate) const SECRETS: [&str; 2] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS"];
+pub(crate) const SECRETS: [&str; 3] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_API_TOKEN"];
 
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
 const DEFAULT_HISTORY: usize = 1024;

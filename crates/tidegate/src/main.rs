@@ -7,12 +7,15 @@ mod compat;
 mod exit;
 mod failure;
 mod inputs;
+mod listen;
 mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
 mod shutdown;
 mod telemetry;
+mod tokens;
 mod units;
 mod wiring;
 

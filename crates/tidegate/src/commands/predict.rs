@@ -60,12 +60,22 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         Ok(url)
     };
     let client = Client::new(Config::default());
-    let (status, body) = client.fetch(&at("openapi.json")?, None).await.with_context(|| format!("is a server running at {base}?"))?;
+    let token = token(args.token_file.as_deref())?;
+    let fetched = client.fetch(&at("openapi.json")?, token.as_deref(), None).await;
+    let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
+    if status.as_u16() == 401 {
+        return Err(Usage::new(format!(
+            "{base} does not let us in: {}",
+            if token.is_some() { "it does not know the token" } else { "it wants a token" }
+        ))
+        .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
+        .into());
+    }
     let schema: Value = if status.is_success() { serde_json::from_slice(&body).unwrap_or_default() } else { Value::Null };
     let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
     let path = if args.training { "trainings" } else { "predictions" };
     let request = serde_json::json!({ "input": input }).to_string();
-    let (status, body) = client.fetch(&at(path)?, Some(request.into())).await?;
+    let (status, body) = client.fetch(&at(path)?, token.as_deref(), Some(request.into())).await?;
     let mut answer: Map<String, Value> =
         serde_json::from_slice(&body).with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
     let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
@@ -79,6 +89,25 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         logs: text(answer.remove("logs")),
         schema,
     })
+}
+
+/// What we show to be let in, if anything.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let (place, text) = match file {
+        Some(file) => {
+            let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
+            (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
+        }
+        None => match std::env::var_os("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
+            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text.to_string_lossy().into_owned()),
+            None => return Ok(None),
+        },
+    };
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Usage::new(format!("{place} does not hold one token and nothing else")).into());
+    }
+    Ok(Some(token.to_owned()))
 }
 
 /// What a server says when it does not take a job.
