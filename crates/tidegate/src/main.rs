@@ -13,6 +13,7 @@ mod outputs;
 mod progress;
 mod python;
 mod reload;
+mod secrets;
 mod shutdown;
 mod telemetry;
 mod tokens;

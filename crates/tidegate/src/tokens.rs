@@ -12,6 +12,7 @@ use tidegate_http::access::{Digest, Role, Table, Tokens};
 
 use crate::failure::Usage;
 use crate::reload::Reload;
+use crate::secrets;
 
 /// The variable with the tokens themselves.
 const LIST: &str = "TIDEGATE_API_TOKENS";
@@ -19,21 +20,29 @@ const LIST: &str = "TIDEGATE_API_TOKENS";
 const MIN_LEN: usize = 16;
 const MAKE_ONE: &str = "make one with `tidegate token new --account NAME`";
 
-/// Where tokens come from.
-#[derive(Debug, Clone)]
+/// Where tokens come from. The list itself is not kept: only hashes stay in memory.
 pub(crate) struct Sources {
-    list: Option<OsString>,
+    listed: Option<Table>,
     file: Option<PathBuf>,
 }
 
 impl Sources {
-    pub(crate) fn new(file: Option<PathBuf>) -> Self {
-        Self { list: std::env::var_os(LIST), file }
+    pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, Usage> {
+        Self::of(secrets::var(LIST), file)
+    }
+
+    fn of(list: Option<OsString>, file: Option<PathBuf>) -> Result<Self, Usage> {
+        let listed = list.map(|list| {
+            let text = list.to_str().ok_or_else(|| Usage::new(format!("{LIST} is not text")).hint(MAKE_ONE))?;
+            let mut table = Table::default();
+            read_list(text, &mut table).map(|()| table)
+        });
+        Ok(Self { listed: listed.transpose()?, file })
     }
 
     /// The tokens, and with a file a way to read it again. `None` when nobody is asked for one.
     pub(crate) fn open(self, reload: &mut Reload) -> anyhow::Result<Option<Tokens>> {
-        if self.list.is_none() && self.file.is_none() {
+        if self.listed.is_none() && self.file.is_none() {
             return Ok(None);
         }
         let table = self.read()?;
@@ -57,11 +66,7 @@ impl Sources {
 
     /// Both together. The file may be empty later on: that revokes what was in it.
     fn read(&self) -> anyhow::Result<Table> {
-        let mut table = Table::default();
-        if let Some(list) = &self.list {
-            let list = list.to_str().ok_or_else(|| Usage::new(format!("{LIST} is not text")).hint(MAKE_ONE))?;
-            read_list(list, &mut table)?;
-        }
+        let mut table = self.listed.clone().unwrap_or_default();
         if let Some(file) = &self.file {
             warn_if_open_to_others(file);
             read_file(file, &mut table)?;
@@ -71,7 +76,7 @@ impl Sources {
 
     fn names(&self) -> String {
         let file = self.file.as_ref().map(|file| format!("`{}`", file.display()));
-        let list = self.list.as_ref().map(|_| LIST.to_owned());
+        let list = self.listed.as_ref().map(|_| LIST.to_owned());
         list.into_iter().chain(file).collect::<Vec<_>>().join(" and ")
     }
 }
@@ -254,14 +259,14 @@ mod tests {
         let file = folder.path().join("tokens");
         append(&file, &line(ONE, &Account::parse("a").unwrap(), Role::User)).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let both = |list: &str| Sources { list: Some(list.into()), file: Some(file.clone()) }.read();
+        let both = |list: &str| Sources::of(Some(list.into()), Some(file.clone())).unwrap().read();
         assert_eq!(both(&format!("{TWO}:b")).unwrap().len(), 2);
         assert!(both(&format!("{ONE}:b")).is_err());
     }
 
     #[test]
     fn tokens_that_are_asked_for_must_be_there() {
-        let open = |list: Option<&str>| Sources { list: list.map(Into::into), file: None }.open(&mut Reload::default());
+        let open = |list: Option<&str>| Sources::of(list.map(Into::into), None).unwrap().open(&mut Reload::default());
         assert!(open(None).unwrap().is_none());
         assert!(open(Some("")).is_err());
         assert!(open(Some(&format!("{ONE}:a"))).unwrap().is_some());

@@ -12,10 +12,11 @@ use tidegate_runtime::{Launch, Observer, Runtime, Scratch};
 use tidegate_service::{Config, Files, Jobs, Tools};
 
 use crate::cli::{Mode, ModelArgs};
-use crate::compat::{CogEnv, SECRETS};
+use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::python::Python;
+use crate::secrets;
 
 /// Deaths in a row without a finished job before a model is given up.
 const GIVE_UP_AFTER: u32 = 5;
@@ -80,7 +81,7 @@ fn launch(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, pyth
         cancel_grace: setting.cancel_grace,
         respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
         env: model.env.clone(),
-        hidden_env: SECRETS.iter().map(Into::into).collect(),
+        hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).map(Into::into).collect(),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     let mut reload = Reload::default();
-    let tokens = Sources::new(args.tokens_file.clone()).open(&mut reload)?;
+    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
     let reload = reload.listen()?;
     let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
     let listener = listen(&addresses, &args.host, args.port).await?;
