@@ -6,6 +6,7 @@
 //! dialect a request came in.
 
 mod audit;
+mod deadline;
 mod files;
 mod heavy;
 mod input;

@@ -37,7 +37,7 @@ const DEFAULT_HISTORY: usize = 1024;
 
 impl CogEnv {
     pub(crate) fn read() -> Self {
-        Self::from(|name| secrets::var(name)?.into_string().ok())
+        Self::from(secrets::variable)
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {

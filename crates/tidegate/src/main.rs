@@ -13,6 +13,7 @@ mod outputs;
 mod progress;
 mod python;
 mod reload;
+mod run_as;
 mod secrets;
 mod shutdown;
 mod telemetry;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    secrets::hide();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -1,92 +1,81 @@
-//! The server's own secrets, which the model's code must not see.
+//! The server's own secrets, kept where the model's code cannot read them.
 //!
-//! They come as variables, and a process shows the variables it was started with to every process of
-//! the same user for as long as it lives: hiding them from a child's environment is not enough, it can
-//! read ours. So `serve` begins by starting itself again in the same process, without them; they come
-//! along in memory that is wiped when it has been read.
+//! A process can read the environment that another one of its user was started with. So a server that
+//! finds secrets in its own starts itself again without them, under the same process number, and hands
+//! them over through a file that exists in memory only.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::MemfdFlags;
 
-/// Their names.
-pub(crate) const NAMES: [&str; 3] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_API_TOKEN"];
-/// Set for the second start: the secrets are on standard input, which `serve` has no other use for.
-pub(crate) const HANDED_OVER: &str = "TIDEGATE_SECRETS_ON_STDIN";
+/// The variables that hold secrets.
+pub(crate) const NAMES: [&str; 4] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_API_TOKEN", "TIDEGATE_WEBHOOK_SECRET"];
+/// Says to the second start where the secrets are.
+pub(crate) const HANDED_OVER: &str = "TIDEGATE_SECRETS_FD";
 
-static HANDED: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
+static HANDED: OnceLock<HashMap<String, String>> = OnceLock::new();
 
-/// A variable that may be one of the secrets.
-pub(crate) fn var(name: &str) -> Option<OsString> {
-    HANDED.get().and_then(|handed| handed.get(OsStr::new(name)).cloned()).or_else(|| std::env::var_os(name))
+/// A variable's value, from the environment or from what was handed over.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    HANDED.get().and_then(|handed| handed.get(name).cloned()).or_else(|| from_environment(name))
 }
 
-/// Takes the secrets out of the environment: does not return, unless there are none (any more) or it
-/// cannot be done here.
-pub(crate) fn leave_environment() -> std::io::Result<()> {
-    if std::env::var_os(HANDED_OVER).is_some() {
-        HANDED.get_or_init(|| receive().unwrap_or_default());
-        return Ok(());
+/// What is not text is made into some: a secret that cannot be read must not look like none.
+fn from_environment(name: &str) -> Option<String> {
+    Some(std::env::var_os(name)?.to_string_lossy().into_owned())
+}
+
+/// Takes the secrets out of the environment. The first time this does not return: the program starts
+/// again. Without secrets nothing happens.
+pub(crate) fn hide() {
+    if let Some(fd) = std::env::var(HANDED_OVER).ok().and_then(|text| text.parse().ok()) {
+        // Whoever sets the variable by hand gets no secrets, and loses nothing else.
+        HANDED.set(receive(fd).unwrap_or_default()).ok();
+        return;
     }
-    let secrets: Vec<_> = NAMES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
-    if secrets.is_empty() {
-        return Ok(());
+    let found: HashMap<&str, String> = NAMES.iter().filter_map(|name| Some((*name, from_environment(name)?))).collect();
+    if found.is_empty() {
+        return;
     }
-    let mut memory = File::from(memfd_create("secrets", MemfdFlags::CLOEXEC)?);
-    memory.write_all(&packed(&secrets))?;
-    memory.seek(SeekFrom::Start(0))?;
-    let mut again = Command::new(std::env::current_exe()?);
+    if let Err(error) = start_again(&found) {
+        // Logging has not begun; who has closed stderr does not want to know.
+        writeln!(std::io::stderr(), "warning: a model of the same user can read the secrets in this server's environment: {error}").ok();
+    }
+}
+
+fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
+    let mut file = File::from(rustix::fs::memfd_create("tidegate-secrets", MemfdFlags::empty())?);
+    file.write_all(&serde_json::to_vec(secrets)?)?;
+    file.seek(SeekFrom::Start(0))?;
     let mut arguments = std::env::args_os();
-    if let Some(name) = arguments.next() {
-        again.arg0(name);
-    }
-    again.args(arguments).stdin(memory).env(HANDED_OVER, "1");
+    let mut again = Command::new(std::env::current_exe()?);
+    again.arg0(arguments.next().unwrap_or_default()).args(arguments).env(HANDED_OVER, file.as_raw_fd().to_string());
     for name in NAMES {
         again.env_remove(name);
     }
     Err(again.exec())
 }
 
-/// Reads what the first start has left and wipes it. Whoever sets the variable by hand has no secrets.
-fn receive() -> std::io::Result<BTreeMap<OsString, OsString>> {
-    let mut memory = File::options().read(true).write(true).open("/proc/self/fd/0")?;
-    let mut packed = Vec::new();
-    memory.read_to_end(&mut packed)?;
-    memory.set_len(0)?;
-    Ok(unpacked(&packed))
-}
-
-/// Names and values, each with the zero at its end that none of them can contain.
-fn packed(secrets: &[(&str, OsString)]) -> Vec<u8> {
-    let texts = secrets.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
-    texts.flat_map(|text| text.iter().copied().chain([0])).collect()
-}
-
-fn unpacked(packed: &[u8]) -> BTreeMap<OsString, OsString> {
-    let mut texts = packed.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_vec()));
-    std::iter::from_fn(|| Some((texts.next()?, texts.next()?))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_arrive_as_they_were() {
-        let odd = OsString::from_vec(vec![b'a', 0xff, b'=', b'\n']);
-        let secrets = [("ONE", odd), ("TWO", OsString::new()), ("THREE", "3".into())];
-        let arrived = unpacked(&packed(&secrets));
-        assert_eq!(arrived.len(), 3);
-        for (name, value) in secrets {
-            assert_eq!(arrived.get(OsStr::new(name)), Some(&value), "{name}");
-        }
-        assert!(unpacked(b"").is_empty());
+fn receive(fd: i32) -> Option<HashMap<String, String>> {
+    // Only our own file is touched: the number may be anything.
+    let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    if !name.to_string_lossy().starts_with("/memfd:tidegate-secrets") {
+        return None;
     }
+    let mut text = Vec::new();
+    own(fd).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+#[expect(unsafe_code, reason = "std has no safe way to take over a descriptor that was handed over by number")]
+fn own(fd: i32) -> File {
+    // SAFETY: it is open, as its name was just read; it is the file that `start_again` made, and nobody
+    // else in this process knows of it.
+    unsafe { OwnedFd::from_raw_fd(fd) }.into()
 }

@@ -2,7 +2,6 @@
 //!
 //! A token never appears in a message: what is wrong is told by its place in the list or its line.
 
-use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -28,14 +27,13 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, Usage> {
-        Self::of(secrets::var(LIST), file)
+        Self::of(secrets::variable(LIST), file)
     }
 
-    fn of(list: Option<OsString>, file: Option<PathBuf>) -> Result<Self, Usage> {
+    fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, Usage> {
         let listed = list.map(|list| {
-            let text = list.to_str().ok_or_else(|| Usage::new(format!("{LIST} is not text")).hint(MAKE_ONE))?;
             let mut table = Table::default();
-            read_list(text, &mut table).map(|()| table)
+            read_list(&list, &mut table).map(|()| table)
         });
         Ok(Self { listed: listed.transpose()?, file })
     }

@@ -14,11 +14,10 @@ use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
 use crate::compat::CogEnv;
-use crate::{secrets, telemetry};
+use crate::telemetry;
 
 /// Runs the command that was given.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let hidden = if matches!(cli.command, Command::Serve(_)) { secrets::leave_environment() } else { Ok(()) };
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => "info",
@@ -30,9 +29,6 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::Completions { .. } => "warn",
     };
     telemetry::start(&cli, &env, default)?;
-    if let Err(error) = hidden {
-        tracing::warn!(%error, "the secrets stay in the server's environment, where processes of the same user can read them");
-    }
     let format = telemetry::format(&cli, &env);
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),

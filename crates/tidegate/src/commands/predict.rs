@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
-use tidegate_runtime::{Observer, Phase};
+use tidegate_runtime::{Limits, Observer, Phase};
 use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
 
 use crate::cli::Predict;
@@ -22,7 +22,7 @@ use crate::failure::Usage;
 use crate::model::Model;
 use crate::shutdown::Signals;
 use crate::wiring::{self, Setting};
-use crate::{exit, inputs, outputs};
+use crate::{exit, inputs, outputs, secrets};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
@@ -98,8 +98,8 @@ fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
             let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
             (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
         }
-        None => match std::env::var_os("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
-            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text.to_string_lossy().into_owned()),
+        None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
+            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),
             None => return Ok(None),
         },
     };
@@ -133,6 +133,10 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        job_timeout: None,
+        max_output: usize::MAX,
+        run_as: None,
+        limits: Limits::default(),
     };
     let mut signals = Signals::listen(false)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
@@ -161,6 +165,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         context: BTreeMap::new(),
         delivery: Delivery::Wait,
         replay: Replay::Refuse,
+        deadline: None,
     };
     let submitted =
         jobs.submit(submission).map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
