@@ -104,7 +104,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value_t = 5000)]
+    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
     /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
     /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
