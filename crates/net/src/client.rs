@@ -77,14 +77,15 @@ impl Client {
         Ok(Answer { status: answer.status().as_u16(), retry_after })
     }
 
-    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON. The
-    /// answer may take as long as a model takes.
-    pub async fn fetch(&self, url: &Url, json: Option<Bytes>) -> Result<(StatusCode, Bytes), Error> {
+    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON, with a
+    /// token if the server wants one. The answer may take as long as a model takes.
+    pub async fn fetch(&self, url: &Url, token: Option<&str>, json: Option<Bytes>) -> Result<(StatusCode, Bytes), Error> {
         let client = self.own(url)?;
         let request = match json {
             Some(json) => client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(json),
             None => client.get(url.clone()),
         };
+        let request = if let Some(token) = token { request.bearer_auth(token) } else { request };
         let answer = request.send().await.map_err(|error| Error::from_send(url, error))?;
         let status = answer.status();
         Ok((status, answer.bytes().await.map_err(|error| Error::from_send(url, error))?))

@@ -1,42 +1,42 @@
-//! What is read again on SIGHUP: files with secrets, certificates, tokens.
+//! What is read again on SIGHUP: files that may change while the server runs.
+//!
+//! Each is one action. One that fails is logged and leaves what was read before in place, and the
+//! others are done all the same.
 
-use std::convert::Infallible;
+use std::future::pending;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reads one thing again and puts it in the place of the old one, which stays when that fails.
-type Action = Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>;
+/// Reads something again and puts it to use.
+pub(crate) type Action = Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>;
 
-/// What is read again on SIGHUP.
+/// What to read again, by name.
 #[derive(Default)]
 pub(crate) struct Reload {
-    actions: Vec<(&'static str, Action)>,
+    /// Done in this order, each time.
+    pub(crate) actions: Vec<(&'static str, Action)>,
 }
 
 impl Reload {
-    /// Adds something; `what` is its name in the log.
-    pub(crate) fn add(&mut self, what: &'static str, action: impl Fn() -> anyhow::Result<()> + Send + Sync + 'static) {
-        self.actions.push((what, Box::new(action)));
-    }
-
-    /// Listens for SIGHUP from now on; the future acts on it. Without anything to read the signal keeps
-    /// its meaning: it ends a server whose terminal was closed.
-    pub(crate) fn watch(self) -> std::io::Result<impl Future<Output = Infallible>> {
-        let hangups = if self.actions.is_empty() { None } else { Some(signal(SignalKind::hangup())?) };
+    /// Listens from now on; the future that does the work never ends.
+    ///
+    /// With nothing to read again SIGHUP keeps its meaning: the terminal is gone, and so is the server.
+    pub(crate) fn listen(self) -> std::io::Result<impl Future<Output = ()>> {
+        let hangup = if self.actions.is_empty() { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(async move {
-            let Some(mut hangups) = hangups else { return std::future::pending().await };
-            loop {
-                hangups.recv().await;
+            let Some(mut hangup) = hangup else { return pending().await };
+            while hangup.recv().await.is_some() {
                 self.run();
             }
+            pending().await
         })
     }
 
     fn run(&self) {
-        for (what, action) in &self.actions {
+        for (name, action) in &self.actions {
             match action() {
-                Ok(()) => tracing::info!(what, "read again"),
-                Err(error) => tracing::error!(what, error = format!("{error:#}"), "could not be read again; the old one stays"),
+                Ok(()) => tracing::info!(name, "read again"),
+                Err(error) => tracing::error!(name, error = format!("{error:#}"), "could not be read again, what was read before stays"),
             }
         }
     }
@@ -50,16 +50,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_failure_does_not_keep_the_others_from_being_read() {
-        let read = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&read);
-        let mut reload = Reload::default();
-        reload.add("broken", || anyhow::bail!("no such file"));
-        reload.add("good", move || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        });
+    fn one_that_fails_does_not_keep_the_others_from_being_read() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let reload = Reload {
+            actions: vec![
+                ("broken", Box::new(|| anyhow::bail!("no"))),
+                (
+                    "good",
+                    Box::new(move || {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        Ok(())
+                    }),
+                ),
+            ],
+        };
         reload.run();
-        assert_eq!(read.load(Ordering::Relaxed), 1);
+        reload.run();
+        assert_eq!(count.load(Ordering::Relaxed), 2);
     }
 }

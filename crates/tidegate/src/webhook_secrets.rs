@@ -16,10 +16,11 @@ pub(crate) fn read(text: Option<&str>, file: Option<&Path>, reload: &mut Reload)
     let secrets = source.read()?;
     if source.file.is_some() {
         let handle = secrets.clone();
-        reload.add("webhook secrets", move || {
+        let again = move || {
             handle.replace(&source.read()?);
             Ok(())
-        });
+        };
+        reload.actions.push(("webhook secrets", Box::new(again)));
     }
     Ok(secrets)
 }

@@ -7,13 +7,18 @@ use tidegate_service::{DeliveryRecord, Jobs};
 use url::form_urlencoded;
 
 use super::wire;
+use crate::access::{Identity, Role};
 use crate::shared::json::json;
 
-/// `GET /admin/deliveries[?job=ID]`, newest first.
-pub(super) async fn list(State(jobs): State<Jobs>, RawQuery(query): RawQuery) -> Response {
+/// `GET /admin/deliveries[?job=ID]`, newest first: those of the caller's account, or all for an
+/// administrator.
+pub(super) async fn list(State(jobs): State<Jobs>, caller: Identity, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let job = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "job").map(|(_, id)| id);
-    let wanted = |record: &DeliveryRecord| job.as_deref().is_none_or(|id| record.job.as_str() == id);
+    let wanted = |record: &DeliveryRecord| {
+        let visible = caller.role == Role::Admin || record.account == caller.account;
+        visible && job.as_deref().is_none_or(|id| record.job.as_str() == id)
+    };
     let records = jobs.deliveries().list(wanted);
     let list = wire::Deliveries { deliveries: records.iter().map(Into::into).collect() };
     json(StatusCode::OK, serde_json::to_vec(&list).expect("our fields have string keys").into())

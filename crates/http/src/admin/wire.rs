@@ -11,6 +11,8 @@ pub(super) struct Deliveries<'a> {
 /// One message.
 #[derive(Debug, Serialize)]
 pub(super) struct Delivery<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account: Option<&'a str>,
     attempts: Vec<Try<'a>>,
     created_at: String,
     event: &'static str,
@@ -38,6 +40,7 @@ struct Try<'a> {
 impl<'a> From<&'a DeliveryRecord> for Delivery<'a> {
     fn from(record: &'a DeliveryRecord) -> Self {
         Self {
+            account: (!record.account.is_anonymous()).then(|| record.account.as_str()),
             attempts: record.attempts.iter().map(Into::into).collect(),
             created_at: record.created_at.to_string(),
             event: event(record.event),
@@ -85,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
-    use tidegate_core::JobId;
+    use tidegate_core::{Account, JobId};
 
     use super::*;
 
@@ -94,6 +97,7 @@ mod tests {
         let at = Timestamp::from_second(1_700_000_000).unwrap();
         let record = DeliveryRecord {
             id: "msg_1".to_owned(),
+            account: Account::parse("team").unwrap(),
             job: JobId::parse("a").unwrap(),
             event: WebhookEvent::Completed,
             host: "example.com:8080".to_owned(),

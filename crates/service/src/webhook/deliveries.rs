@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::JobId;
+use tidegate_core::{Account, JobId};
 
 use super::WebhookEvent;
 
@@ -32,7 +32,9 @@ struct Ring {
 pub struct DeliveryRecord {
     /// The message's own id, the same over all attempts.
     pub id: String,
-    /// The job it is about.
+    /// Whose job it is about.
+    pub account: Account,
+    /// The job.
     pub job: JobId,
     /// What it says.
     pub event: WebhookEvent,
@@ -139,6 +141,7 @@ mod tests {
     fn record(job: &str, state: DeliveryState) -> DeliveryRecord {
         DeliveryRecord {
             id: format!("msg_{job}"),
+            account: Account::ANONYMOUS,
             job: JobId::parse(job).unwrap(),
             event: WebhookEvent::Completed,
             host: "example.com".to_owned(),

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::deliveries::{Attempt, DeliveryRecord, DeliveryState};
 use super::{SenderTools, Webhook, WebhookEvent};
+use crate::Job;
 use crate::random;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -41,11 +42,12 @@ pub(super) enum Verdict {
 }
 
 impl Parcel {
-    pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &JobId, event: WebhookEvent, body: Bytes) -> Self {
+    pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Job, event: WebhookEvent, body: Bytes) -> Self {
         let id = format!("msg_{}", JobId::from_random(random::bits()));
         let record = tools.deliveries.open(DeliveryRecord {
             id: id.clone(),
-            job: job.clone(),
+            account: job.account().clone(),
+            job: job.id().clone(),
             event,
             host: host_of(&webhook.url),
             created_at: Timestamp::now(),
@@ -54,7 +56,7 @@ impl Parcel {
             attempts: Vec::new(),
             next_attempt_at: None,
         });
-        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job.clone(), id, body, record }
+        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job.id().clone(), id, body, record }
     }
 
     pub(super) fn bytes(&self) -> usize {

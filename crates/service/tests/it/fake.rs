@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Running, Turn};
-use tidegate_core::{Event, JobKind, OutputValue, Refusal, Work};
+use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Secrets, Submission, Tools};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -215,6 +215,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
 
 pub(crate) fn submission(input: &'static str) -> Submission {
     Submission {
+        account: Account::ANONYMOUS,
         id: None,
         kind: JobKind::Prediction,
         input: Bytes::from_static(input.as_bytes()),
