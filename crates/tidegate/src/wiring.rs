@@ -73,7 +73,7 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
     let scratch_root = scratch.path().to_owned();
     let tools = Tools {
         executor: Arc::new(runtime.clone()),
-        files: Files { net: Arc::clone(&net), upload_to },
+        files: Files { net: Arc::clone(&net), upload_to, owner: setting.run_as.as_ref().map(|user| user.uid) },
         net,
         scratch: Box::new(move || scratch.fresh()),
         room: Box::new(move || room_in(&scratch_root)),

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn files() -> Files {
-        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None }
+        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None, owner: None }
     }
 
     #[test]

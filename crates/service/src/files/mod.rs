@@ -19,4 +19,7 @@ pub struct Files {
     pub net: Arc<Client>,
     /// Where output files are put; without it they become data URIs.
     pub upload_to: Option<Url>,
+    /// To whom output files must belong: the user that the model's code runs as, when it is not ours. We
+    /// could read files for it that it cannot read itself.
+    pub owner: Option<u32>,
 }

@@ -1,5 +1,6 @@
 //! Files in an output become data URIs, or addresses where they were uploaded to.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
 use base64::Engine;
@@ -29,7 +30,7 @@ impl Files {
         let OutputValue { mut json, files } = value;
         let (whole, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind == OutputFileKind::WholeOutput);
         if let Some(whole) = whole.first() {
-            json = read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
+            json = self.read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
         }
         if files.is_empty() {
             return Ok(json);
@@ -45,6 +46,9 @@ impl Files {
     async fn publish(&self, file: &OutputFile, job: &JobId) -> Result<String, String> {
         let opened = open(&file.path, OFlags::empty()).await.map_err(|error| unreadable(&file.path, &error))?;
         let opened = opened.ok_or_else(|| format!("output file `{}` is not a regular file", file.path.display()))?;
+        if !self.may_give(&opened) {
+            return Err(format!("output file `{}` does not belong to the user that the model runs as", file.path.display()));
+        }
         let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
         match &self.upload_to {
             Some(base) => self.upload(base, file, opened, mime, job).await,
@@ -72,12 +76,27 @@ impl Files {
             other => format!("Failed to upload output: {}", chain(&other)),
         })
     }
+
+    /// Our own child writes this file, and user code in it could name another.
+    async fn read_whole(&self, path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
+        let foreign = || std::io::Error::other("it is not a file of the job");
+        if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
+            return Err(foreign());
+        }
+        let opened = open(path, OFlags::NOFOLLOW).await?.filter(|opened| self.may_give(opened)).ok_or_else(foreign)?;
+        read(opened, MAX_WHOLE).await?.map(Bytes::from).ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
+    }
+
+    fn may_give(&self, opened: &Opened) -> bool {
+        self.owner.is_none_or(|owner| owner == opened.owner)
+    }
 }
 
 /// A file that is open, so that what was checked is what is read.
 struct Opened {
     file: std::fs::File,
     size: u64,
+    owner: u32,
 }
 
 /// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
@@ -89,7 +108,7 @@ async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
     if !kind.is_file() {
         return Ok(None);
     }
-    Ok(Some(Opened { file: file.into_std().await, size: kind.len() }))
+    Ok(Some(Opened { file: file.into_std().await, size: kind.len(), owner: kind.uid() }))
 }
 
 /// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
@@ -100,16 +119,6 @@ async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
     let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
     tokio::fs::File::from_std(opened.file).take(limit + 1).read_to_end(&mut body).await?;
     Ok((body.len() as u64 <= limit).then_some(body))
-}
-
-/// Our own child writes this file, and user code in it could name another.
-async fn read_whole(path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
-    let foreign = || std::io::Error::other("it is not a file of the job");
-    if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
-        return Err(foreign());
-    }
-    let opened = open(path, OFlags::NOFOLLOW).await?.ok_or_else(foreign)?;
-    read(opened, MAX_WHOLE).await?.map(Bytes::from).ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
@@ -168,6 +177,21 @@ mod tests {
 
     fn file(offset: usize) -> OutputFile {
         OutputFile { path: "/x".into(), mime_type: None, offset, kind: OutputFileKind::User }
+    }
+
+    #[tokio::test]
+    async fn with_another_user_only_its_own_files_are_given_away() {
+        let path = std::env::temp_dir().join(format!("tidegate-owner-{}", std::process::id()));
+        std::fs::write(&path, "12345").unwrap();
+        let us = std::fs::metadata(&path).unwrap().uid();
+        let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
+        let output = OutputFile { path: path.clone(), ..file(0) };
+        let job = JobId::parse("a").unwrap();
+        for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
+            let files = Files { net: net.clone(), upload_to: None, owner };
+            assert_eq!(files.publish(&output, &job).await.is_ok(), good, "{owner:?}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -252,7 +252,7 @@ mod tests {
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
         }}}}});
         let check = InputCheck::compile(document.pointer("/components/schemas/Input").unwrap(), &document).unwrap();
-        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None };
+        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None };
         match check.check(&Bytes::from(input.to_string()), &files) {
             Ok(checked) => Ok(json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files})),
             Err(errors) => Err(errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()),
