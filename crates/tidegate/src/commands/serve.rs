@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_core::chain;
 use tidegate_http::cog::{self, Build};
+use tidegate_http::edge::{Edge, Tls, descriptors};
 use tidegate_service::{Jobs, ModelSchema};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +22,10 @@ use crate::{build_info, exit, inputs};
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
+    let edge = edge(args)?;
     let listener = listen(&args.host, args.port).await?;
-    let url = format!("http://{}", listener.local_addr()?);
+    let scheme = if edge.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -42,7 +46,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
-    let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
+    let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     tokio::pin!(http);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
@@ -83,6 +87,22 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// How connections are treated. Takes as many file descriptors as this process may have.
+fn edge(args: &Serve) -> anyhow::Result<Edge> {
+    descriptors::raise_limit();
+    let tls = args.tls_cert.as_ref().zip(args.tls_key.as_ref()).map(|(certificate, key)| {
+        Tls::load(certificate, key).map_err(|error| {
+            let hint = "both are PEM files; --tls-key is the key of the first certificate in --tls-cert";
+            Usage::new(format!("no HTTPS: {}", chain(&error))).hint(hint)
+        })
+    });
+    Ok(Edge {
+        max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
+        header_timeout: args.header_timeout,
+        tls: tls.transpose()?.map(Arc::new),
+    })
+}
+
 fn setting(args: &Serve) -> Setting {
     Setting {
         workers: args.workers.into(),
@@ -97,6 +117,7 @@ fn setting(args: &Serve) -> Setting {
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
+        body_timeout: args.body_timeout,
         build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
         ready_file: env.ready_file.clone(),
     }
