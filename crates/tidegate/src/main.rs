@@ -6,11 +6,15 @@ mod commands;
 mod compat;
 mod exit;
 mod failure;
+mod front;
 mod inputs;
 mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
+mod run_as;
+mod secrets;
 mod shutdown;
 mod telemetry;
 mod units;
@@ -21,6 +25,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    secrets::hide();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

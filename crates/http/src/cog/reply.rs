@@ -16,6 +16,7 @@ use tidegate_service::Snapshot;
 
 use super::wire::EnvelopeError;
 use crate::shared::body::BodyError;
+use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
 use crate::shared::object::Object;
 
 /// The answer to a caller that waited.
@@ -111,6 +112,7 @@ pub(super) enum Trouble {
     Envelope(EnvelopeError),
     IdMismatch(JobKind),
     BadId { error: InvalidJobId, in_url: bool },
+    BadDeadline(BadDeadline),
     TrainingStream,
     Refused(Refusal),
     TooManyReaders,
@@ -131,6 +133,12 @@ impl From<EnvelopeError> for Trouble {
     }
 }
 
+impl From<BadDeadline> for Trouble {
+    fn from(error: BadDeadline) -> Self {
+        Self::BadDeadline(error)
+    }
+}
+
 impl From<Refusal> for Trouble {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -143,7 +151,7 @@ impl IntoResponse for Trouble {
             Self::Body(error @ BodyError::TooLarge { .. }) => plain_error(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
             Self::Body(error @ BodyError::Stalled(_)) => plain_error(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
             Self::Body(error @ BodyError::Broken(_)) => plain_error(StatusCode::BAD_REQUEST, &error.to_string()),
-            Self::Body(error @ (BodyError::NotJson(_) | BodyError::NoContentType)) => {
+            Self::Body(error @ (BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType)) => {
                 plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
             }
             Self::Envelope(error @ EnvelopeError::Syntax(_)) => {
@@ -163,6 +171,9 @@ impl IntoResponse for Trouble {
             Self::BadId { error, in_url } => {
                 let place = if in_url { ["path", "id"] } else { ["body", "id"] };
                 details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&place, &error.to_string())])
+            }
+            Self::BadDeadline(error) => {
+                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["header", CANCEL_AFTER], &error.to_string())])
             }
             Self::TrainingStream => plain_error(StatusCode::NOT_ACCEPTABLE, "Training endpoints do not support streaming responses."),
             Self::TooManyReaders => plain_error(StatusCode::TOO_MANY_REQUESTS, "Too many stream subscribers"),

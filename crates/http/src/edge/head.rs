@@ -117,7 +117,7 @@ fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFrame, Refusal> {
 
 /// Whether hyper can make an address of this. Ordinary paths are seen at a glance.
 fn is_target(target: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.');
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~%?&=+:,@".contains(byte);
     (target.starts_with('/') && target.as_bytes().iter().all(plain)) || target.parse::<Uri>().is_ok()
 }
 

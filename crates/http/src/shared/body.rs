@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
@@ -28,6 +28,8 @@ pub(crate) enum BodyError {
     Broken(String),
     #[error("the content type is `{0}`; send `content-type: application/json`")]
     NotJson(String),
+    #[error("the body is packed as `{0}`; send it without `content-encoding`")]
+    Packed(String),
     #[error("the body has no content type; send `content-type: application/json`")]
     NoContentType,
 }
@@ -37,6 +39,9 @@ pub(crate) async fn json_body(headers: &HeaderMap, body: Body, bounds: Bounds) -
     let content_type = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if let Some(other) = content_type.as_ref().filter(|value| !is_json(value)) {
         return Err(BodyError::NotJson(other.clone()));
+    }
+    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(BodyError::Packed(String::from_utf8_lossy(coding.as_bytes()).into_owned()));
     }
     // A body that says its length is refused before any of it is read.
     if body.size_hint().lower() > bounds.size as u64 {

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_core::chain;
+use rustix::process::DumpableBehavior;
 use tidegate_http::cog::{self, Build};
-use tidegate_http::edge::{Edge, Tls, descriptors};
+use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, ModelSchema};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -15,17 +15,21 @@ use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::progress::Progress;
+use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::wiring::{self, Setting};
-use crate::{build_info, exit, inputs};
+use crate::{build_info, exit, front, inputs, run_as};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
-    let edge = edge(args)?;
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    let mut reload = Reload::default();
+    let edge = front::edge(args, &mut reload)?;
+    let reload = reload.listen()?;
     let listener = listen(&args.host, args.port).await?;
-    let scheme = if edge.tls.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{}", listener.local_addr()?);
+    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -39,7 +43,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args);
+    let setting = setting(args)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
@@ -47,9 +51,10 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
-    tokio::pin!(http);
+    tokio::pin!(http, reload);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = &mut reload => unreachable!("it listens for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };
@@ -57,6 +62,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     stop.cancel();
     tokio::select! {
         () = shutdown::drain(&wired.jobs, &wired.runtime, args.drain_timeout, &goodbye, http) => {}
+        () = reload => unreachable!("it listens for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
@@ -87,31 +93,25 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// How connections are treated. Takes as many file descriptors as this process may have.
-fn edge(args: &Serve) -> anyhow::Result<Edge> {
-    descriptors::raise_limit();
-    let tls = args.tls_cert.as_ref().zip(args.tls_key.as_ref()).map(|(certificate, key)| {
-        Tls::load(certificate, key).map_err(|error| {
-            let hint = "both are PEM files; --tls-key is the key of the first certificate in --tls-cert";
-            Usage::new(format!("no HTTPS: {}", chain(&error))).hint(hint)
-        })
-    });
-    Ok(Edge {
-        max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
-        header_timeout: args.header_timeout,
-        tls: tls.transpose()?.map(Arc::new),
-    })
-}
-
-fn setting(args: &Serve) -> Setting {
-    Setting {
+fn setting(args: &Serve) -> Result<Setting, Usage> {
+    let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
+    let is_root = rustix::process::geteuid().is_root();
+    if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
+        let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
+    }
+    Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
-    }
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
+        max_output: args.max_output,
+        run_as,
+        limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
+    })
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
