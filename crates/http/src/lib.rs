@@ -2,6 +2,7 @@
 //! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
 //! `edge` is what stands before all of them.
 
+pub mod access;
 pub mod cog;
 pub mod edge;
 mod shared;

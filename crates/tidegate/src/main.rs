@@ -8,6 +8,7 @@ mod exit;
 mod failure;
 mod front;
 mod inputs;
+mod listen;
 mod model;
 mod outputs;
 mod progress;
@@ -17,6 +18,7 @@ mod run_as;
 mod secrets;
 mod shutdown;
 mod telemetry;
+mod tokens;
 mod units;
 mod wiring;
 

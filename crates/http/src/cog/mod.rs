@@ -13,11 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use predictions::PathId;
 use tidegate_core::JobKind;
 use tidegate_service::Jobs;
 use tokio_util::sync::CancellationToken;
+
+use crate::access::admins_only;
 
 /// What the face is told.
 #[derive(Debug, Clone)]
@@ -54,7 +57,7 @@ struct Face {
 
 type Shared = Arc<Face>;
 
-/// The face. `POST /shutdown` cancels `shutdown`.
+/// The face. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router {
     let face = Arc::new(Face { jobs, config, shutdown });
     Router::new()
@@ -62,7 +65,7 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
         .route("/docs", get(docs::page))
         .route("/health-check", get(health::check))
         .route("/openapi.json", get(index::openapi))
-        .route("/shutdown", post(index::shutdown))
+        .route("/shutdown", post(index::shutdown).route_layer(from_fn(admins_only)))
         .merge(resource("/predictions", JobKind::Prediction))
         .merge(resource("/trainings", JobKind::Training))
         .fallback(reply::no_such_path)
@@ -72,8 +75,8 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
 
 /// Predictions and trainings are the same machinery under two names.
 fn resource(path: &str, kind: JobKind) -> Router<Shared> {
-    let create = move |state, headers, body| predictions::create(state, kind, None, headers, body);
-    let put = move |state, PathId(id): PathId, headers, body| predictions::create(state, kind, Some(id), headers, body);
+    let create = move |state, caller, headers, body| predictions::create(state, kind, caller, None, headers, body);
+    let put = move |state, caller, PathId(id): PathId, headers, body| predictions::create(state, kind, caller, Some(id), headers, body);
     Router::new()
         .route(path, post(create))
         .route(&format!("{path}/{{id}}"), get(predictions::show).put(put))

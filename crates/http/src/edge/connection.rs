@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
 use hyper::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,6 +21,7 @@ use super::guard::{Guard, Left};
 use super::refusal::Refusal;
 use super::stream::Stream;
 use super::turn::Turn;
+use crate::access::Peer;
 
 /// A caller that still sends is listened to so long after the last answer. If the socket were closed
 /// with bytes in it, the caller would be told of a broken connection, and might never read the answer.
@@ -42,7 +42,7 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
     let guard = Guard::new(stream, Arc::clone(&turn));
     let service = service_fn(|mut request: Request<_>| {
         let answering = turn.answer();
-        request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(Peer(peer));
         let answer = manner.faces.clone().call(request);
         async { answer.await.map(|response| response.map(|body: Body| answering.with(body))) as Result<_, Infallible> }
     });
