@@ -9,8 +9,10 @@ pub mod id;
 pub mod job;
 pub mod metrics;
 pub mod port;
+pub mod record;
 pub mod refusal;
 pub mod status;
+pub mod store;
 
 pub use account::Account;
 pub use chain::chain;

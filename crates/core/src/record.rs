@@ -1,0 +1,125 @@
+//! What is written down about a job, so that it outlives the process that took it.
+//!
+//! A record is the truth about a job: what is queued, held in memory or shown to somebody follows from
+//! it. It is written when the job is accepted, when the model begins, and when the job is over.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{Account, JobId, JobKind, Status};
+
+/// A job as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// What was asked for; never changes.
+    pub order: Order,
+    /// How often it was given to a model. A report that names an older number is from the past.
+    pub attempt: u32,
+    /// How far it has come.
+    pub status: Status,
+    /// When the model began, the last time.
+    pub started_at: Option<Timestamp>,
+    /// How it ended; absent until then.
+    pub ending: Option<Ending>,
+    /// Whether input, output and logs were removed because their time was over.
+    pub data_removed: bool,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// Its id, unique in the account.
+    pub id: JobId,
+    /// Whose it is.
+    pub account: Account,
+    /// Which function.
+    pub kind: JobKind,
+    /// For whom: the model, and the version of it.
+    pub target: Target,
+    /// The checked input, one JSON object. Files in it are still addresses.
+    pub input: Bytes,
+    /// Notes for the model.
+    pub context: BTreeMap<String, String>,
+    /// Who is told.
+    pub hook: Option<Hook>,
+    /// In whose words it is told and shown.
+    pub face: Face,
+    /// After this moment nobody wants it any more.
+    pub deadline: Option<Timestamp>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+}
+
+/// Which model a job is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Target {
+    /// `owner/name`.
+    pub model: String,
+    /// 64 hexadecimal digits.
+    pub version: String,
+    /// `owner/name` of the deployment that it came through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<String>,
+}
+
+/// Who is told how a job goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Where.
+    pub url: String,
+    /// Which kinds of message, by their names.
+    pub events: Vec<String>,
+    /// Sent along.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Which API a job came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Face {
+    /// Cog's.
+    Cog,
+    /// Replicate's.
+    Replicate,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    /// When.
+    pub completed_at: Timestamp,
+    /// What it gave, as JSON.
+    pub output: Option<Bytes>,
+    /// What it printed.
+    pub logs: String,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// What the model noted, and `predict_time`.
+    pub metrics: Map<String, Value>,
+}
+
+/// The last message about a job, kept until somebody has taken it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// The message's own id, the same over all attempts.
+    pub id: String,
+    /// Whose job it is about.
+    pub account: Account,
+    /// Which job.
+    pub job: JobId,
+    /// Where it goes.
+    pub hook: Hook,
+    /// What it says.
+    pub body: Bytes,
+    /// When it was written.
+    pub created_at: Timestamp,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it is tried next.
+    pub next_at: Timestamp,
+}

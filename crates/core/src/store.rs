@@ -1,0 +1,137 @@
+//! The port of the record of jobs. What is behind it (SQLite, PostgreSQL) is no business of callers.
+//!
+//! Every call that changes something returns when the change will survive a crash of the machine, not
+//! earlier. Calls may be made together: a store commits what waits in one go.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::record::{Ending, Letter, Order, Record};
+use crate::{Account, JobId, JobKind, Status};
+
+/// Why the store did not do it. Nothing of the call has happened, as far as can be known.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// There is no room left.
+    #[error("the store has no room left: {0}")]
+    Full(String),
+    /// It cannot be reached or used now; later it may.
+    #[error("the store cannot be used now: {0}")]
+    Unavailable(String),
+    /// What is kept cannot be read.
+    #[error("the store holds something that cannot be read: {0}")]
+    Corrupt(String),
+}
+
+/// What became of an insert.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inserted {
+    /// It is kept from now on.
+    New,
+    /// One with this account and id is kept already.
+    Known(Box<Record>),
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page<T> {
+    /// What is on it.
+    pub items: Vec<T>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Cursor>,
+    /// Where the page before begins, if there is one.
+    pub previous: Option<Cursor>,
+}
+
+/// A place in a list. Its text means something to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(pub String);
+
+/// Which jobs of an account are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// Whose.
+    pub account: Account,
+    /// Predictions or trainings.
+    pub kind: JobKind,
+    /// Made at this moment or later.
+    pub created_after: Option<Timestamp>,
+    /// Made before this moment.
+    pub created_before: Option<Timestamp>,
+    /// Where to begin.
+    pub from: Option<Cursor>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// The end of a job, with the message about it that must go out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    /// Whose job.
+    pub account: Account,
+    /// Which.
+    pub id: JobId,
+    /// By which attempt. Another one has no say any more.
+    pub attempt: u32,
+    /// As what it ends; terminal.
+    pub status: Status,
+    /// How.
+    pub ending: Ending,
+    /// Kept in the same moment, if somebody wants to be told.
+    pub letter: Option<Letter>,
+}
+
+/// What is written down about jobs.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Keeps a new job as `Queued`, unless its id is taken in its account.
+    async fn insert(&self, order: Order) -> Result<Inserted, StoreError>;
+
+    /// Notes that a job is given to a model; the number of this attempt, or `None` when it is over.
+    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError>;
+
+    /// Ends a job. `false` when it was over already or another attempt has it: nothing is changed then.
+    async fn finish(&self, finish: Finish) -> Result<bool, StoreError>;
+
+    /// One job.
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError>;
+
+    /// Jobs of an account, newest first.
+    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError>;
+
+    /// Jobs that are not over, oldest first, after the one with this number; each with its number. For
+    /// taking up work after a restart.
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError>;
+
+    /// Removes input, output and logs of jobs that were over before this moment; says of how many.
+    async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
+
+    /// Forgets jobs that were over before this moment; says how many.
+    async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
+
+    /// Letters that nobody has taken yet, by the time of their next attempt.
+    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError>;
+
+    /// A letter was tried: `None` when it is done with, else when it is tried next.
+    async fn letter_tried(&self, id: &str, next: Option<Timestamp>) -> Result<(), StoreError>;
+}
+
+/// Small things that the store keeps as JSON under a name: deployments, descriptions of files, secrets.
+#[async_trait]
+pub trait Documents: Send + Sync {
+    /// Keeps a document, in the place of the one with this name if there is one.
+    async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError>;
+
+    /// Keeps a document unless there is one with this name; the one that is kept now.
+    async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
+
+    /// One document.
+    async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError>;
+
+    /// Removes a document; says whether it was there.
+    async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError>;
+
+    /// The documents of a shelf whose names begin with `prefix`, by name.
+    async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError>;
+}
