@@ -17,7 +17,7 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
-    fn admit(&self, account: &Account) -> Result<Turn, Refusal>;
+    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal>;
 
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
@@ -27,6 +27,15 @@ pub trait Executor: Send + Sync {
 
     /// How the model is, with what its own health check says. Simultaneous callers share one check.
     async fn check(&self) -> Report;
+}
+
+/// How long a job can wait for its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as the operator lets callers wait, and only for a model that works.
+    Short,
+    /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.
+    Endless,
 }
 
 /// What an executor gives to one job.

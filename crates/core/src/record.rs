@@ -42,6 +42,10 @@ pub struct Order {
     pub target: Target,
     /// The checked input, one JSON object. Files in it are still addresses.
     pub input: Bytes,
+    /// Where in the input addresses of files are, as JSON pointers.
+    pub files: Vec<String>,
+    /// The fields of the input that nobody may see again.
+    pub secrets: Vec<String>,
     /// Notes for the model.
     pub context: BTreeMap<String, String>,
     /// Who is told.
@@ -101,6 +105,13 @@ pub struct Ending {
     pub error: Option<String>,
     /// What the model noted, and `predict_time`.
     pub metrics: Map<String, Value>,
+}
+
+impl Ending {
+    /// The end of a job of which nothing is known any more.
+    pub fn of_nothing() -> Self {
+        Self { completed_at: Timestamp::UNIX_EPOCH, output: None, logs: String::new(), error: None, metrics: Map::new() }
+    }
 }
 
 /// The last message about a job, kept until somebody has taken it.

@@ -36,6 +36,9 @@ pub enum Refusal {
     /// There is no room for the job's files.
     #[error("the server has no space left for the files of this job; try again later")]
     NoSpace,
+    /// The job cannot be written down now.
+    #[error("the server cannot keep jobs at the moment; try again later")]
+    StoreUnavailable,
     /// The server is on its way out.
     #[error("the server is shutting down")]
     Closing,

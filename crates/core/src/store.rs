@@ -88,6 +88,9 @@ pub trait Store: Send + Sync {
     /// Keeps a new job as `Queued`, unless its id is taken in its account.
     async fn insert(&self, order: Order) -> Result<Inserted, StoreError>;
 
+    /// Keeps a new job as `Queued`, in the place of one of its account with the same id that is over.
+    async fn replace(&self, order: Order) -> Result<Inserted, StoreError>;
+
     /// Notes that a job is given to a model; the number of this attempt, or `None` when it is over.
     async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError>;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Turn};
+use tidegate_core::port::{Admission, Executor, Patience, Turn};
 use tidegate_core::{Account, Refusal};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::launch::{Launch, Observer};
 use crate::parent::courier::{Courier, Seat, SlotPermit};
 use crate::scratch::Scratch;
-use crate::slots::{Denied, Joined, Pool};
+use crate::slots::{Denied, Joined, LineLimit, Pool};
 use crate::state::State;
 use crate::supervisor::{self, Shared};
 
@@ -90,9 +90,9 @@ impl Runtime {
         }
     }
 
-    fn join_line(&self, account: &Account) -> Result<Turn, Refusal> {
+    fn join_line(&self, account: &Account, limit: LineLimit) -> Result<Turn, Refusal> {
         let (tx, rx) = oneshot::channel();
-        match self.shared.pool.join(Seat { account: account.clone(), permit: tx }) {
+        match self.shared.pool.join(Seat { account: account.clone(), permit: tx }, limit) {
             Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
             Ok(Joined::Waits) => {
                 let runtime = self.clone();
@@ -144,14 +144,17 @@ impl Runtime {
 
 #[async_trait]
 impl Executor for Runtime {
-    fn admit(&self, account: &Account) -> Result<Turn, Refusal> {
+    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         if self.shared.state.is_open()
             && let Some(permit) = self.try_take()
         {
             return Ok(Turn::Now(self.admission(permit)));
         }
         match self.shared.state.health(self.shared.pool.count()) {
-            Health::Ready | Health::Busy => self.join_line(account),
+            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
+                self.join_line(account, LineLimit::None)
+            }
+            Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual),
             health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
         }
     }

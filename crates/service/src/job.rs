@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tidegate_core::record::{Ending, Record};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, LogSource, Metric, Status, Step, metrics};
 use tokio::sync::Notify;
@@ -114,9 +115,58 @@ impl Job {
         &self.account
     }
 
+    /// A job that is taken up again: it was accepted by a server before this one.
+    pub(crate) fn again(new: NewJob, created_at: Timestamp) -> Self {
+        Self { created_at, ..Self::new(new) }
+    }
+
+    /// A job that is over, as it was written down.
+    pub(crate) fn restored(record: Record) -> Self {
+        let Record { order, status, started_at, ending, .. } = record;
+        let ending = ending.unwrap_or_else(Ending::of_nothing);
+        let state = State {
+            status,
+            started_at,
+            completed_at: Some(ending.completed_at),
+            output: ending.output.into_iter().collect(),
+            output_bytes: 0,
+            returned: true,
+            logs: ending.logs,
+            logs_full: true,
+            metrics: ending.metrics,
+            metrics_count: MAX_METRICS,
+            error: ending.error,
+            history: None,
+        };
+        Self {
+            account: order.account,
+            id: order.id,
+            kind: order.kind,
+            input: order.input,
+            secrets: order.secrets,
+            created_at: order.created_at,
+            born: Instant::now(),
+            max_output: 0,
+            cancel: CancellationToken::new(),
+            for_readers: false,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+
     /// Its id, unique within its account.
     pub fn id(&self) -> &JobId {
         &self.id
+    }
+
+    /// Which function it is for.
+    pub(crate) fn kind(&self) -> JobKind {
+        self.kind
+    }
+
+    /// When it was accepted.
+    pub(crate) fn created_at(&self) -> Timestamp {
+        self.created_at
     }
 
     /// Where it is in its life.
@@ -215,7 +265,7 @@ impl Job {
             kind: self.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
-            output: state.output(outputs),
+            output: state.output(outputs, state.status),
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             input: self.masked_input(),
@@ -243,13 +293,15 @@ impl Job {
         self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
     }
 
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self) -> Timestamp {
+        let now = Timestamp::now().max(self.created_at);
         self.with(|state| {
             state.step(Step::Begin).expect("an assigned job begins once");
-            state.started_at = Some(Timestamp::now().max(self.created_at));
+            state.started_at = Some(now);
             state.tell(|| StreamEvent::Start);
         });
         self.changed.notify_waiters();
+        now
     }
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
@@ -302,22 +354,45 @@ impl Job {
         Ok(moment)
     }
 
-    pub(crate) fn end(&self, terminal: Terminal) {
+    /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
+    pub(crate) fn settle(&self, terminal: Terminal) -> End {
+        let (step, error) = match terminal {
+            Terminal::Succeeded => (Step::Succeed, None),
+            Terminal::Failed(error) => (Step::Fail, Some(error)),
+            Terminal::Canceled => (Step::Cancel, None),
+            Terminal::Aborted => (Step::Abort, None),
+        };
+        let (from, earliest) = self.with(|state| (state.status, state.started_at.unwrap_or(self.created_at)));
+        // A job that fails while it waits was about to be given a place.
+        let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
+        End {
+            status: from.after(step).expect("the tracker ends a job once"),
+            error,
+            completed_at: Timestamp::now().max(earliest),
+            predict_time: self.born.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// The job as it will be with this end.
+    pub(crate) fn snapshot_with(&self, end: &End) -> Snapshot {
         self.with(|state| {
-            let (step, error) = match terminal {
-                Terminal::Succeeded => (Step::Succeed, None),
-                Terminal::Failed(error) => (Step::Fail, Some(error)),
-                Terminal::Canceled => (Step::Cancel, None),
-                Terminal::Aborted => (Step::Abort, None),
-            };
-            if state.status == Status::Queued && step == Step::Fail {
-                state.step(Step::Assign).expect("a queued job can be assigned");
-            }
-            state.step(step).expect("the tracker ends a job once");
-            state.error = error;
-            let earliest = state.started_at.unwrap_or(self.created_at);
-            state.completed_at = Some(Timestamp::now().max(earliest));
-            state.metrics.insert("predict_time".to_owned(), self.born.elapsed().as_secs_f64().into());
+            let mut then = self.picture(state, state.output.len(), state.logs.len());
+            then.status = end.status;
+            then.output = state.output(state.output.len(), end.status);
+            then.error.clone_from(&end.error);
+            then.completed_at = Some(end.completed_at);
+            then.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            then
+        })
+    }
+
+    /// Ends the job: from here on everybody can see it.
+    pub(crate) fn end(&self, end: End) {
+        self.with(|state| {
+            state.status = end.status;
+            state.error = end.error;
+            state.completed_at = Some(end.completed_at);
+            state.metrics.insert("predict_time".to_owned(), end.predict_time.into());
             state.tell(|| StreamEvent::Completed);
         });
         self.changed.notify_waiters();
@@ -331,6 +406,15 @@ impl Job {
             512 + self.input.len() + state.logs.len() + outputs + history
         })
     }
+}
+
+/// How a job is about to end.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) status: Status,
+    error: Option<String>,
+    completed_at: Timestamp,
+    predict_time: f64,
 }
 
 /// How much there was at one moment.
@@ -356,12 +440,12 @@ impl State {
         Moment { outputs: self.output.len(), logs: self.logs.len() }
     }
 
-    /// The output as one JSON text.
-    fn output(&self, count: usize) -> Option<Bytes> {
+    /// The output of a job with this status as one JSON text.
+    fn output(&self, count: usize, status: Status) -> Option<Bytes> {
         let values = &self.output[..count];
         match values {
-            [only] if self.returned && self.status.is_terminal() => Some(only.clone()),
-            [] if self.status != Status::Succeeded => None,
+            [only] if self.returned && status.is_terminal() => Some(only.clone()),
+            [] if status != Status::Succeeded => None,
             values => Some(list(values)),
         }
     }

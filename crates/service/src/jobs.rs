@@ -8,7 +8,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::Report;
-use tidegate_core::port::{Executor, Later};
+use tidegate_core::port::{Executor, Later, Patience, Turn};
+use tidegate_core::record::{Face, Order, Target};
+use tidegate_core::store::{Inserted, Store, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::{Client, Url};
 use tokio_util::sync::CancellationToken;
@@ -20,9 +22,11 @@ use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob};
+use crate::keeping::{Kept, Waits};
 use crate::random;
 use crate::registry::{Registry, Retention};
-use crate::stream::Reader;
+use crate::snapshot::Snapshot;
+use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
 use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook};
 
@@ -51,6 +55,24 @@ pub struct Config {
     pub job_timeout: Option<Duration>,
     /// The most that one job may give, all its values together, in bytes.
     pub max_output: usize,
+    /// Which model this is.
+    pub target: Target,
+    /// What becomes of jobs that the model worked on when the server died.
+    pub on_lost: OnLost,
+    /// How a face writes a job, for webhooks of jobs that are taken up again.
+    pub body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+}
+
+/// What becomes of a job that the model worked on when the server died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLost {
+    /// It has failed.
+    Fail,
+    /// It is run again, up to this many times in all.
+    Retry {
+        /// Times that it may be given to a model.
+        attempts: u32,
+    },
 }
 
 /// What the desk works with.
@@ -67,6 +89,8 @@ pub struct Tools {
     pub room: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     /// Inputs of more bytes than this pass through a file.
     pub spill_above: usize,
+    /// Where jobs are written down; without it they live in memory only.
+    pub store: Option<Arc<dyn Store>>,
 }
 
 impl Tools {
@@ -88,120 +112,26 @@ impl Tools {
     }
 }
 
-/// A job that somebody wants done.
-pub struct Submission {
-    /// Whose it will be.
-    pub account: Account,
-    /// The caller's own id for it.
-    pub id: Option<JobId>,
-    /// Which function.
-    pub kind: JobKind,
-    /// The input, one JSON text.
-    pub input: Bytes,
-    /// Who else is told.
-    pub webhook: Option<Webhook>,
-    /// Notes for the model.
-    pub context: BTreeMap<String, String>,
-    /// How the caller gets the answer.
-    pub delivery: Delivery,
-    /// What happens when the id is known already.
-    pub replay: Replay,
-    /// The caller wants nothing of it any more after this time.
-    pub deadline: Option<Duration>,
-}
-
-/// How a caller gets the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// Waits for it; the job is canceled when it leaves.
-    Wait,
-    /// Comes back for it, or is told by webhook; the job goes on without it.
-    Later,
-    /// Follows the job; it is canceled when the last who follows leaves.
-    Stream,
-}
-
-/// What happens when the id of a submission is known already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replay {
-    /// The same request again: show what became of it.
-    Answer,
-    /// A new request: refused while the other runs.
-    Refuse,
-}
-
-/// What became of a submission.
-pub enum Submitted {
-    /// A new job runs.
-    New(Ticket),
-    /// A job with this id runs already.
-    Running(Arc<Job>),
-    /// A job with this id and input is over.
-    Over(Arc<Job>),
-}
-
-/// A new job in the hands of its caller.
-pub struct Ticket {
-    job: Arc<Job>,
-    /// The job's tracker, when the caller waits: it runs inside [`Ticket::ended`], so that the answer
-    /// comes without a change of task.
-    tracker: Option<Later<()>>,
-    tasks: TaskTracker,
-    /// The caller waits: gone caller, gone job.
-    cancel_on_drop: bool,
-    reader: Option<Reader>,
-}
-
-impl Ticket {
-    /// The job.
-    pub fn job(&self) -> &Arc<Job> {
-        &self.job
-    }
-
-    /// Waits until the job is over. A job that was submitted with [`Delivery::Wait`] runs in this call.
-    pub async fn ended(&mut self) {
-        if let Some(tracker) = &mut self.tracker {
-            tracker.await;
-            self.tracker = None;
-        }
-        self.job.ended().await;
-    }
-
-    /// The stream of a job that was submitted with [`Delivery::Stream`].
-    pub fn into_reader(mut self) -> Option<Reader> {
-        self.reader.take()
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.cancel_on_drop {
-            // Nothing happens when it is over already, which is nearly always.
-            self.job.cancel();
-        }
-        if let Some(tracker) = self.tracker.take() {
-            self.tasks.spawn(tracker);
-        }
-    }
-}
-
 /// The desk. Cloning gives another handle.
 #[derive(Clone)]
 pub struct Jobs {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    tools: Arc<Tools>,
-    senders: Arc<SenderTools>,
-    registry: Arc<Registry>,
+pub(crate) struct Inner {
+    pub(crate) tools: Arc<Tools>,
+    pub(crate) senders: Arc<SenderTools>,
+    pub(crate) registry: Arc<Registry>,
     schema: ArcSwapOption<ModelSchema>,
-    stream_history: usize,
+    pub(crate) stream_history: usize,
     predictions_are: JobKind,
     job_timeout: Option<Duration>,
-    max_output: usize,
-    tasks: TaskTracker,
-    closing: CancellationToken,
+    pub(crate) max_output: usize,
+    pub(crate) target: Target,
+    pub(crate) on_lost: OnLost,
+    pub(crate) body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
 }
 
 impl Jobs {
@@ -217,6 +147,7 @@ impl Jobs {
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
             deliveries: Deliveries::default(),
+            store: tools.store.clone(),
             closing: closing.clone(),
         };
         let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
@@ -229,24 +160,81 @@ impl Jobs {
             predictions_are: config.predictions_are,
             job_timeout: config.job_timeout,
             max_output: config.max_output,
+            target: config.target,
+            on_lost: config.on_lost,
+            body_of: config.body_of,
             tasks: TaskTracker::new(),
             closing,
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes a job in, shows the one that is meant, or refuses. Nothing here waits.
-    pub fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let inner = &*self.inner;
+    /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
+    /// written down first; for the others nothing here waits.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        match &self.inner.tools.store {
+            Some(store) if submission.is_kept() => Box::pin(self.submit_kept(Arc::clone(store), submission)).await,
+            Some(_) | None => self.submit_now(submission),
+        }
+    }
+
+    fn submit_now(&self, submission: Submission) -> Result<Submitted, Refusal> {
         // Until the job has its own place among the tasks, closing waits for this call.
-        let _counted = inner.tasks.token();
+        let _counted = self.inner.tasks.token();
+        let prepared = match self.prepare(submission)? {
+            Prepared::Known(submitted) => return Ok(submitted),
+            Prepared::New(prepared) => prepared,
+        };
+        Ok(self.launch(*prepared, None))
+    }
+
+    async fn submit_kept(&self, store: Arc<dyn Store>, submission: Submission) -> Result<Submitted, Refusal> {
+        let _counted = self.inner.tasks.token();
+        if let Some(id) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer)
+            && self.inner.registry.get(&submission.account, id).is_none()
+            && let Some(record) = store.get(&submission.account, id).await.map_err(unkept)?
+        {
+            return self.replay(Arc::new(Job::restored(record)), &submission);
+        }
+        let (replay, face) = (submission.replay, submission.face);
+        let prepared = match self.prepare(submission)? {
+            Prepared::Known(submitted) => return Ok(submitted),
+            Prepared::New(prepared) => *prepared,
+        };
+        let order = self.order(&prepared, face);
+        // A new request may take the id of one that is over.
+        let inserted = match replay {
+            Replay::Answer => store.insert(order).await,
+            Replay::Refuse => store.replace(order).await,
+        };
+        match inserted {
+            Ok(Inserted::New) => {}
+            Ok(Inserted::Known(record)) => {
+                self.inner.registry.forget(&prepared.job);
+                let known = Arc::new(Job::restored(*record));
+                return match replay {
+                    Replay::Answer => known_again(known, &prepared.checked.json),
+                    Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
+                };
+            }
+            Err(error) => {
+                self.inner.registry.forget(&prepared.job);
+                return Err(unkept(error));
+            }
+        }
+        Ok(self.launch(prepared, Some((store, 0))))
+    }
+
+    /// Everything up to the point where the job begins to exist for others.
+    fn prepare(&self, submission: Submission) -> Result<Prepared, Refusal> {
+        let inner = &*self.inner;
         if let Some(known) = submission
             .id
             .as_ref()
             .filter(|_| submission.replay == Replay::Answer)
             .and_then(|id| inner.registry.get(&submission.account, id))
         {
-            return self.replay(known, &submission);
+            return self.replay(known, &submission).map(Prepared::Known);
         }
         let schema = self.schema();
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
@@ -257,14 +245,14 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let turn = inner.tools.executor.admit(&submission.account)?;
+        let turn = inner.tools.executor.admit(&submission.account, Patience::Short)?;
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
             id: submission.id.unwrap_or_else(|| JobId::from_random(random::bits())),
             kind: submission.kind,
             input: checked.json.clone(),
-            secrets: checked.secrets,
+            secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
             history,
             max_output: inner.max_output,
@@ -272,41 +260,79 @@ impl Jobs {
         if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
             // Dropping the turn gives the slot back.
             return match submission.replay {
-                Replay::Answer => known_again(known, &checked.json),
+                Replay::Answer => known_again(known, &checked.json).map(Prepared::Known),
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
+        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
+        Ok(Prepared::New(Box::new(Launch {
+            job,
+            checked,
+            context: submission.context,
+            webhook: submission.webhook,
+            delivery: submission.delivery,
+            deadline,
+            turn,
+        })))
+    }
+
+    /// Lets a job run.
+    pub(crate) fn launch(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>) -> Submitted {
+        let inner = &*self.inner;
+        let Launch { job, checked, context, webhook, delivery, deadline, turn } = launch;
         audit::created(&job);
         // Before the tracker runs, so that nothing is missed.
-        let reader = if submission.delivery == Delivery::Stream { job.follow().ok() } else { None };
+        let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
+        let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
+        let kept = kept.map(|(store, attempt)| Kept::new(store, webhook.as_ref(), attempt, waits, inner.closing.clone()));
         let tracker = Tracker {
             work: Work {
                 id: job.id().clone(),
-                kind: submission.kind,
+                kind: job.kind(),
                 input: checked.json,
                 files: BTreeMap::new(),
-                context: submission.context,
+                context,
                 scratch: (inner.tools.scratch)(),
             },
             addresses: checked.files,
-            hook: submission.webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
+            hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
             registry: Arc::clone(&inner.registry),
-            deadlines: Deadlines {
-                at: submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after)),
-                run: inner.job_timeout,
-            },
+            kept,
+            deadlines: Deadlines { at: deadline, run: inner.job_timeout },
             scratch_used: false,
             job: Arc::clone(&job),
         };
-        let waits = submission.delivery == Delivery::Wait;
+        let waits = delivery == Delivery::Wait;
         let tracker: Option<Later<()>> = if waits {
             Some(Box::pin(inner.tasks.track_future(tracker.run(turn))))
         } else {
             inner.tasks.spawn(tracker.run(turn));
             None
         };
-        Ok(Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader }))
+        Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader })
+    }
+
+    /// What is written down about a new job.
+    fn order(&self, launch: &Launch, face: Face) -> Order {
+        let job = &launch.job;
+        Order {
+            id: job.id().clone(),
+            account: job.account().clone(),
+            kind: job.kind(),
+            target: self.inner.target.clone(),
+            input: launch.checked.json.clone(),
+            files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
+            secrets: launch.checked.secrets.clone(),
+            context: launch.context.clone(),
+            hook: launch.webhook.as_ref().map(Webhook::to_hook),
+            face,
+            deadline: launch.deadline.and_then(|at| {
+                let left = at.saturating_duration_since(tokio::time::Instant::now());
+                jiff::Timestamp::now().checked_add(left).ok()
+            }),
+            created_at: job.created_at(),
+        }
     }
 
     fn replay(&self, known: Arc<Job>, submission: &Submission) -> Result<Submitted, Refusal> {
@@ -334,9 +360,19 @@ impl Jobs {
         self.inner.tools.net.check(text).map_err(|error| Refusal::BadWebhook { reason: error.to_string() })
     }
 
-    /// A job of this account that runs, or that was over not long ago.
-    pub fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
-        self.inner.registry.get(account, id)
+    /// A job of this account that runs, or that was over not too long ago.
+    pub async fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        if let Some(job) = self.inner.registry.get(account, id) {
+            return Some(job);
+        }
+        let store = self.inner.tools.store.as_ref()?;
+        match store.get(account, id).await {
+            Ok(record) => record.filter(|record| record.status.is_terminal()).map(|record| Arc::new(Job::restored(record))),
+            Err(error) => {
+                tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");
+                None
+            }
+        }
     }
 
     /// Asks a job of this account to stop. Says whether it was running.
@@ -399,6 +435,32 @@ impl Jobs {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
         in_time
+    }
+}
+
+/// What came of looking at a submission.
+enum Prepared {
+    Known(Submitted),
+    New(Box<Launch>),
+}
+
+/// A job that is ready to run.
+pub(crate) struct Launch {
+    pub(crate) job: Arc<Job>,
+    pub(crate) checked: Checked,
+    pub(crate) context: BTreeMap<String, String>,
+    pub(crate) webhook: Option<Webhook>,
+    pub(crate) delivery: Delivery,
+    pub(crate) deadline: Option<tokio::time::Instant>,
+    pub(crate) turn: Turn,
+}
+
+/// The store did not take a job.
+fn unkept(error: StoreError) -> Refusal {
+    tracing::error!(error = %chain(&error), "a job could not be written down and was refused");
+    match error {
+        StoreError::Full(_) => Refusal::NoSpace,
+        StoreError::Unavailable(_) | StoreError::Corrupt(_) => Refusal::StoreUnavailable,
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
-use crate::{Job, Replay};
+use crate::Job;
+use crate::submission::Replay;
 
 /// How much of the past is kept.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +69,11 @@ impl Registry {
                 Ok(())
             }
         })
+    }
+
+    /// Forgets a job that is left to another server.
+    pub(crate) fn forget(&self, job: &Arc<Job>) {
+        self.with(|inner| inner.remove(job));
     }
 
     /// Moves a job to the past, and drops the oldest above the limits.

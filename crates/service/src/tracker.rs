@@ -11,6 +11,7 @@ use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
+use crate::keeping::Kept;
 use crate::jobs::Tools;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
@@ -28,6 +29,8 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
+    /// What is written down about the job, if it is.
+    pub(crate) kept: Option<Kept>,
     /// When the job is stopped even if nobody asks.
     pub(crate) deadlines: Deadlines,
     /// Whether there is something to remove in the end.
@@ -36,30 +39,43 @@ pub(crate) struct Tracker {
 
 impl Tracker {
     pub(crate) async fn run(mut self, turn: Turn) {
-        let terminal = self.through(turn).await;
+        let Some(terminal) = self.through(turn).await else {
+            // Another server will find it as it was; nobody is told anything.
+            return self.registry.forget(&self.job);
+        };
         // A job that did not get to its end may have left files that nobody has heard of.
         if self.scratch_used || !matches!(terminal, Terminal::Succeeded) {
             remove(self.work.scratch.clone()).await;
         }
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
-        self.job.end(terminal);
+        let end = self.job.settle(terminal);
+        let letter = match self.kept {
+            None => None,
+            Some(kept) => match kept.finish(&self.job, &end).await {
+                Some(letter) => letter,
+                None => return self.registry.forget(&self.job),
+            },
+        };
+        self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook {
-            hook.completed();
+            hook.completed(letter);
         }
     }
 
-    async fn through(&mut self, turn: Turn) -> Terminal {
+    /// The job's way to its end; `None` when it is left to the next server.
+    async fn through(&mut self, turn: Turn) -> Option<Terminal> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         tokio::pin!(stopped);
         let admission = match turn {
             Turn::Now(admission) => admission,
             Turn::Line(place) => tokio::select! {
                 biased;
-                stop = &mut stopped => return stop.terminal(),
+                stop = &mut stopped => return Some(stop.terminal()),
+                () = left_behind(self.kept.as_ref()) => return None,
                 admission = place => match admission {
                     Ok(admission) => admission,
-                    Err(refusal) => return Terminal::Failed(late_refusal(&refusal)),
+                    Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
                 },
             },
         };
@@ -69,22 +85,25 @@ impl Tracker {
             let addresses = std::mem::take(&mut self.addresses);
             let fetched = tokio::select! {
                 biased;
-                stop = &mut stopped => return stop.terminal(),
+                stop = &mut stopped => return Some(stop.terminal()),
                 fetched = self.tools.files.fetch(addresses, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,
-                Err(error) => return Terminal::Failed(error.to_string()),
+                Err(error) => return Some(Terminal::Failed(error.to_string())),
             }
         }
         if self.job.cancel_token().is_cancelled() {
-            return Terminal::Canceled;
+            return Some(Terminal::Canceled);
         }
-        self.on_executor(admission).await
+        Some(self.on_executor(admission).await)
     }
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
-        self.job.begin();
+        let began_at = self.job.begin();
+        if let Some(kept) = &mut self.kept {
+            kept.begin(&self.job, began_at);
+        }
         if let Some(hook) = &mut self.hook {
             hook.start();
         }
@@ -197,6 +216,14 @@ async fn abandon(mut running: Box<dyn Running>, terminal: Terminal) -> Terminal 
 /// Whether the end takes time: what the model returned without files is not thrown away by a late cancel.
 fn has_files(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded { output: Some(value) } if !value.files.is_empty())
+}
+
+/// Waits until a job that stands in the line can be left to the next server.
+async fn left_behind(kept: Option<&Kept>) {
+    match kept.filter(|kept| kept.may_be_left()) {
+        Some(kept) => kept.closing().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The line was sent away while the job stood in it.

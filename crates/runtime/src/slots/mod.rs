@@ -54,6 +54,15 @@ pub struct Count {
     pub waiting: usize,
 }
 
+/// Whether the line can be too long for a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineLimit {
+    /// The pool's own.
+    Usual,
+    /// Never.
+    None,
+}
+
 /// Why no permit was given.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -98,7 +107,7 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
     }
 
     /// A permit now, or a place in the line for `waiter`.
-    pub fn join(&self, waiter: W) -> Result<Joined<T, W, L>, Denied> {
+    pub fn join(&self, waiter: W, limit: LineLimit) -> Result<Joined<T, W, L>, Denied> {
         let slot = self.shared.with(|ledger| {
             if ledger.closed {
                 return Err(Denied::Closed);
@@ -106,11 +115,15 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
             if let Some(slot) = ledger.idle.pop() {
                 return Ok(Some(slot));
             }
-            if ledger.line.len_of(waiter.owner()) >= ledger.line_limit {
+            let most = match limit {
+                LineLimit::Usual => ledger.line_limit,
+                LineLimit::None => usize::MAX,
+            };
+            if ledger.line.len_of(waiter.owner()) >= most {
                 // Those who have left are noticed only when their place is wanted.
                 ledger.line.retain(waiter.owner(), |waiter| !waiter.has_left());
             }
-            if ledger.line.len_of(waiter.owner()) >= ledger.line_limit {
+            if ledger.line.len_of(waiter.owner()) >= most {
                 return Err(Denied::Full);
             }
             ledger.line.push(waiter);

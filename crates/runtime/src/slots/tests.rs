@@ -85,13 +85,13 @@ proptest! {
                 Move::Take => held.extend(pool.try_take()),
                 Move::Join => {
                     let seat = Arc::new(Mutex::new(None));
-                    match pool.join(Seat(Some(Arc::clone(&seat)))) {
+                    match pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual) {
                         Ok(Joined::Now(permit)) => held.push(permit),
                         Ok(Joined::Waits) => seats.push(seat),
                         Err(denied) => prop_assert_eq!(denied, Denied::Full),
                     }
                 }
-                Move::JoinAndLeave => if let Ok(Joined::Now(permit)) = pool.join(Seat(None)) { held.push(permit) },
+                Move::JoinAndLeave => if let Ok(Joined::Now(permit)) = pool.join(Seat(None), LineLimit::Usual) { held.push(permit) },
                 Move::Drop(i) => if !held.is_empty() { drop(held.remove(i % held.len())) },
                 Move::Poison(i) => if !held.is_empty() {
                     let mut permit = held.remove(i % held.len());
@@ -120,10 +120,10 @@ proptest! {
 #[test]
 fn who_leaves_the_line_frees_a_place() {
     let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(1);
-    assert!(matches!(pool.join(Seat(None)), Ok(Joined::Waits)));
+    assert!(matches!(pool.join(Seat(None), LineLimit::Usual), Ok(Joined::Waits)));
     let seat = Arc::new(Mutex::new(None));
-    assert!(matches!(pool.join(Seat(Some(Arc::clone(&seat)))), Ok(Joined::Waits)));
-    assert!(matches!(pool.join(Seat(None)), Err(Denied::Full)));
+    assert!(matches!(pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual), Ok(Joined::Waits)));
+    assert!(matches!(pool.join(Seat(None), LineLimit::Usual), Err(Denied::Full)));
     pool.add(1);
     assert!(seat.lock().unwrap().is_some());
 }
@@ -163,7 +163,7 @@ fn in_every_interleaving_a_waiting_caller_gets_the_freed_slot() {
         let other = pool;
         let seat = Arc::new(Mutex::new(None));
         let place = Arc::clone(&seat);
-        let caller = loom::thread::spawn(move || match other.join(Seat(Some(place))) {
+        let caller = loom::thread::spawn(move || match other.join(Seat(Some(place)), LineLimit::Usual) {
             Ok(Joined::Now(permit)) => Some(permit),
             Ok(Joined::Waits) => None,
             Err(_) => panic!("the line has a place"),

@@ -12,13 +12,15 @@ mod signature;
 mod waiting;
 
 use bytes::Bytes;
+use tidegate_core::JobId;
+use tidegate_core::record::Hook;
 use tidegate_net::Url;
-use tidegate_net::header::HeaderMap;
+use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::Snapshot;
+use crate::{Snapshot, random};
 
 pub use deliveries::{Attempt, Deliveries, DeliveryRecord, DeliveryState};
-pub(crate) use sender::{Sender, SenderTools};
+pub(crate) use sender::{Sender, SenderTools, deliver};
 pub use signature::{BadSecret, Secrets};
 pub(crate) use waiting::{Bounds, Waiting};
 
@@ -35,6 +37,33 @@ pub struct Webhook {
     pub body: fn(&Snapshot) -> Bytes,
 }
 
+impl Webhook {
+    /// As it is written down.
+    pub(crate) fn to_hook(&self) -> Hook {
+        let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+        let headers = self.headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+        let events = WebhookEvent::ALL.iter().filter(|event| self.filter.wants(**event)).map(|event| event.name().to_owned());
+        Hook { url: self.url.to_string(), events: events.collect(), headers: headers.collect() }
+    }
+
+    /// As it was written down; `None` when that cannot be read.
+    pub(crate) fn of_hook(hook: &Hook, body: fn(&Snapshot) -> Bytes) -> Option<Self> {
+        let header = |(name, value): (&String, &String)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?));
+        let named = |name: &String| WebhookEvent::ALL.into_iter().find(|event| event.name() == name);
+        Some(Self {
+            url: Url::parse(&hook.url).ok()?,
+            filter: EventFilter::only(hook.events.iter().filter_map(named)),
+            headers: hook.headers.iter().filter_map(header).collect(),
+            body,
+        })
+    }
+}
+
+/// A new id for a message: the same over all attempts.
+pub(crate) fn message_id() -> String {
+    format!("msg_{}", JobId::from_random(random::bits()))
+}
+
 /// A kind of message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WebhookEvent {
@@ -46,6 +75,21 @@ pub enum WebhookEvent {
     Logs,
     /// The job is over.
     Completed,
+}
+
+impl WebhookEvent {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Start, Self::Output, Self::Logs, Self::Completed];
+
+    /// Its name in requests and in what is written down.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Output => "output",
+            Self::Logs => "logs",
+            Self::Completed => "completed",
+        }
+    }
 }
 
 /// Which kinds of message a receiver wants.

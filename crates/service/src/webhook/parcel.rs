@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::{JobId, chain};
+use tidegate_core::record::Letter;
+use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate_net::{Answer, Error, host_of};
 use tokio::time::Instant;
 
 use super::deliveries::{Attempt, DeliveryRecord, DeliveryState};
-use super::{SenderTools, Webhook, WebhookEvent};
+use super::{SenderTools, Webhook, WebhookEvent, message_id};
 use crate::Job;
-use crate::random;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -43,11 +43,27 @@ pub(super) enum Verdict {
 
 impl Parcel {
     pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Job, event: WebhookEvent, body: Bytes) -> Self {
-        let id = format!("msg_{}", JobId::from_random(random::bits()));
+        Self::with_id(message_id(), tools, webhook, (job.account(), job.id()), event, body)
+    }
+
+    /// The message that was written down.
+    pub(super) fn of_letter(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, letter: &Letter) -> Self {
+        let job = (&letter.account, &letter.job);
+        Self::with_id(letter.id.clone(), tools, webhook, job, WebhookEvent::Completed, letter.body.clone())
+    }
+
+    fn with_id(
+        id: String,
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        (account, job): (&Account, &JobId),
+        event: WebhookEvent,
+        body: Bytes,
+    ) -> Self {
         let record = tools.deliveries.open(DeliveryRecord {
             id: id.clone(),
-            account: job.account().clone(),
-            job: job.id().clone(),
+            account: account.clone(),
+            job: job.clone(),
             event,
             host: host_of(&webhook.url),
             created_at: Timestamp::now(),
@@ -56,7 +72,7 @@ impl Parcel {
             attempts: Vec::new(),
             next_attempt_at: None,
         });
-        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job.id().clone(), id, body, record }
+        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job.clone(), id, body, record }
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -4,6 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::chain;
+use tidegate_core::record::Letter;
+use tidegate_core::store::Store;
 use tidegate_net::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -38,6 +41,8 @@ pub(crate) struct SenderTools {
     pub(crate) retry_for: Duration,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) deliveries: Deliveries,
+    /// Where messages are written down.
+    pub(crate) store: Option<Arc<dyn Store>>,
     /// The server is on its way out: no time for long pauses.
     pub(crate) closing: CancellationToken,
 }
@@ -53,7 +58,8 @@ pub(crate) struct Sender {
 /// A message to be written when its turn comes.
 enum Message {
     At(WebhookEvent, Moment),
-    Completed,
+    /// The end; with the message that was written down about it, if it was.
+    Completed(Option<Letter>),
 }
 
 impl Sender {
@@ -80,10 +86,10 @@ impl Sender {
         }
     }
 
-    pub(crate) fn completed(self) {
+    pub(crate) fn completed(self, letter: Option<Letter>) {
         if self.webhook.filter.wants(WebhookEvent::Completed) {
             // The task lives until this sender is gone.
-            self.to_task.send(Message::Completed).ok();
+            self.to_task.send(Message::Completed(letter)).ok();
         }
     }
 
@@ -106,12 +112,12 @@ impl Task {
     async fn run(mut self) {
         while let Some(message) = self.messages.recv().await {
             match message {
-                Message::Completed => return self.complete().await,
+                Message::Completed(letter) => return self.complete(letter).await,
                 // A receiver this slow has lost count anyway.
                 Message::At(..) if self.messages.len() > MAX_WAITING => {}
                 Message::At(event, moment) => {
                     if self.send_or_overtake(event, moment).await.is_break() {
-                        return self.complete().await;
+                        return self.overtake().await;
                     }
                 }
             }
@@ -144,37 +150,74 @@ impl Task {
         }
     }
 
+    /// Everything before the end is too late.
+    async fn overtake(mut self) {
+        while let Some(message) = self.messages.recv().await {
+            if let Message::Completed(letter) = message {
+                return self.complete(letter).await;
+            }
+        }
+    }
+
     /// Sends the last message until it is taken.
-    async fn complete(self) {
-        self.job.ended().await;
-        let body = (self.webhook.body)(&self.job.snapshot());
-        let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, WebhookEvent::Completed, body);
-        let Self { tools, job, .. } = self;
+    async fn complete(self, letter: Option<Letter>) {
+        let Self { tools, webhook, job, .. } = self;
+        if let Some(letter) = letter {
+            drop(job);
+            return deliver(&tools, webhook, letter).await;
+        }
+        job.ended().await;
+        let body = (webhook.body)(&job.snapshot());
+        let parcel = Parcel::new(&tools, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; the job need not.
         drop(job);
-        until_taken(&tools, &parcel).await;
+        until_taken(&tools, &parcel, None).await;
     }
 }
 
-async fn until_taken(tools: &SenderTools, parcel: &Parcel) {
+/// Sends a message that was written down until it is taken, and crosses it out.
+pub(crate) async fn deliver(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, letter: Letter) {
+    let parcel = Parcel::of_letter(tools, &webhook, &letter);
+    if !until_taken(tools, &parcel, Some(&letter)).await {
+        // The server goes before the receiver has taken it: the next one tries again.
+        return;
+    }
+    if let Some(store) = &tools.store
+        && let Err(error) = store.letter_tried(&letter.id, None).await
+    {
+        tracing::warn!(message = letter.id, error = %chain(&error), "a delivered webhook could not be crossed out and may come again");
+    }
+}
+
+/// Tries until it is taken or given up. `false` when the server goes first, and it can be tried again.
+async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Letter>) -> bool {
     let deadline = Instant::now() + tools.retry_for;
     let mut place: Option<Place> = None;
     for failed in 1.. {
         let retry_after = match parcel.send().await {
-            Verdict::Delivered => return,
-            Verdict::Never(why) => return parcel.lose(why),
+            Verdict::Delivered => return true,
+            Verdict::Never(why) => return given_up(parcel, why),
             Verdict::Later { retry_after } => retry_after,
         };
+        if letter.is_some() && tools.closing.is_cancelled() {
+            return false;
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return parcel.lose("it was not taken within --webhook-retry-for");
+            return given_up(parcel, "it was not taken within --webhook-retry-for");
         }
         let place = place.get_or_insert_with(|| tools.waiting.enter(parcel.bytes()));
         let pause = schedule::pause(failed, random::fraction(), retry_after).min(left);
         if rest(tools, parcel, place, pause).await.is_break() {
-            return parcel.lose("too many messages wait for receivers that do not take them");
+            return given_up(parcel, "too many messages wait for receivers that do not take them");
         }
     }
+    true
+}
+
+fn given_up(parcel: &Parcel, why: &str) -> bool {
+    parcel.lose(why);
+    true
 }
 
 /// Waits for the next attempt; breaks when there is no room to wait.

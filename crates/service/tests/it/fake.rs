@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Running, Turn};
+use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Secrets, Submission, Tools};
@@ -103,7 +103,7 @@ impl FakeModel {
 
 #[async_trait]
 impl Executor for FakeModel {
-    fn admit(&self, _account: &Account) -> Result<Turn, Refusal> {
+    fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
             return Ok(Turn::Now(Box::new(Place { model: self.clone(), permit })));
         }

@@ -1,0 +1,126 @@
+//! What is written down about a job, so that it outlives this process.
+//!
+//! A job is kept when somebody may come back for it: it was accepted for later, has an id of the
+//! caller's, or a webhook. The others live and die with the caller on the line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tidegate_core::record::{Ending, Letter};
+use tidegate_core::store::{Finish, Store, StoreError};
+use tidegate_core::chain;
+use tokio_util::sync::CancellationToken;
+
+use crate::Snapshot;
+use crate::job::{End, Job};
+use crate::webhook::{Webhook, WebhookEvent, message_id};
+
+/// The pause after the store could not take the end of a job.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The record of one running job.
+pub(crate) struct Kept {
+    store: Arc<dyn Store>,
+    /// Who wants to hear of the end, and in which words.
+    webhook: Option<Webhook>,
+    /// The note that the model has begun, on its way; it comes to the number of this attempt.
+    begun: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
+    attempt: u32,
+    /// Whether nobody waits for it: then it may stay in the line until another server takes it up.
+    waits: Waits,
+    /// The server is on its way out.
+    closing: CancellationToken,
+}
+
+/// Whether somebody is on the line for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    Somebody,
+    Nobody,
+}
+
+impl Kept {
+    /// The record of a job that was given to a model `attempt` times before.
+    pub(crate) fn new(store: Arc<dyn Store>, webhook: Option<&Webhook>, attempt: u32, waits: Waits, closing: CancellationToken) -> Self {
+        let webhook = webhook.filter(|webhook| webhook.filter.wants(WebhookEvent::Completed)).cloned();
+        Self { store, webhook, begun: None, attempt, waits, closing }
+    }
+
+    pub(crate) fn may_be_left(&self) -> bool {
+        self.waits == Waits::Nobody
+    }
+
+    pub(crate) async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
+    /// Notes that the model begins. The model does not wait for it: if the note is lost in a crash, the
+    /// job is taken for one that had not begun.
+    pub(crate) fn begin(&mut self, job: &Job, at: Timestamp) {
+        let (store, account, id) = (Arc::clone(&self.store), job.account().clone(), job.id().clone());
+        let mut begun = async move { store.begin(&account, &id, at).await }.boxed();
+        // Once, so that it is on its way before the end is; the answer is asked for then.
+        match begun.as_mut().now_or_never() {
+            Some(answer) => self.begun = Some(std::future::ready(answer).boxed()),
+            None => self.begun = Some(begun),
+        }
+    }
+
+    /// Writes the end down, with the message about it; comes back when both are safe. Gives the message.
+    /// `None` when the server goes before the store can take it: the next one finds the job unfinished.
+    pub(crate) async fn finish(mut self, job: &Job, end: &End) -> Option<Option<Letter>> {
+        let then = job.snapshot_with(end);
+        if let Some(begun) = self.begun.take() {
+            match begun.await {
+                Ok(attempt) => self.attempt = attempt.unwrap_or(self.attempt),
+                Err(error) => tracing::warn!(job = %job.id(), error = %chain(&error), "the begin of a job could not be written down"),
+            }
+        }
+        let letter = self.webhook.as_ref().map(|webhook| letter(webhook, job, &then));
+        let ending = Ending {
+            completed_at: then.completed_at.unwrap_or(then.created_at),
+            output: then.output,
+            logs: then.logs,
+            error: then.error,
+            metrics: then.metrics,
+        };
+        loop {
+            let finish = Finish {
+                account: job.account().clone(),
+                id: job.id().clone(),
+                attempt: self.attempt,
+                status: end.status,
+                ending: ending.clone(),
+                letter: letter.clone(),
+            };
+            match self.store.finish(finish).await {
+                Ok(true) => return Some(letter),
+                // Somebody else has ended it, and tells.
+                Ok(false) => return Some(None),
+                Err(error) => tracing::error!(job = %job.id(), error = %chain(&error), "the end of a job cannot be written down yet"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                () = self.closing.cancelled() => return None,
+            }
+        }
+    }
+}
+
+/// The message about the end of a job. The body is a picture of it as it will be then.
+pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> Letter {
+    let now = Timestamp::now();
+    Letter {
+        id: message_id(),
+        account: job.account().clone(),
+        job: job.id().clone(),
+        hook: webhook.to_hook(),
+        body: (webhook.body)(then),
+        created_at: now,
+        attempts: 0,
+        next_at: now,
+    }
+}
