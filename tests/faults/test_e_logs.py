@@ -1,0 +1,89 @@
+"""Rows E3, E7 of docs/reliability.md: user code that prints too much, too strange, or too late."""
+
+import time
+
+import pytest
+from watch import peak, reset_peak, unharmed
+
+MIB = 1024 * 1024
+LOGS_KEPT = 16 * MIB
+
+FLOODS = {
+    "64 MiB in lines": ("lines", 64, "the rest of the logs was left out"),
+    "one line of 32 MiB": ("line", 32, "line cut here"),
+    "1 GiB in lines": ("lines", 1024, "the rest of the logs was left out"),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("flood", FLOODS)
+def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(fresh, receiver, flood):
+    how, size, notice = FLOODS[flood]
+    server = fresh("faults", "--log-level", "warn")
+    hook = receiver.path()
+    with unharmed(server):
+        reset_peak(server.process.pid)
+        server.start({"how": f"prints.{how}", "number": size}, webhook=receiver.url + hook)
+        body = receiver.wait_terminal(hook, timeout=90)
+    assert (body["status"], body["output"]) == ("succeeded", "printed")
+    assert len(body["logs"]) <= LOGS_KEPT + 200
+    assert notice in body["logs"]
+    assert peak(server.process.pid) < 400 * MIB
+
+
+@pytest.mark.timeout(120)
+def test_e3_the_cost_of_logs_with_a_webhook_is_linear(fresh, receiver):
+    server = fresh("faults", "--log-level", "warn")
+
+    def seconds(size: int) -> float:
+        hook = receiver.path()
+        began = time.monotonic()
+        server.start({"how": "prints.lines", "number": size}, webhook=receiver.url + hook)
+        assert receiver.wait_terminal(hook, timeout=60)["status"] == "succeeded"
+        return time.monotonic() - began
+
+    seconds(4)  # the first is the slowest
+    small, large = seconds(4), seconds(32)
+    # Eight times as much: a quadratic cost would be 64 times.
+    assert large < 24 * max(small, 0.1), f"4 MiB: {small:.2f} s, 32 MiB: {large:.2f} s"
+
+
+@pytest.mark.parametrize("how", ["empty_lines", "flushes"])
+def test_e3_many_tiny_writes(server, receiver, how):
+    hook = receiver.path()
+    with unharmed(server):
+        server.start({"how": f"prints.{how}", "number": 100_000}, webhook=receiver.url + hook)
+        body = receiver.wait_terminal(hook, timeout=30)
+    assert (body["status"], len(body["logs"])) == ("succeeded", 100_000)
+
+
+def test_e3_a_flood_past_python_goes_to_the_operator_only(server):
+    with unharmed(server):
+        body = server.predict({"how": "prints.descriptor", "number": 16}, timeout=30).json
+    assert (body["output"], body["logs"]) == ("printed", "")
+
+
+def test_e3_odd_bytes_are_shown_and_the_answer_is_json(server, receiver):
+    hook = receiver.path()
+    with unharmed(server):
+        server.start({"how": "prints.odd_bytes"}, webhook=receiver.url + hook)
+        body = receiver.wait_terminal(hook)
+    assert body["output"] == "printed"
+    assert "NUL \0 in the middle" in body["logs"] and body["logs"].endswith("tail")
+
+
+def test_e3_a_character_in_two_writes_is_one_character(server):
+    assert server.predict({"how": "prints.split_character"}).json["logs"] == "é\n"
+
+
+def test_e3_lines_of_many_threads_stay_whole(server):
+    with unharmed(server):
+        logs = server.predict({"how": "prints.threads", "number": 16}).json["logs"]
+    expected = {f"{which}:{i}" for which in range(16) for i in range(100)}
+    assert set(logs.split("\n")) - {""} == expected
+
+
+@pytest.mark.parametrize("how", ["forged", "broken_logger"])
+def test_e3_lines_that_pretend_or_fail_are_only_lines(server, how):
+    with unharmed(server):
+        assert server.predict({"how": f"prints.{how}"}).json["output"] == "printed"
