@@ -53,6 +53,15 @@ pub(crate) fn take_over_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
+/// From now on no program that this process starts has more rights than it: no `sudo`, no setuid.
+pub(crate) fn gain_no_privileges() -> io::Result<()> {
+    // SAFETY: this `prctl` takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn duplicate_high(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC touches no memory; a bad descriptor is an error.
     let mut copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, HIGH) };

@@ -31,6 +31,7 @@ pub(crate) struct Init {
 pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
     wake::this_is_the_main_thread();
     control::open()?;
+    fd::gain_no_privileges()?;
     let control = channel()?;
     let request = py.detach(|| control.read())?;
     let Some(Request::Init(init)) = request else {

@@ -21,8 +21,9 @@ pub enum Request {
     Cancel {
         /// The slot whose job is to stop.
         slot: SlotId,
-        /// The job that is meant, so that a late cancel never hits its successor.
-        id: String,
+        /// Which job of the slot is meant, counted from one in the order in which they were sent: a late
+        /// cancel never hits a successor, and one that overtakes its job waits for it.
+        nth: u64,
     },
     /// Run the user's health check.
     Healthcheck {
