@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::LogSource;
-use tidegate_ipc::control::Mode;
+use tidegate_ipc::control::{Limits, Mode};
 
 /// A model and how to run it.
 #[derive(Debug, Clone)]
@@ -53,15 +53,6 @@ pub struct RunAs {
     pub gid: u32,
     /// The user's home, for `HOME`.
     pub home: Option<PathBuf>,
-}
-
-/// What the system lets each process of a child have.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Memory of its own, in bytes: `MemoryError` above it.
-    pub memory: Option<u64>,
-    /// Processes and threads of its user.
-    pub processes: Option<u64>,
 }
 
 /// Whether a child that died is replaced.

@@ -15,6 +15,7 @@ pub mod slots;
 mod state;
 mod supervisor;
 
-pub use launch::{Launch, Limits, Observer, Phase, RunAs};
+pub use launch::{Launch, Observer, Phase, RunAs};
 pub use runtime::Runtime;
 pub use scratch::Scratch;
+pub use tidegate_ipc::control::Limits;

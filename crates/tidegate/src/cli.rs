@@ -100,7 +100,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value_t = 5000)]
+    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
     /// How many processes run the model, each with its own copy of it
     #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]

@@ -119,6 +119,7 @@ impl Boot<'_> {
             mode: launch.mode,
             num_slots: launch.slots,
             socket: socket.to_string_lossy().into_owned(),
+            limits: launch.limits,
         }
     }
 

@@ -6,9 +6,7 @@ use std::process::Stdio;
 use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
-use rustix::process::{Pid, Resource, Rlimit};
-
-use crate::launch::{Launch, Limits};
+use crate::launch::Launch;
 use crate::leftovers::Mark;
 use crate::scratch::Scratch;
 
@@ -30,15 +28,15 @@ pub(crate) enum SpawnError {
     Listen { path: PathBuf, source: std::io::Error },
     #[error("could not start `{python}`; give the interpreter with --python")]
     Start { python: PathBuf, source: std::io::Error },
-    #[error("could not limit the child's {what}")]
-    Limit { what: &'static str, source: std::io::Error },
+    #[error("could not start `{python}` as user {uid}; --run-as needs an interpreter that this user may read and run")]
+    StartAs { python: PathBuf, uid: u32, source: std::io::Error },
 }
 
 impl SpawnError {
     /// Whether the machine may have room for it a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         use rustix::io::Errno;
-        let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::Limit { source, .. }) = self;
+        let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::StartAs { source, .. }) = self;
         let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
         passing.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
     }
@@ -49,12 +47,13 @@ pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, Spawn
     let deaf = |source| SpawnError::Listen { path: socket.clone(), source };
     let slots = UnixListener::bind(&socket).map_err(deaf)?;
     scratch.give(&socket).map_err(deaf)?;
-    let failed = |source| SpawnError::Start { python: launch.python.clone(), source };
+    let failed = |source| match &launch.run_as {
+        Some(user) => SpawnError::StartAs { python: launch.python.clone(), uid: user.uid, source },
+        None => SpawnError::Start { python: launch.python.clone(), source },
+    };
     let mark = Mark::new(scratch.number());
     let mut process = command(launch, scratch, &mark).spawn().map_err(failed)?;
     let pid = process.id().expect("it has not been waited for");
-    // Before it is told what to run, so before any of the model's code.
-    limit(pid, launch.limits)?;
     Ok(Spawned {
         pid,
         mark,
@@ -64,17 +63,6 @@ pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, Spawn
         slots,
         socket,
     })
-}
-
-fn limit(pid: u32, limits: Limits) -> Result<(), SpawnError> {
-    let wanted = [("memory", Resource::Data, limits.memory), ("processes", Resource::Nproc, limits.processes)];
-    for (what, resource, most) in wanted {
-        let Some(most) = most else { continue };
-        let both = Rlimit { current: Some(most), maximum: Some(most) };
-        let failed = |error: rustix::io::Errno| SpawnError::Limit { what, source: error.into() };
-        rustix::process::prlimit(Pid::from_raw(pid as i32), resource, both).map_err(failed)?;
-    }
-    Ok(())
 }
 
 fn command(launch: &Launch, scratch: &Scratch, mark: &Mark) -> Command {
