@@ -11,7 +11,7 @@ LOGS_KEPT = 16 * MIB
 FLOODS = {
     "64 MiB in lines": ("lines", 64, "the rest of the logs was left out"),
     "one line of 32 MiB": ("line", 32, "line cut here"),
-    "1 GiB in lines": ("lines", 1024, "the rest of the logs was left out"),
+    "1 GiB in long lines": ("blocks", 1024, "the rest of the logs was left out"),
 }
 
 
@@ -43,18 +43,18 @@ def test_e3_the_cost_of_logs_with_a_webhook_is_linear(fresh, receiver):
         return time.monotonic() - began
 
     seconds(4)  # the first is the slowest
-    small, large = seconds(4), seconds(32)
-    # Eight times as much: a quadratic cost would be 64 times.
-    assert large < 24 * max(small, 0.1), f"4 MiB: {small:.2f} s, 32 MiB: {large:.2f} s"
+    small, large = seconds(4), seconds(16)
+    # Four times as much: a quadratic cost would be 16 times.
+    assert large < 12 * max(small, 0.2), f"4 MiB: {small:.2f} s, 16 MiB: {large:.2f} s"
 
 
 @pytest.mark.parametrize("how", ["empty_lines", "flushes"])
 def test_e3_many_tiny_writes(server, receiver, how):
     hook = receiver.path()
     with unharmed(server):
-        server.start({"how": f"prints.{how}", "number": 100_000}, webhook=receiver.url + hook)
+        server.start({"how": f"prints.{how}", "number": 30_000}, webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook, timeout=30)
-    assert (body["status"], len(body["logs"])) == ("succeeded", 100_000)
+    assert (body["status"], len(body["logs"])) == ("succeeded", 30_000)
 
 
 def test_e3_a_flood_past_python_goes_to_the_operator_only(server):

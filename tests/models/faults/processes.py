@@ -35,6 +35,10 @@ def daemon(**_):
     return int(os.read(read, 20))
 
 
+def daemon_without_environment(**_):
+    return subprocess.Popen(["sleep", "600"], env={}, start_new_session=True).pid
+
+
 def both_halves_return(text, **_):
     """The forked half comes back into the runtime as if it were the child."""
     os.fork()
