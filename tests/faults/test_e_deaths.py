@@ -1,4 +1,4 @@
-"""Rows E1, E2, E4, E5 of docs/reliability.md: user code that ends its process, raises, or breaks its channels."""
+"""Rows E1, E2, E4, E5 of docs/reliability.md: user code that ends, raises, or breaks its channels."""
 
 import pytest
 from watch import unharmed
@@ -63,7 +63,9 @@ def test_e2_whatever_is_raised_fails_the_job_and_the_child_lives(server, receive
     with unharmed(server):
         body = fails_once(server, receiver, f"errors.{how}")
     assert ERRORS[how] in body["error"]
-    again = server.predict({"how": "processes.python", "text": "import os; print(os.getppid())"}).json["output"]
+    again = server.predict({"how": "processes.python", "text": "import os; print(os.getppid())"}).json[
+        "output"
+    ]
     assert again == pid, "the child was replaced for an exception"
 
 

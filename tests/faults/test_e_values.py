@@ -129,7 +129,9 @@ def test_e12_odd_metrics_are_refused_one_by_one(server):
     assert "deep: " in "".join(body["output"]) and "cyclic: " in "".join(body["output"])
 
 
-@pytest.mark.parametrize("how", ["endless", "endless_fast", "close_raises", "ignores_close", "endless_iterator"])
+@pytest.mark.parametrize(
+    "how", ["endless", "endless_fast", "close_raises", "ignores_close", "endless_iterator"]
+)
 def test_e15_an_endless_output_is_stopped_by_a_cancel(fresh, how):
     server = fresh("faults", "--cancel-grace", "500ms")
     with unharmed(server):

@@ -13,7 +13,7 @@ class Predictor(cog.BasePredictor):
     def healthcheck(self) -> bool:
         return True
 
-    async def predict(self, how: str = "echo", text: str = "", gate: str = "") -> Any:
+    async def predict(self, how: str = "echo", text: str = "", gate: str = "", number: int = 0) -> Any:
         print(f"begin {text}")
         if how == "echo":
             return f"echo {text}"
@@ -91,6 +91,13 @@ class Predictor(cog.BasePredictor):
         asyncio.create_task(leave())
         await asyncio.sleep(0.05)
         return text
+
+    async def memory(self, _: str) -> int:
+        kept = []
+        for _i in range(500):
+            kept.append(b"x" * (1024 * 1024))
+            await asyncio.sleep(0)
+        return len(kept)
 
     async def exits(self, _: str) -> None:
         os._exit(3)
