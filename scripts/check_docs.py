@@ -3,8 +3,8 @@
 
 In README.md, CONTRIBUTING.md, CHANGELOG.md, the READMEs of folders and everything in docs/: every
 relative link leads to a file (and to a heading of it), and every path of the repository in backticks
-is there, with the test that follows `::`. In docs/reliability.md, every row of a table names a test, or says in
-its last cell why there is none. Prints `file:line: what is wrong` and exits with 1.
+is there, with the test that follows `::`. In docs/reliability.md, every row of a table names a test, or
+says in its last cell why there is none. Prints `file:line: what is wrong` and exits with 1.
 """
 
 from __future__ import annotations

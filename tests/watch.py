@@ -80,7 +80,7 @@ class HealthWatch:
         assert not self.problems, f"health was not answered: {self.problems[:3]}"
         assert self.answers, "health was never asked"
         assert self.slowest - self.lateness < HEALTH_WITHIN, (
-            f"the slowest health answer took {self.slowest:.2f} s; the machine was late by {self.lateness:.2f} s"
+            f"the slowest health answer took {self.slowest:.2f} s, the machine was {self.lateness:.2f} s late"
         )
 
 

@@ -193,7 +193,7 @@ def test_a19_neither_descriptors_nor_files_drift_over_many_deaths(fresh):
     server = fresh("faults")
     with unharmed(server):
         began = time.monotonic()
-        for number in range(25):
+        for number in range(12):
             wait_until(lambda: server.health()["status"] == "READY", "a child", 10)
             assert server.predict({"how": "deaths.exit"}).json["status"] == "failed", number
         assert time.monotonic() - began < 50

@@ -24,7 +24,7 @@ def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(fresh, receive
     with unharmed(server):
         reset_peak(server.process.pid)
         server.start({"how": f"prints.{how}", "number": size}, webhook=receiver.url + hook)
-        body = receiver.wait_terminal(hook, timeout=90)
+        body = receiver.wait_terminal(hook, timeout=60)
     assert (body["status"], body["output"]) == ("succeeded", "printed")
     assert len(body["logs"]) <= LOGS_KEPT + 200
     assert notice in body["logs"]
@@ -87,3 +87,32 @@ def test_e3_lines_of_many_threads_stay_whole(server):
 def test_e3_lines_that_pretend_or_fail_are_only_lines(server, how):
     with unharmed(server):
         assert server.predict({"how": f"prints.{how}"}).json["output"] == "printed"
+
+
+def test_e7_a_thread_that_prints_for_ever_holds_nobody_up(fresh):
+    server = fresh("faults", "--log-level", "warn")
+    with unharmed(server):
+        assert server.predict({"how": "prints.background_flood"}).json["output"] == "printed"
+        for number in range(5):
+            assert server.predict({"text": str(number)}).json["logs"] == f"echo {number}\n"
+        reset_peak(server.process.pid)
+        server.predict({"how": "deaths.exit"})
+    assert peak(server.process.pid) < 200 * MIB
+
+
+def test_e3_a_flood_of_logs_in_setup_is_cut(fresh, tmp_path):
+    folder = tmp_path / "talkative"
+    folder.mkdir()
+    (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
+    (folder / "predict.py").write_text(
+        "class Predictor:\n"
+        "    def setup(self):\n"
+        "        for number in range(48):\n"
+        "            print('s' * (1024 * 1024))\n"
+        "    def predict(self, text: str = '') -> str:\n"
+        "        return f'echo {text}'\n"
+    )
+    server = fresh(folder, "--log-level", "warn")
+    with unharmed(server):
+        assert len(server.get("/health-check").body) < LOGS_KEPT + 4096
+    assert peak(server.process.pid) < 300 * MIB

@@ -1,11 +1,13 @@
 """Rows E17, E18, E19 of docs/reliability.md: user code that reaches for the server and its files."""
 
+import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from servers import wait_until
+from servers import MODELS, children_of, tidegate_bin, tidegate_env, wait_until
 from test_e_deaths import fails_once
 from watch import peak, reset_peak, serves, unharmed
 
@@ -41,10 +43,6 @@ def test_e17_the_model_has_no_rights_of_roots(as_somebody, uid):
 
 @pytest.mark.parametrize("user", ["nobody-knows-him", "nobody:nor-this", ""])
 def test_e17_an_unknown_user_is_refused_at_the_start(tmp_path, user):
-    import subprocess
-
-    from servers import MODELS, tidegate_bin, tidegate_env
-
     done = subprocess.run(
         [tidegate_bin(), "serve", MODELS / "echo", "--port", "0", "--run-as", user],
         env=tidegate_env(),
@@ -79,6 +77,20 @@ def test_e18_an_output_file_cannot_name_the_server_itself(fresh, receiver, path)
         fails_once(server, receiver, "files.path", text=path)
 
 
+def test_e18_the_model_inherits_no_connection_of_the_server(server):
+    """A listening socket in the wrong hands answers in the server's place."""
+    server.predict({"text": "a connection that is kept alive"})
+    (worker,) = children_of(server.process.pid)
+    inodes = {line.split()[9] for line in Path(f"/proc/{worker}/net/tcp").read_text().splitlines()[1:]}
+    held = [os.readlink(entry) for entry in Path(f"/proc/{worker}/fd").iterdir()]
+    assert not [name for name in held if name.removeprefix("socket:[").rstrip("]") in inodes]
+
+
+def test_e18_a_process_of_the_models_has_none_of_its_channels(server):
+    look = "import os; print([fd for fd in range(3, 1024) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    assert server.predict({"how": "processes.python", "text": look}).json["output"] == "[]\n"
+
+
 ODD_FILES = {
     "fifo": "",
     "link_to": "/dev/zero",
@@ -99,8 +111,6 @@ def test_e19_a_file_that_is_none_is_refused(server, receiver, how):
 )
 def test_e19_a_file_named_behind_the_runtimes_back_is_refused(server, receiver, tmp_path, target):
     if target == "fifo":
-        import os
-
         target = str(tmp_path / "pipe")
         os.mkfifo(target)
     with unharmed(server):
@@ -200,7 +210,7 @@ def test_e19_a_full_temporary_folder_fails_jobs_that_need_it_and_no_others(fresh
         server.predict({"how": "files.fills_temp", "number": 64}).json["output"] == "No space left on device"
     )
     serves(server)
-    fails_once(server, receiver, "values.text", number=40)  # travels through a file
+    fails_once(server, receiver, "values.text", number=33)  # travels through a file
     serves(server)
     for path in small_temp.rglob("filler"):
         path.unlink()

@@ -51,7 +51,7 @@ def stack_overflow(**_):
 
     sys.setrecursionlimit(10**9)
     value = []
-    for _i in range(10**7):
+    for _i in range(300_000):
         value = [value]
     repr(value)
 

@@ -87,6 +87,17 @@ def threads(number, **_):
     return "printed"
 
 
+def background_flood(**_):
+    """A thread that prints for ever, also when its job is over."""
+
+    def work():
+        while True:
+            print("f" * 1000)
+
+    threading.Thread(target=work, daemon=True).start()
+    return "printed"
+
+
 def forged(**_):
     """Lines that look like the server's own."""
     print("2026-01-01T00:00:00Z  INFO tidegate: this is a lie")
