@@ -89,7 +89,7 @@ def grows(**_):
 
     def more():
         with open(name, "ab", buffering=0) as file:
-            for _i in range(2000):
+            for _i in range(200):
                 file.write(b"m" * 65536)
 
     threading.Thread(target=more, daemon=True).start()
