@@ -1,0 +1,26 @@
+"""Fixtures of the catalogue of faults: tidegate alone, seen by a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from servers import Server
+from unhurt import Unhurt
+
+
+@pytest.fixture
+def shared(fleet) -> Callable[[str], Server]:
+    return lambda model: fleet.shared("tidegate", model)
+
+
+@pytest.fixture
+def fresh(fleet) -> Callable[..., Server]:
+    return lambda model, *flags, **options: fleet.fresh("tidegate", model, flags=flags, **options)
+
+
+@pytest.fixture
+def unhurt(shared, receiver, tmp_path: Path) -> Unhurt:
+    """The shared server of the model `journal`, which a bad input must leave as it was."""
+    return Unhurt(shared("journal"), receiver, tmp_path)
