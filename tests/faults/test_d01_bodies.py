@@ -142,7 +142,11 @@ DEPTHS = {
     "input": b'{"webhook":"HOOK","input":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",
     "a known input": b'{"webhook":"HOOK","input":{"anything":{"a":' + b"[" * DEEP + b"]" * DEEP + b"}}}",
     "a text input": b'{"webhook":"HOOK","input":{"nonce":' + b"[" * DEEP + b"]" * DEEP + b"}}",
-    "an unknown input": b'{"webhook":"HOOK","input":{"unknown":' + b'[{"a":' * DEEP + b"1" + b"}]" * DEEP + b"}}",
+    "an unknown input": b'{"webhook":"HOOK","input":{"unknown":'
+    + b'[{"a":' * DEEP
+    + b"1"
+    + b"}]" * DEEP
+    + b"}}",
     "id": b'{"webhook":"HOOK","id":' + b"[" * DEEP + b"]" * DEEP + b"}",
     "webhook": b'{"webhook":' + b"[" * DEEP + b"]" * DEEP + b"}",
     "filter": b'{"webhook":"HOOK","webhook_events_filter":' + b"[" * DEEP + b"]" * DEEP + b"}",
@@ -181,7 +185,9 @@ def test_d2_nesting_without_end_is_refused(unhurt, name):
     unhurt.check()
 
 
-@pytest.mark.parametrize("how", [{"prefer": "respond-async"}, {"method": "PUT", "target": "/predictions/bad-body"}])
+@pytest.mark.parametrize(
+    "how", [{"prefer": "respond-async"}, {"method": "PUT", "target": "/predictions/bad-body"}]
+)
 def test_d1_bad_bodies_are_refused_however_the_answer_should_come(unhurt, how):
     for table in (NOT_JSON, WRONG_SHAPE):
         for name, body in table.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from receiver import Receiver
-from servers import Reply, Server, wait_until
+from servers import WAIT_TIMEOUT, Reply, Server, wait_until
 
 MIB = 1024 * 1024
 SLOTS = 2  # of the model `journal`
@@ -32,6 +32,22 @@ def peak_memory(pid: int) -> int:
 
 def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def journal(server: Server) -> list[str]:
+    """What the model `journal` wrote: `begin NONCE`, then `ok NONCE` or `canceled NONCE`."""
+    path = server.directory / "journal"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def ended(server: Server, id: str, timeout: float = WAIT_TIMEOUT, **options: Any) -> dict[str, Any]:
+    """The prediction when it is over."""
+
+    def body() -> dict[str, Any] | None:
+        answer = server.get(f"/predictions/{id}", **options).json
+        return answer if answer["status"] in ("succeeded", "failed", "canceled") else None
+
+    return wait_until(body, f"{id} to end", timeout)
 
 
 def assert_refused(reply: Reply, *statuses: int) -> None:
@@ -61,7 +77,6 @@ class Unhurt:
         self._receiver = receiver
         self._scratch = scratch
         self.hook = receiver.path()
-        self.journal = server.directory / "journal"
         pid = server.process.pid
         self._memory, self._descriptors = memory(pid), descriptors(pid)
         self._executions = self.executions()
@@ -72,7 +87,7 @@ class Unhurt:
         return self._receiver.url + self.hook
 
     def executions(self) -> list[str]:
-        return self.journal.read_text().splitlines() if self.journal.exists() else []
+        return journal(self.server)
 
     def check(self, *, growth: int = 64 * MIB, slots: int = SLOTS) -> None:
         """Nothing ran, nothing was sent, no slot is lost, nothing has grown."""
@@ -102,5 +117,7 @@ class Unhurt:
         finally:
             gate.touch()
         for id in ids:
-            wait_until(lambda id=id: server.get(f"/predictions/{id}").json["status"] == "succeeded", "its end")
+            wait_until(
+                lambda id=id: server.get(f"/predictions/{id}").json["status"] == "succeeded", "its end"
+            )
         assert "begin one too many" not in self.executions()

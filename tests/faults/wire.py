@@ -113,7 +113,10 @@ def request(
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
     lines = [f"{method} {target} HTTP/1.1", "Host: tidegate"]
-    all_headers = {"content_type": "application/json", "content_length": str(len(body) if length is None else length)}
+    all_headers = {
+        "content_type": "application/json",
+        "content_length": str(len(body) if length is None else length),
+    }
     for name, value in (all_headers | headers).items():
         if value:
             lines.append(f"{name.replace('_', '-')}: {value}")
