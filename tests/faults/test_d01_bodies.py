@@ -92,7 +92,7 @@ WRONG_SHAPE = {
     "filter: null": b'{"webhook":"HOOK","webhook_events_filter":null,"input":{}}',
     "filter: string": b'{"webhook":"HOOK","webhook_events_filter":"completed","input":{}}',
     "filter: object": b'{"webhook":"HOOK","webhook_events_filter":{"completed":true},"input":{}}',
-    "filter: unknown event": b'{"webhook":"HOOK","webhook_events_filter":["completed","everything"],"input":{}}',
+    "filter: unknown event": b'{"webhook":"HOOK","webhook_events_filter":["completed","all"],"input":{}}',
     "filter: number in it": b'{"webhook":"HOOK","webhook_events_filter":[1],"input":{}}',
     "filter: null in it": b'{"webhook":"HOOK","webhook_events_filter":[null],"input":{}}',
     "context: array": b'{"webhook":"HOOK","context":[],"input":{}}',

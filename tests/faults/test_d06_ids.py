@@ -48,7 +48,7 @@ UNUSUAL = {
     "line separator": "a\u2028b",
     "a byte order mark": "\ufeffa",
     "combining": "e\u0301",
-    "wide dots": "．．",
+    "wide dots": "\uff0e\uff0e",
     "emoji": "💧" * 32,
     "a space": " ",
     "an option": "--help",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -37,10 +38,8 @@ class Wire:
 
     def send_what_it_takes(self, data: bytes) -> Wire:
         """Send; a server that has answered and hung up in the middle is not an error."""
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
         return self
 
     def reply(self, timeout: float = TIMEOUT) -> Reply:
