@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,19 @@ def shared(fleet) -> Callable[[str], Server]:
 
 
 @pytest.fixture
-def fresh(fleet) -> Callable[..., Server]:
-    return lambda model, *flags, **options: fleet.fresh("tidegate", model, flags=flags, **options)
+def fresh(fleet) -> Iterator[Callable[..., Server]]:
+    """Servers of this test alone; they are not given time for webhooks that nobody will ever take."""
+    made: list[Server] = []
+
+    def start(model: str, *flags: str, **options: Any) -> Server:
+        made.append(fleet.fresh("tidegate", model, flags=flags, **options))
+        return made[-1]
+
+    yield start
+    for server in made:
+        if server.process.poll() is None:
+            server.signal(signal.SIGTERM)
+            server.signal(signal.SIGINT)
 
 
 @pytest.fixture
