@@ -6,13 +6,17 @@
 //! of HTTP, of stored jobs or of webhooks.
 
 pub mod launch;
+mod leftovers;
+mod oom;
 mod parent;
+mod remains;
 mod runtime;
 mod scratch;
 pub mod slots;
 mod state;
 mod supervisor;
 
-pub use launch::{Launch, Observer, Phase};
+pub use launch::{Launch, Observer, Phase, RunAs};
 pub use runtime::Runtime;
 pub use scratch::Scratch;
+pub use tidegate_ipc::control::Limits;

@@ -10,11 +10,13 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::Report;
 use tidegate_core::port::{Executor, Later};
-use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
+use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit;
+use crate::deadline::Deadlines;
 use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
@@ -36,6 +38,10 @@ pub struct Config {
     pub keep_for: Duration,
     /// Which of the model's functions predictions are for, and so which inputs they take.
     pub predictions_are: JobKind,
+    /// The longest that the model may work on one job.
+    pub job_timeout: Option<Duration>,
+    /// The most that one job may give, all its values together, in bytes.
+    pub max_output: usize,
 }
 
 /// What the desk works with.
@@ -52,6 +58,8 @@ pub struct Tools {
 
 /// A job that somebody wants done.
 pub struct Submission {
+    /// Whose it will be.
+    pub account: Account,
     /// The caller's own id for it.
     pub id: Option<JobId>,
     /// Which function.
@@ -66,6 +74,8 @@ pub struct Submission {
     pub delivery: Delivery,
     /// What happens when the id is known already.
     pub replay: Replay,
+    /// The caller wants nothing of it any more after this time.
+    pub deadline: Option<Duration>,
 }
 
 /// How a caller gets the answer.
@@ -156,6 +166,8 @@ struct Inner {
     schema: ArcSwapOption<ModelSchema>,
     stream_history: usize,
     predictions_are: JobKind,
+    job_timeout: Option<Duration>,
+    max_output: usize,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -177,6 +189,8 @@ impl Jobs {
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
             predictions_are: config.predictions_are,
+            job_timeout: config.job_timeout,
+            max_output: config.max_output,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         };
@@ -188,7 +202,12 @@ impl Jobs {
         let inner = &*self.inner;
         // Until the job has its own place among the tasks, closing waits for this call.
         let _counted = inner.tasks.token();
-        if let Some(known) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer).and_then(|id| inner.registry.get(id)) {
+        if let Some(known) = submission
+            .id
+            .as_ref()
+            .filter(|_| submission.replay == Replay::Answer)
+            .and_then(|id| inner.registry.get(&submission.account, id))
+        {
             return self.replay(known, &submission);
         }
         let schema = self.schema();
@@ -202,12 +221,14 @@ impl Jobs {
         let turn = inner.tools.executor.admit()?;
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
+            account: submission.account,
             id: submission.id.unwrap_or_else(new_id),
             kind: submission.kind,
             input: checked.json.clone(),
             secrets: checked.secrets,
             for_readers: submission.delivery == Delivery::Stream,
             history,
+            max_output: inner.max_output,
         }));
         if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
             // Dropping the turn gives the slot back.
@@ -216,6 +237,7 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
+        audit::created(&job);
         // Before the tracker runs, so that nothing is missed.
         let reader = if submission.delivery == Delivery::Stream { job.follow().ok() } else { None };
         let tracker = Tracker {
@@ -231,6 +253,10 @@ impl Jobs {
             hook: submission.webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
             registry: Arc::clone(&inner.registry),
+            deadlines: Deadlines {
+                at: submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after)),
+                run: inner.job_timeout,
+            },
             scratch_used: false,
             job: Arc::clone(&job),
         };
@@ -264,14 +290,19 @@ impl Jobs {
         heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
     }
 
-    /// A job that runs, or that was over not long ago.
-    pub fn get(&self, id: &JobId) -> Option<Arc<Job>> {
-        self.inner.registry.get(id)
+    /// A job of this account that runs, or that was over not long ago.
+    pub fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        self.inner.registry.get(account, id)
     }
 
-    /// Asks a job to stop. Says whether it was running.
-    pub fn cancel(&self, id: &JobId) -> bool {
-        self.inner.registry.get(id).is_some_and(|job| job.cancel())
+    /// Asks a job of this account to stop. Says whether it was running.
+    pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
+        let Some(job) = self.inner.registry.get(account, id) else { return false };
+        let running = job.cancel();
+        if running {
+            audit::canceled(&job);
+        }
+        running
     }
 
     /// The model's schema, once it has been loaded.

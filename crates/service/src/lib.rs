@@ -5,6 +5,8 @@
 //! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
 //! dialect a request came in.
 
+mod audit;
+mod deadline;
 mod files;
 mod heavy;
 mod input;

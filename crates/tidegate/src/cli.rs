@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tidegate_core::Account;
 
 use crate::{build_info, units};
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Init(Init),
     /// Check that this machine can run models, and say what to do if not
     Doctor(Doctor),
+    /// Make tokens for those who may call a server
+    Token(Token),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -96,12 +99,20 @@ pub(crate) struct Serve {
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// The address to listen on; `0.0.0.0` for every network
+    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
+    /// --allow-anonymous
     #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value_t = 5000)]
+    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
+    /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
+    /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
+    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Let everybody who reaches the address call, also from other machines
+    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) allow_anonymous: bool,
     /// How many processes run the model, each with its own copy of it
     #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -113,8 +124,15 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_QUEUE", value_name = "N", default_value_t = 0)]
     pub(crate) queue: usize,
     /// How long a canceled prediction may go on before its process is killed and replaced
-    #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
+    #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "2s", value_parser = units::duration)]
     pub(crate) cancel_grace: Duration,
+    /// How long the model may work on one prediction; then it is stopped and has failed [default: for
+    /// ever; a request can ask for less with the header `Cancel-After`]
+    #[arg(long, env = "TIDEGATE_JOB_TIMEOUT", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) job_timeout: Option<Duration>,
+    /// The most that one prediction may give, all its values together
+    #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    pub(crate) max_output: usize,
     /// How long accepted predictions and their webhooks may go on after SIGTERM before they are given up
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
@@ -124,6 +142,17 @@ pub(crate) struct Serve {
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
+    /// Run the model's code as this user and group, by name or number; the server must be root
+    #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]")]
+    pub(crate) run_as: Option<String>,
+    /// Memory that each process of the model may have for itself; more raises MemoryError there
+    /// [default: no limit]
+    #[arg(long, env = "TIDEGATE_WORKER_MEMORY", value_name = "SIZE", value_parser = units::size)]
+    pub(crate) worker_memory: Option<usize>,
+    /// Processes and threads that the model's user may have; needs a user other than root
+    /// [default: no limit]
+    #[arg(long, env = "TIDEGATE_WORKER_PROCESSES", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) worker_processes: Option<u64>,
     /// Do not replace a model process that died: health becomes DEFUNCT
     #[arg(long, env = "TIDEGATE_NO_RESPAWN", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) no_respawn: bool,
@@ -168,6 +197,9 @@ pub(crate) struct Predict {
     /// Write the output there; several files become a folder
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
+    /// The token to send to a server, alone in a file [env: TIDEGATE_API_TOKEN has the token]
+    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Run the training function instead
     #[arg(long = "training", action = ArgAction::SetTrue)]
     pub(crate) training: bool,
@@ -191,6 +223,34 @@ pub(crate) struct Init {
     /// The folder; it is made if it does not exist
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
+}
+
+/// Make tokens for those who may call a server.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, this once
+    New(NewToken),
+}
+
+/// Make a token and print it, this once. A server needs only its hash: a line for `--tokens-file`.
+#[derive(Debug, Args)]
+pub(crate) struct NewToken {
+    /// Whose it is: 1 to 64 letters, digits, `_`, `.` and `-`. Jobs belong to the account, not to
+    /// the token
+    #[arg(long, value_name = "NAME", value_parser = Account::parse)]
+    pub(crate) account: Account,
+    /// Let it end the server and see what the server does for all accounts
+    #[arg(long)]
+    pub(crate) admin: bool,
+    /// Add the hash to this file, which is made if it does not exist, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Check that this machine can run models.

@@ -7,12 +7,17 @@ mod compat;
 mod exit;
 mod failure;
 mod inputs;
+mod listen;
 mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
+mod run_as;
+mod secrets;
 mod shutdown;
 mod telemetry;
+mod tokens;
 mod units;
 mod wiring;
 
@@ -21,6 +26,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    secrets::hide();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -1,9 +1,13 @@
 //! `tidegate serve`: a model over HTTP.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::process::DumpableBehavior;
+use tidegate_http::access::{self, Tokens};
 use tidegate_http::cog::{self, Build};
+use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, ModelSchema};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -11,41 +15,56 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{LogFormat, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
+use crate::listen::{Callers, addresses};
 use crate::model::Model;
 use crate::progress::Progress;
+use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
+use crate::tokens::Sources;
 use crate::wiring::{self, Setting};
-use crate::{build_info, exit, inputs};
+use crate::{build_info, exit, inputs, run_as};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
-    let listener = listen(&args.host, args.port).await?;
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    let mut reload = Reload::default();
+    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
+    let reload = reload.listen()?;
+    let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
+    let listener = listen(&addresses, &args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
     let greeting = Arc::clone(&jobs);
-    let greeting_url = url.clone();
+    let (greeting_url, greeting_tokens) = (url.clone(), tokens.clone());
     let on_ready = move || {
         let jobs = greeting.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(greet(&greeting_url, &*jobs.as_ref()?.schema()?))
+        Some(greet(&greeting_url, greeting_tokens.as_ref(), &*jobs.as_ref()?.schema()?))
     };
     let progress = Arc::new(Progress::new(args.progress, format, args.workers.into(), Box::new(on_ready)));
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args);
+    let setting = setting(args)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
+    // Last, so that it stands before every route.
+    let faces = match tokens {
+        Some(tokens) => access::guarded(faces, tokens),
+        None => faces,
+    };
     let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
-    tokio::pin!(http);
+    tokio::pin!(http, reload);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = &mut reload => unreachable!("it listens for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };
@@ -53,6 +72,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     stop.cancel();
     tokio::select! {
         () = shutdown::drain(&wired.jobs, &wired.runtime, args.drain_timeout, &goodbye, http) => {}
+        () = reload => unreachable!("it listens for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
@@ -70,8 +90,16 @@ impl Drop for Emptied {
     }
 }
 
-async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((host, port)).await.map_err(|error| {
+fn callers(args: &Serve, tokens: Option<&Tokens>) -> Callers {
+    match tokens {
+        Some(_) => Callers::WithToken,
+        None if args.allow_anonymous => Callers::AnybodyOnPurpose,
+        None => Callers::Anybody,
+    }
+}
+
+async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(addresses).await.map_err(|error| {
         let usage = Usage::new(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {
             std::io::ErrorKind::AddrInUse => {
@@ -83,15 +111,25 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn setting(args: &Serve) -> Setting {
-    Setting {
+fn setting(args: &Serve) -> Result<Setting, Usage> {
+    let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
+    let is_root = rustix::process::geteuid().is_root();
+    if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
+        let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
+    }
+    Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
-    }
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
+        max_output: args.max_output,
+        run_as,
+        limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
+    })
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
@@ -103,8 +141,12 @@ fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
 }
 
 /// How to go on from here: the address, a call that can be pasted, a page.
-fn greet(url: &str, schema: &ModelSchema) -> String {
+fn greet(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
     let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
     let body = serde_json::json!({ "input": inputs::example(&document) }).to_string().replace('\'', "'\\''");
-    format!("\n  {url}\n  curl -s {url}/predictions -H 'content-type: application/json' -d '{body}'\n  in a browser: {url}/docs\n")
+    let call = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
+    match tokens {
+        Some(_) => format!("\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"),
+        None => format!("\n  {url}\n  curl -s {call}\n  in a browser: {url}/docs\n"),
+    }
 }
