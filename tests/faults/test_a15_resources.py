@@ -25,7 +25,7 @@ def stand_at_the_door(server, count):
 
 
 def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(fresh, receiver, tmp_path):
-    server = fresh("journal", "--queue", "50")
+    server = fresh("journal")
     proof = Unhurt(server, receiver, tmp_path)
     before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     with Wire(server) as caller:

@@ -60,7 +60,8 @@ def refuse(unhurt, input, field="path"):
     body = {"input": input | {"nonce": "never"}, "webhook": unhurt.webhook}
     reply = ask(unhurt.server, request(body))
     assert_refused(reply, 422)
-    assert reply.detail[0]["loc"][:3] == ["body", "input", field], str(reply)
+    body, input_, place, *_ = [*reply.detail[0]["loc"], ""]
+    assert (body, input_, place.partition("/")[0]) == ("body", "input", field), str(reply)
     unhurt.check()
     return reply
 
@@ -188,7 +189,7 @@ def test_d17_a_download_that_never_ends_is_cut_at_the_limit(fresh, receiver, tmp
     with traps.trap(behaviour) as trap:
         body = server.predict({"nonce": "endless", "path": trap.url + "/x"}).json
     assert body["status"] == "failed", body
-    left = [path for path in scratch.rglob("*") if path.is_file()]
+    left = [path for path in scratch.rglob("*") if path.is_file() and path.name != ".lock"]
     assert left == []
     proof.check()
 

@@ -37,7 +37,9 @@ def main(scratch: Path) -> dict[str, object]:
         ask("after", FILE)
         ask("after-large", {"words": [LARGE]})
         found["journal"] = journal.read_text().splitlines()
-        found["left"] = [str(path) for path in temporary.rglob("*") if path.is_file()]
+        found["left"] = [
+            str(path) for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"
+        ]
     finally:
         server.stop()
     return found
