@@ -73,11 +73,12 @@ def clean_env(**extra: str) -> dict[str, str]:
 
 
 def tidegate_env(python: Path | None = None, **extra: str) -> dict[str, str]:
-    return clean_env(
-        TIDEGATE_PYTHON=str(python or shim_python()),
-        TIDEGATE_ALLOW_PRIVATE_NETWORKS="127.0.0.0/8",
-        **extra,
-    )
+    # The receivers of the tests are on this machine.
+    usual = {
+        "TIDEGATE_PYTHON": str(python or shim_python()),
+        "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8",
+    }
+    return clean_env(**usual | extra)
 
 
 def free_port() -> int:

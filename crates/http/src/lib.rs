@@ -2,6 +2,7 @@
 //! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
 
 pub mod access;
+pub mod admin;
 pub mod cog;
 pub mod serve;
 mod shared;

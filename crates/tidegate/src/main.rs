@@ -19,6 +19,7 @@ mod shutdown;
 mod telemetry;
 mod tokens;
 mod units;
+mod webhook_secrets;
 mod wiring;
 
 use std::process::ExitCode;

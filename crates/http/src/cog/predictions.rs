@@ -8,8 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_net::check_address;
-use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -33,7 +32,7 @@ pub(super) async fn create(
 ) -> Result<Response, Trouble> {
     let delivery = wanted(&headers);
     let body = json_body(&headers, body, face.config.max_body).await?;
-    let submission = read(&body, &headers, kind, caller.account, url_id, delivery)?;
+    let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
     match face.jobs.submit(submission)? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
@@ -78,6 +77,7 @@ fn wanted(headers: &HeaderMap) -> Delivery {
 }
 
 fn read(
+    jobs: &Jobs,
     body: &Bytes,
     headers: &HeaderMap,
     kind: JobKind,
@@ -101,7 +101,8 @@ fn read(
         Some(raw) if raw.get() != "null" => kept(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
-    let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
+    let webhook =
+        envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(jobs, url, &envelope, headers)).transpose()?;
     let deadline = cancel_after(headers)?;
     Ok(Submission { account, id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
 }
@@ -112,8 +113,8 @@ fn kept(body: &Bytes, input: &str) -> Bytes {
     if input.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
 }
 
-fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
-    let url = check_address(url).map_err(|error| Refusal::BadWebhook { url: url.to_owned(), reason: error.to_string() })?;
+fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
+    let url = jobs.webhook_url(url)?;
     let mut passed_on = HeaderMap::new();
     for name in TRACE_HEADERS {
         if let Some(value) = headers.get(name) {

@@ -17,6 +17,7 @@ use tidegate_service::Snapshot;
 use super::wire::EnvelopeError;
 use crate::shared::body::BodyError;
 use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
+pub(super) use crate::shared::json::json;
 use crate::shared::object::Object;
 
 /// The answer to a caller that waited.
@@ -77,13 +78,6 @@ fn word(status: Status) -> &'static str {
 /// `{}`
 pub(super) fn empty(status: StatusCode) -> Response {
     json(status, Bytes::from_static(b"{}"))
-}
-
-pub(super) fn json(status: StatusCode, body: Bytes) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 /// A stream of events.
@@ -187,6 +181,7 @@ fn refused(refusal: &Refusal) -> Response {
             "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
         ),
         Refusal::Closing => failed(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down."),
+        Refusal::NoSpace => failed(StatusCode::INSUFFICIENT_STORAGE, &refusal.to_string()),
         Refusal::AtCapacity => failed(StatusCode::CONFLICT, "At capacity - all prediction slots busy"),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => failed(StatusCode::CONFLICT, &refusal.to_string()),
         Refusal::NotStreaming => plain_error(
