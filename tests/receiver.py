@@ -5,6 +5,7 @@ It records every request and can be told to fail, to hang or to serve a file, pe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import threading
@@ -24,7 +25,7 @@ class Received:
     body: bytes
     at: float
 
-    @property
+    @functools.cached_property
     def json(self) -> Any:
         return json.loads(self.body)
 
