@@ -6,6 +6,7 @@ mod commands;
 mod compat;
 mod exit;
 mod failure;
+mod front;
 mod inputs;
 mod listen;
 mod model;

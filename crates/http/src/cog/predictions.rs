@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -14,12 +15,24 @@ use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::access::Identity;
-use crate::shared::body::json_body;
+use crate::shared::body::{Bounds, json_body};
 use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
 
 /// The trace of the caller, passed on to its webhooks.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// The id in a path.
+pub(super) struct PathId(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+        let id = Path::<String>::from_request_parts(parts, state).await;
+        id.map(|Path(id)| Self(id)).map_err(|_| Trouble::UnreadablePath)
+    }
+}
 
 /// `POST /predictions` and, with an id, `PUT /predictions/{id}`.
 pub(super) async fn create(
@@ -31,7 +44,8 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, Trouble> {
     let delivery = wanted(&headers);
-    let body = json_body(&headers, body, face.config.max_body).await?;
+    let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
+    let body = json_body(&headers, body, bounds).await?;
     let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
     match face.jobs.submit(submission)? {
         Submitted::New(mut ticket) => match delivery {
@@ -50,13 +64,13 @@ pub(super) async fn create(
 }
 
 /// `GET /predictions/{id}`
-pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+pub(super) async fn show(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Result<Response, Trouble> {
     let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&caller.account, &id)).ok_or(Trouble::Unknown(id))?;
     Ok(reply::details(&job.snapshot()))
 }
 
 /// `POST /predictions/{id}/cancel`
-pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
     let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }

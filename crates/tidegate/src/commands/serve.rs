@@ -23,7 +23,7 @@ use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::tokens::Sources;
 use crate::wiring::{self, Outward, Setting};
-use crate::{build_info, exit, inputs, run_as, webhook_secrets};
+use crate::{build_info, exit, front, inputs, run_as, webhook_secrets};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
@@ -33,10 +33,11 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let mut reload = Reload::default();
     let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
     let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let edge = front::edge(args, &mut reload)?;
     let reload = reload.listen()?;
     let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
     let listener = listen(&addresses, &args.host, args.port).await?;
-    let url = format!("http://{}", listener.local_addr()?);
+    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -62,7 +63,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         Some(tokens) => access::guarded(faces, tokens),
         None => faces,
     };
-    let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
+    let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     tokio::pin!(http, reload);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
@@ -143,6 +144,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
+        body_timeout: args.body_timeout,
         build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
         ready_file: env.ready_file.clone(),
     }
