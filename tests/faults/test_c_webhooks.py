@@ -55,6 +55,29 @@ def test_c1_retry_after_is_honoured(shared, receiver):
     assert second.at - first.at >= 1.9  # the pause without it is a fraction of a second
 
 
+@pytest.mark.parametrize(
+    "value", ["soon", "-1", "1e400", "", "99999999999999999999999", "Thu, 01 Jan 1970 00:00:00 GMT"]
+)
+def test_c1_nonsense_as_retry_after_hurts_nobody(shared, receiver, value):
+    server, path, other = shared("journal"), receiver.path(), receiver.path()
+    tell(server, receiver.plan(path, 503, 200, headers={"Retry-After": value}))
+    receiver.wait(path, 1)
+    if not value.startswith("9"):
+        receiver.wait(path, 2)
+    tell(server, receiver.url + other)
+    receiver.wait_terminal(other)
+
+
+def test_c1_a_machine_without_certificates_can_still_tell_plain_receivers(fresh, receiver):
+    """A small container image has no certificates; http needs none."""
+    nowhere = {"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}
+    server, path = fresh("journal", env=nowhere), receiver.path()
+    tell(server, receiver.url + path)
+    assert receiver.wait_terminal(path)["output"] == "told"
+    file = receiver.file("x.txt", b"hello")
+    assert server.predict({"nonce": "fetched", "path": file}).json.get("output") == "fetched"
+
+
 def test_c1_pauses_grow_and_are_not_the_same_for_all(shared, receiver):
     """Ten jobs that fail together must not come back together."""
     server, paths = shared("journal"), [receiver.path() for _ in range(10)]
