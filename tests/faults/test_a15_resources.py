@@ -1,9 +1,11 @@
 """A15 and A16: no descriptors, no room on the disk. What was accepted is kept, the rest is refused."""
 
+import os
 import resource
+import signal
 import socket
 
-from servers import wait_until
+from servers import children_of, wait_until
 from spaces import inside
 from unhurt import Unhurt, assert_error_body, descriptors
 from wire import Wire, request
@@ -88,3 +90,21 @@ def test_a16_a_full_disk_is_said_before_a_job_is_accepted(tmp_path):
     assert facts["after"][2]["output"] == "after"
     assert facts["after-large"][2]["output"] == "after-large"
     assert facts["left"] == []
+
+
+def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_some(
+    fresh, receiver, tmp_path
+):
+    server = fresh("journal")
+    proof = Unhurt(server, receiver, tmp_path)
+    before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    ask = request(b"", method="GET", target="/health-check")
+    with Wire(server) as caller:
+        assert caller.send(ask).reply().status == 200
+        limit(server, descriptors(server.process.pid) - 6)  # what the dead one leaves must not be enough
+        os.kill(children_of(server.process.pid)[0], signal.SIGKILL)
+        wait_until(lambda: "cannot start" in server.log(), "an attempt that failed")
+        assert caller.send(ask).reply(timeout=2).json["status"] == "STARTING"
+        limit(server, before)
+    server.wait_health("READY", timeout=10)
+    proof.assert_slots()
