@@ -155,10 +155,9 @@ def test_d12_a_thousand_unknown_inputs_are_dropped(unhurt):
 
 def test_d13_a_flood_of_ids_finds_a_bounded_queue(fresh, gate):
     """10,000 distinct ids; what does not fit is told so, and costs nothing."""
-    server = fresh("journal", "--queue", "100")
+    server = fresh("journal", "--queue", "100", "--concurrency", "1")
     pid = server.process.pid
     running(server, gate, "a", "a")
-    running(server, gate, "b", "b")
     before = memory(pid), descriptors(pid)
     accepted = []
     with Wire(server) as wire:

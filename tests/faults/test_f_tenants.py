@@ -184,6 +184,22 @@ def same_places(one: str, other: str) -> int:
     return sum(a == b for a, b in zip(one, other, strict=True))
 
 
+def test_f4_an_account_that_floods_does_not_keep_another_waiting(fresh, gate):
+    """Between two starts of one that waits, others start at most 2(k-1)s + s times: k accounts, s slots."""
+    server, slots = fresh("journal", "--queue", "300", env=TOKENS), 2
+    for number in range(100):
+        server.start({"nonce": f"alice{number}", "gate": str(gate)}, headers=bearer(ALICE))
+    for number in range(10):
+        server.start({"nonce": f"bob{number}", "gate": str(gate)}, id=f"bob{number}", headers=bearer(BOB))
+    gate.open()
+    for number in range(10):
+        assert ended(server, f"bob{number}", headers=bearer(BOB))["status"] == "succeeded"
+    starts = [line.split()[1] for line in journal(server) if line.startswith("begin")][slots:]
+    of_bob = [place for place, nonce in enumerate(starts) if nonce.startswith("bob")]
+    between = [later - earlier - 1 for earlier, later in itertools.pairwise([-1, *of_bob])]
+    assert max(between) <= 2 * slots + slots, starts[:40]
+
+
 @pytest.fixture
 def careless(fresh, tmp_path):
     """A server whose starter has no umask: whatever is private is so on purpose."""
