@@ -1,4 +1,6 @@
-"""Scripts in a network and a mount namespace of their own: they may change what the machine may not notice.
+"""Scripts in namespaces of their own: they may change what the machine must not notice.
+
+Network, mounts and processes: what a script has started goes with it.
 
 Needs `unshare` and `ip`; root, or a kernel that gives user namespaces to everybody.
 """
@@ -20,7 +22,7 @@ class Inside:
 
     def __init__(self, script: str, scratch: Path) -> None:
         as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        command = ["unshare", *as_root, "--net", "--mount", "--kill-child", "--fork"]
+        command = ["unshare", *as_root, "--net", "--mount-proc", "--pid", "--fork", "--kill-child"]
         command += ["sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
         tests = Path(__file__).parent.parent
         self._process = subprocess.Popen(
