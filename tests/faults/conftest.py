@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import servers
 from servers import Server, shim_python, wait_until
+from unhurt import Unhurt
 from watch import MARK, marked, send
 
 
@@ -42,6 +44,31 @@ def fresh(fleet, temp: Path) -> Iterator[Callable[..., Server]]:
     for mark in marks:
         for pid in marked(mark):
             send(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def shared(fleet) -> Callable[[str], Server]:
+    return lambda model: fleet.shared("tidegate", model)
+
+
+@pytest.fixture
+def unhurt(shared, receiver, tmp_path: Path) -> Unhurt:
+    """The shared server of the model `journal`, which a bad input must leave as it was."""
+    return Unhurt(shared("journal"), receiver, tmp_path)
+
+
+@pytest.fixture
+def guarded(fresh, monkeypatch) -> Callable[..., Server]:
+    """A server of this test alone that may call public addresses only, as it is by default."""
+    with_private = servers.tidegate_env
+
+    def without_private(*arguments: Any, **options: str) -> dict[str, str]:
+        env = with_private(*arguments, **options)
+        del env["TIDEGATE_ALLOW_PRIVATE_NETWORKS"]
+        return env
+
+    monkeypatch.setattr(servers, "tidegate_env", without_private)
+    return fresh
 
 
 @pytest.fixture
