@@ -25,7 +25,7 @@ PAGES = (
 )
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-FOLDERS = "crates|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
+FOLDERS = "crates|fuzz|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
 PLACE = re.compile(rf"^(?:{FOLDERS})(?:/[\w./*-]*)?$")
 
 

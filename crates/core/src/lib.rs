@@ -3,6 +3,9 @@
 
 pub mod chain;
 pub mod event;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;

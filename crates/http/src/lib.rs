@@ -2,5 +2,8 @@
 //! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
 
 pub mod cog;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod serve;
 mod shared;

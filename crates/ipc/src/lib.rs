@@ -11,6 +11,9 @@
 
 pub mod control;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod slot;
 
 /// Inputs above this many bytes travel through a file instead of the slot's socket.

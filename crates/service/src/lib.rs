@@ -7,6 +7,9 @@
 
 mod deadline;
 mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod heavy;
 mod input;
 mod job;

@@ -2,10 +2,13 @@
 
 mod build_info;
 mod cli;
+mod cog_yaml;
 mod commands;
 mod compat;
 mod exit;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod inputs;
 mod model;
 mod outputs;

@@ -2,5 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod deadline;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod lists;
 pub(crate) mod object;
