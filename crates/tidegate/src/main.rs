@@ -10,14 +10,17 @@ mod failure;
 #[cfg(test)]
 mod fuzz;
 mod inputs;
+mod listen;
 mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
 mod run_as;
 mod secrets;
 mod shutdown;
 mod telemetry;
+mod tokens;
 mod units;
 mod wiring;
 
