@@ -7,14 +7,15 @@ seconds=${1:-600} target=${2:-}
 shift $(($# < 2 ? $# : 2))
 
 # What libFuzzer needs to see which code an input reaches. These are flags of the stable compiler.
-flags=(--cfg fuzzing -Cpasses=sancov-module)
+flags=(--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1)
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=("-Cllvm-args=-sanitizer-coverage-$flag")
 done
 host=$(rustc -vV | sed -n 's/^host: //p')
-# With --target the flags are not for build scripts and macros.
+# With --target the flags are not for build scripts and macros. Not --locked: the lock of this workspace
+# follows the dependencies of the crates.
 CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
-    cargo build --locked --manifest-path fuzz/Cargo.toml --target "$host" --target-dir target/fuzz
+    cargo build --manifest-path fuzz/Cargo.toml --target "$host" --target-dir target/fuzz
 program=target/fuzz/$host/debug/tidegate-fuzz
 
 run() {

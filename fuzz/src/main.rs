@@ -37,6 +37,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("headers", tidegate_http::fuzz::headers),
     ("history", tidegate_service::fuzz::history),
     ("inbox", child::inbox),
+    ("input", tidegate_service::fuzz::input),
     ("job_id", tidegate_core::fuzz::job_id),
     ("lines", child::lines),
     ("messages", tidegate_ipc::fuzz::messages),

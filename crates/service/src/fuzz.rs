@@ -1,8 +1,9 @@
-//! Fuzz targets: see `docs/fuzzing.md`. Those for files are beside them.
+//! Fuzz targets: see `docs/fuzzing.md`. Those for private things are beside them.
 
 use bytes::Bytes;
 
 pub use crate::files::fuzz::{file_name, splice_files};
+pub use crate::input::fuzz::input;
 use crate::stream::{Entry, History, StreamEvent, Streamed};
 
 /// Readers of a job's history get every event after their place, or are told how many they miss.
@@ -56,6 +57,11 @@ mod tests {
     #[test]
     fn splicing_files_holds_for_made_inputs() {
         short_run("splice_files", super::splice_files);
+    }
+
+    #[test]
+    fn inputs_hold_for_made_inputs() {
+        short_run("input", super::input);
     }
 
     #[test]
