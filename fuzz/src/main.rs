@@ -29,11 +29,13 @@ mod lines;
 /// The targets, by the names of their folders in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("cog_yaml", program::cog_yaml),
+    ("data_uri", tidegate_service::fuzz::data_uri),
     ("envelope", tidegate_http::fuzz::envelope),
     ("events", tidegate_http::fuzz::events),
     ("file_name", tidegate_service::fuzz::file_name),
     ("fold", tidegate_core::fuzz::fold),
     ("frames", tidegate_ipc::fuzz::frames),
+    ("framing", tidegate_http::fuzz::framing),
     ("headers", tidegate_http::fuzz::headers),
     ("history", tidegate_service::fuzz::history),
     ("inbox", child::inbox),

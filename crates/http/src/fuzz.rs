@@ -1,6 +1,7 @@
 //! Fuzz targets: see `docs/fuzzing.md`. Each is beside what it looks at.
 
 pub use crate::cog::fuzz::{envelope, events};
+pub use crate::edge::fuzz::framing;
 pub use crate::shared::fuzz::headers;
 
 #[cfg(test)]
@@ -15,6 +16,11 @@ mod tests {
     #[test]
     fn event_streams_hold_for_made_inputs() {
         short_run("events", super::events);
+    }
+
+    #[test]
+    fn framing_holds_for_made_inputs() {
+        short_run("framing", super::framing);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-pub use crate::files::fuzz::{file_name, splice_files};
+pub use crate::files::fuzz::{data_uri, file_name, splice_files};
 pub use crate::input::fuzz::input;
 use crate::stream::{Entry, History, StreamEvent, Streamed};
 
@@ -48,6 +48,11 @@ fn check_reader(history: &History, cursor: usize, pushed: usize) {
 #[cfg(test)]
 mod tests {
     use tidegate_fuzzing::short_run;
+
+    #[test]
+    fn data_uris_hold_for_made_inputs() {
+        short_run("data_uri", super::data_uri);
+    }
 
     #[test]
     fn file_names_hold_for_made_inputs() {

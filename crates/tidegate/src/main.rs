@@ -7,6 +7,7 @@ mod commands;
 mod compat;
 mod exit;
 mod failure;
+mod front;
 #[cfg(test)]
 mod fuzz;
 mod inputs;
@@ -22,6 +23,7 @@ mod shutdown;
 mod telemetry;
 mod tokens;
 mod units;
+mod webhook_secrets;
 mod wiring;
 
 use std::process::ExitCode;

@@ -4,5 +4,6 @@ pub(crate) mod body;
 pub(crate) mod deadline;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+pub(crate) mod json;
 pub(crate) mod lists;
 pub(crate) mod object;

@@ -1,15 +1,17 @@
 //! Fuzz targets for files.
 
 use std::path::{Component, Path};
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use data_url::DataUrl;
 use serde_json::value::RawValue;
 use tidegate_core::{OutputFile, OutputFileKind};
 use tidegate_fuzzing::parts;
-use tidegate_net::Url;
+use tidegate_net::{Client, Config, Url};
 
-use super::name;
 use super::outgoing::splice;
+use super::{Files, name};
 
 /// Whatever an address or a type says, the name of its file is one plain name in one folder.
 pub fn file_name(input: &[u8]) {
@@ -21,6 +23,39 @@ pub fn file_name(input: &[u8]) {
         assert!(!name.chars().any(|c| c.is_control() || c == '/'), "{name:?}");
         let mut place = Path::new(&name).components();
         assert!(matches!(place.next(), Some(Component::Normal(only)) if only == name.as_str()) && place.next().is_none(), "{name:?}");
+    }
+}
+
+/// Small, so that inputs reach the bound.
+const MAX_FILE: u64 = 32;
+
+/// Files as a server has them that lets in only small ones.
+pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
+    net: Arc::new(Client::new(Config { max_file: MAX_FILE, ..Config::default() })),
+    upload_to: None,
+    owner: None,
+});
+
+/// A text that names a file names one on another host, or holds it and no more than it may.
+pub fn data_uri(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    for text in [&*text, &format!("data:{text}")] {
+        match FILES.check(text) {
+            Err(reason) => assert!(!reason.is_empty()),
+            Ok(bytes) => match DataUrl::process(text) {
+                Ok(data) => {
+                    let (body, _) = data.decode_to_vec().expect("what was counted can be decoded");
+                    assert_eq!(bytes, body.len() as u64, "counted and decoded differ");
+                    assert!(bytes <= MAX_FILE, "{bytes} bytes are let in");
+                    let mime = data.mime_type();
+                    assert!(!name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/'));
+                }
+                Err(_) => {
+                    let url = Url::parse(text).expect("what is not data is an address");
+                    assert!(bytes == 0 && matches!(url.scheme(), "http" | "https") && url.has_host(), "{url}");
+                }
+            },
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::InputCheck;
+use crate::files::fuzz::FILES;
 
 static CHECK: LazyLock<InputCheck> = LazyLock::new(|| {
     let document = json!({"choice": {"type": "string", "enum": ["x", "y"]}});
@@ -25,7 +26,7 @@ static CHECK: LazyLock<InputCheck> = LazyLock::new(|| {
 /// An input that fits reaches the model as the caller sent it, without what the model does not know; the
 /// files that were found are in it. What does not fit has reasons of bounded length.
 pub fn input(input: &[u8]) {
-    let checked = match CHECK.check(&Bytes::copy_from_slice(input)) {
+    let checked = match CHECK.check(&Bytes::copy_from_slice(input), &FILES) {
         Ok(checked) => checked,
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a reason");
