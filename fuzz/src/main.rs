@@ -28,6 +28,7 @@ mod lines;
 
 /// The targets, by the names of their folders in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("address", tidegate_net::fuzz::address),
     ("cog_yaml", program::cog_yaml),
     ("data_uri", tidegate_service::fuzz::data_uri),
     ("envelope", tidegate_http::fuzz::envelope),

@@ -65,7 +65,7 @@ fn depth(value: &Value) -> usize {
 fn check_place(all: &Map<String, Value>, metric: &Metric) {
     let segments: Vec<&str> = metric.name.split('.').collect();
     let (last, way) = segments.split_last().expect("a split has at least one part");
-    let place = way.iter().fold(Some(all), |place, segment| place?.get(*segment)?.as_object()).expect("the way to the note is there");
+    let place = way.iter().try_fold(all, |place, segment| place.get(*segment)?.as_object()).expect("the way to the note is there");
     let there = place.get(*last);
     match metric.mode {
         MetricMode::Replace if metric.value.is_null() => assert_eq!(there, None),
