@@ -53,3 +53,32 @@ fn attempt(target: fn(&[u8]), input: &[u8], which: &str) {
         panic!("{}, {which}: b\"{}\"", text.unwrap_or("a panic"), input.escape_ascii());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "too long, with made input")]
+    fn a_target_that_fails_shows_the_input() {
+        short_run("units", |input| assert!(input.len() < 100, "too long"));
+    }
+
+    #[test]
+    #[should_panic(expected = "with fuzz/corpus/units/")]
+    fn a_kept_input_that_fails_is_named() {
+        short_run("units", |input| assert!(input.is_empty()));
+    }
+
+    #[test]
+    fn the_long_runs_have_the_same_targets() {
+        let program = std::fs::read_to_string(Path::new(CORPUS).join("../src/main.rs")).unwrap();
+        let targets: BTreeSet<&str> =
+            program.lines().filter_map(|line| line.strip_prefix("    (\"")?.split_once('"')).map(|(name, _)| name).collect();
+        let folders: Vec<String> =
+            std::fs::read_dir(CORPUS).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(targets, folders.iter().map(String::as_str).collect());
+    }
+}
