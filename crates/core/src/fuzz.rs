@@ -5,6 +5,10 @@ use tidegate_fuzzing::parts;
 
 use crate::{JobId, Metric, MetricMode, metrics};
 
+/// Some characters that nobody sees: a soft hyphen, a joiner, a mark that turns text around, a byte order
+/// mark, a tag.
+const UNSEEN: [char; 5] = ['\u{AD}', '\u{200D}', '\u{202E}', '\u{FEFF}', '\u{E0041}'];
+
 /// What may be an id is short, can be a path segment and shows in a log as what it is.
 pub fn job_id(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
@@ -12,6 +16,7 @@ pub fn job_id(input: &[u8]) {
         Ok(id) => {
             assert!((1..=128).contains(&text.len()), "an id of {} bytes", text.len());
             assert!(!text.chars().any(|c| c.is_control() || c == '/' || c == '\\'), "a bad character");
+            assert!(!text.contains(UNSEEN), "it looks like another id");
             assert_eq!(std::path::Path::new(&*text).file_name(), Some(text.as_ref().as_ref()), "not one path segment");
             assert_eq!(id.to_string(), text);
             assert_eq!(JobId::parse(id.as_str()), Ok(id));
