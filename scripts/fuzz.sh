@@ -5,6 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600} target=${2:-}
 shift $(($# < 2 ? $# : 2))
+if [[ ! -d fuzz/corpus/$target ]]; then
+    echo "there is no target \`$target\`; they are: $(ls fuzz/corpus | xargs)" >&2
+    exit 64
+fi
 
 # What libFuzzer needs to see which code an input reaches. These are flags of the stable compiler.
 flags=(--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1)
@@ -21,7 +25,6 @@ program=target/fuzz/$host/debug/tidegate-fuzz
 run() {
     local name=$1
     shift
-    [[ -d fuzz/corpus/$name ]] || { echo "there is no target \`$name\`; they are: $(ls fuzz/corpus | xargs)" >&2; exit 64; }
     mkdir -p "target/fuzz/found/$name" target/fuzz/crashes
     echo "== $name"
     # New inputs are written to the first folder.
