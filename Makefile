@@ -8,9 +8,12 @@ VENV := .venv
 VENV_COG := .venv-cog
 MODEL ?= examples/hello
 PORT ?= 5000
+TARGET ?=
+# bash has a variable SECONDS of its own, so only one that was given to make counts.
+FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt bench wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz bench wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +53,9 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
 	$(VENV)/bin/ruff format .
+
+fuzz: ## Fuzz every target for SECONDS=600, or only TARGET=name; see docs/fuzzing.md
+	scripts/fuzz.sh $(FUZZ_SECONDS) $(TARGET)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 TABLES_OF_TESTS = ROOT.glob("docs/reliability*.md")
 NO_TEST = re.compile(r"^(?:not tested|later): \w")
-FOLDERS = "crates|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
+FOLDERS = "crates|fuzz|torture|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
 PLACE = re.compile(rf"^(?:{FOLDERS})(?:/[\w./*-]*)?$")
 
 

@@ -4,6 +4,9 @@
 pub mod account;
 pub mod chain;
 pub mod event;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;

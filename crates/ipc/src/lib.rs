@@ -11,6 +11,9 @@
 
 pub mod control;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod slot;
 
 /// Once a job has printed this many bytes, its child sends no more of them: the server keeps fewer, and

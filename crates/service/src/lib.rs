@@ -8,6 +8,9 @@
 mod audit;
 mod deadline;
 mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod heavy;
 mod input;
 mod job;

@@ -1,6 +1,14 @@
 //! Every message of the wire as a snapshot: a change here is a change of the contract between the
 //! server and a child that may come from another wheel.
 
+mod child;
+#[path = "../../../../python/src/fuzz.rs"]
+mod fuzz;
+#[path = "../../../../python/src/inbox.rs"]
+mod inbox;
+#[path = "../../../../python/src/lines.rs"]
+mod lines;
+
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;

@@ -1,6 +1,8 @@
 //! Files on their way in and out: addresses in inputs become local paths, files in outputs become
 //! data URIs or addresses of uploads.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod incoming;
 mod name;
 mod outgoing;

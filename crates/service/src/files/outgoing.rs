@@ -143,7 +143,7 @@ async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, Strin
 }
 
 /// Puts each address where an empty string stands for its file.
-fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<Bytes> {
+pub(super) fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<Bytes> {
     let mut spliced = Vec::with_capacity(json.len() + addresses.iter().map(String::len).sum::<usize>());
     let mut from = 0;
     for (file, address) in files.iter().zip(addresses) {
