@@ -34,6 +34,8 @@ class Job:
     accepted: bool = False
     over: bool = False
     told: bool = False
+    #: Another job has its id now: it can no longer be asked for.
+    displaced: bool = False
 
     @property
     def waits_for_hook(self) -> bool:
@@ -42,6 +44,8 @@ class Job:
     @property
     def open(self) -> bool:
         """Whether something is still to be heard of it."""
+        if self.displaced and not self.waits_for_hook:
+            return False
         return self.accepted and (not self.over or (self.waits_for_hook and not self.told))
 
 
@@ -167,6 +171,8 @@ class Calls:
         answer = await self.simple("get", "GET", f"/predictions/{job.id}", id=job.id, n=job.nonce)
         if answer and answer.get("input") == job.nonce:
             self.see(job, answer)
+        elif answer and answer.get("input"):
+            job.displaced = True
         return answer
 
     async def cancel(self, job: Job) -> Event | None:
@@ -176,7 +182,7 @@ class Calls:
     async def follow(self, job: Job, pause: float) -> None:
         """Look a job up again and again until it is over."""
         until = time.monotonic() + PATIENCE
-        while not job.over and time.monotonic() < until:
+        while not (job.over or job.displaced) and time.monotonic() < until:
             answer = await self.show(job)
             if answer and answer["code"] == 404:
                 return

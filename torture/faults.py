@@ -12,12 +12,18 @@ import time
 from collections.abc import AsyncIterator
 
 from torture.events import EventLog
-from torture.profiles import Profile, pick
+from torture.profiles import Profile, Weights, pick
 from torture.receiver import Receiver
 from torture.server import Server
 
 IDLE_CONNECTIONS = 300
 HALF_REQUESTS = 40
+#: Faults of the same lane never overlap.
+LANES = (
+    {"kill_worker", "stop_worker", "stop_server", "nofile"},
+    {"hook_error", "hook_hang", "hook_refuse", "hook_slow", "hook_redirect"},
+    {"garbage_bytes", "half_requests", "idle_connections"},
+)
 _TLS_HELLO = bytes.fromhex("160301005a0100005603035f") + b"\x11" * 60
 
 
@@ -29,22 +35,26 @@ class Faults:
         self._receiver = receiver
         self._log = log
         self._profile = profile
-        self._rng = random.Random(f"{seed}/faults")
+        self._seed = seed
         self._windows = 0
 
     async def run(self, until: float) -> None:
         """Go on until it is time to stop; everything is whole again then."""
-        if not self._profile.faults:
-            return
+        lanes = [{name: self._profile.faults[name] for name in lane & set(self._profile.faults)} for lane in LANES]
+        await asyncio.gather(*(self._lane(number, lane, until) for number, lane in enumerate(lanes) if lane))
+
+    async def _lane(self, number: int, weights: Weights, until: float) -> None:
+        """One fault after another; those of other lanes may overlap."""
+        rng = random.Random(f"{self._seed}/faults/{number}")
         while True:
-            pause = self._rng.uniform(*self._profile.fault_pause)
-            name = pick(self._rng, self._profile.faults)
-            rng = random.Random(self._rng.random())
+            pause = rng.uniform(*self._profile.fault_pause)
+            name = pick(rng, dict(sorted(weights.items())))
+            fault = random.Random(rng.random())
             if time.monotonic() + pause >= until:
                 return
             await asyncio.sleep(pause)
             async with self._window(name):
-                await getattr(self, name)(rng)
+                await getattr(self, name)(fault)
 
     @contextlib.asynccontextmanager
     async def _window(self, name: str) -> AsyncIterator[None]:

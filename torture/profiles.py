@@ -54,7 +54,6 @@ FAULTS: Weights = {
     "hook_hang": 1.5,
     "hook_refuse": 1.5,
     "hook_slow": 1,
-    "hook_redirect": 0.5,
     "nofile": 1,
     "garbage_bytes": 1,
     "half_requests": 1,
@@ -73,12 +72,12 @@ class Profile:
     queue: int = 8
     clients: int = 10
     #: Pauses of a client between two things it does.
-    pause: float = 0.08
+    pause: float = 0.05
     ops: Weights = field(default_factory=lambda: dict(EVERYTHING))
     behaviours: Weights = field(default_factory=lambda: dict(HOSTILE))
     faults: Weights = field(default_factory=lambda: dict(FAULTS))
     #: Pauses between two faults.
-    fault_pause: tuple[float, float] = (0.4, 2.0)
+    fault_pause: tuple[float, float] = (0.2, 1.5)
     #: How long accepted work may take to be heard of after the load has ended.
     settle: float = 20.0
     #: Whether SIGTERM meets a busy server, which is then started again.

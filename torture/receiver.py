@@ -29,7 +29,7 @@ class Receiver:
         self._mood = "ok"
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.Task[Any]] = set()
         self.port = 0
 
     async def start(self) -> None:
@@ -67,19 +67,22 @@ class Receiver:
         self._server = await asyncio.start_server(self._serve, sock=self._socket, limit=1 << 20, backlog=512)
 
     def _hang_up(self) -> None:
-        for writer in list(self._open):
-            writer.close()
+        for talk in list(self._open):
+            talk.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._open.add(talk)
         try:
-            with contextlib.suppress(Broken, OSError):
+            # A cancel is how we hang up, not something for the loop to report.
+            with contextlib.suppress(Broken, OSError, asyncio.CancelledError):
                 while head := await read_head(reader):
                     body = await read_body(reader, head)
                     if not await self._answer(head.first, head.headers, body, writer):
                         break
         finally:
-            self._open.discard(writer)
+            self._open.discard(talk)
             writer.close()
 
     async def _answer(

@@ -34,15 +34,18 @@ def every_accepted_job_ends(history: History) -> Iterator[Violation]:
     """I01: accepted => an end is seen."""
     for job in history.jobs.values():
         accepted = job.accepted
-        if accepted is None or job.terminals or _left_unnamed(accepted):
+        if accepted is None or job.terminals or _cannot_be_asked_for(history, accepted):
             continue
         lines = [line for run in job.executions for line in run.lines]
         yield _violation("I01", job, "was accepted, and no end was ever seen", *accepted.lines, *lines)
 
 
-def _left_unnamed(request: Request) -> bool:
-    """Whether the caller left before it was told the id: nobody can ask."""
-    return request.dropped is not None and request.id is None and not any(e.get("id") for e in request.sse)
+def _cannot_be_asked_for(history: History, request: Request) -> bool:
+    """Whether its id was never told to the caller, or names another job now."""
+    unnamed = request.id is None and not any(event.get("id") for event in request.sse)
+    if request.dropped is not None and unnamed:
+        return True
+    return len(history.owners.get(request.id or "", [])) > 1
 
 
 def all_ends_agree(history: History) -> Iterator[Violation]:

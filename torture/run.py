@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torture.calls import Book, Calls, Job
-from torture.clients import ASYNC, Client, Crowd
+from torture.clients import ASYNC, JSON, Client, Crowd
 from torture.events import EventLog
 from torture.faults import Faults
 from torture.profiles import Profile
@@ -88,6 +88,7 @@ class Run:
             await self._warm_up()
             self.server.sample("before")
             await self._load()
+            await self._canary()
             await self._settle()
             await self._probe()
             self.server.sample("after")
@@ -105,7 +106,7 @@ class Run:
         client = Client(90, self.crowd)
         for _ in range(self.profile.total_slots):
             job = client.job(client.rng, "ok")
-            await self.calls.create(job, "wait", {"Content-Type": "application/json"}, put=False)
+            await self.calls.create(job, "wait", JSON, put=False)
 
     async def _load(self) -> None:
         until = time.monotonic() + self.settings.seconds
@@ -114,6 +115,17 @@ class Run:
         self.log.write("load", phase="open")
         await asyncio.gather(*clients, faults.run(until))
         self.log.write("load", phase="close")
+
+    async def _canary(self) -> None:
+        """Try until something is served again, now that nothing is broken any more."""
+        client = Client(94, self.crowd)
+        until = time.monotonic() + self.profile.settle
+        served = False
+        while not served and time.monotonic() < until:
+            job = client.job(client.rng, "ok")
+            await self.calls.create(job, "wait", JSON, put=False)
+            served = job.over
+            await asyncio.sleep(0.1)
 
     async def _settle(self) -> None:
         """Wait until nothing is open, or long enough."""
@@ -183,5 +195,5 @@ class Run:
     async def _warm_up_again(self) -> None:
         client = Client(93, self.crowd)
         job = client.job(client.rng, "ok")
-        await self.calls.create(job, "wait", {"Content-Type": "application/json"}, put=False)
+        await self.calls.create(job, "wait", JSON, put=False)
         await self._settle()
