@@ -134,7 +134,8 @@ impl Control {
 
     fn line(&self, source: LogSource, data: String) {
         let mut outbox = lock(&self.outbox);
-        if outbox.waiting.len() + data.len() > FULL {
+        // A line that is longer than that all by itself still goes out when nothing else waits.
+        if !outbox.waiting.is_empty() && outbox.waiting.len() + data.len() > FULL {
             outbox.dropped += 1;
             outbox.dropped_since.get_or_insert_with(Instant::now);
             return;
@@ -205,7 +206,7 @@ fn dispatch(control: &Control, requests: &mpsc::Receiver<Request>) {
             None => requests.recv().map_err(mpsc::RecvTimeoutError::from),
         };
         match next {
-            Ok(Request::Cancel { slot, id }) => slot::cancel(slot, &id),
+            Ok(Request::Cancel { slot, nth }) => slot::cancel(slot, nth),
             Ok(Request::Healthcheck { id }) => health::check(control, id),
             Ok(Request::Shutdown) => shut_down(control),
             // A second `Init` makes no sense; the server never sends one.

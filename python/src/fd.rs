@@ -53,6 +53,34 @@ pub(crate) fn take_over_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
+/// From now on no program that this process starts has more rights than it: no `sudo`, no setuid.
+pub(crate) fn gain_no_privileges() -> io::Result<()> {
+    // SAFETY: this `prctl` takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Bounds the memory that this process and those it starts may have for themselves, each.
+pub(crate) fn limit_memory(bytes: Option<u64>) -> io::Result<()> {
+    bytes.map_or(Ok(()), |bytes| limit(libc::RLIMIT_DATA, bytes))
+}
+
+/// Bounds how many processes and threads this process's user may have.
+pub(crate) fn limit_processes(number: Option<u64>) -> io::Result<()> {
+    number.map_or(Ok(()), |number| limit(libc::RLIMIT_NPROC, number))
+}
+
+fn limit(kind: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+    let both = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: the pointer is to a whole `rlimit` that outlives the call.
+    match unsafe { libc::setrlimit(kind, &raw const both) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn duplicate_high(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC touches no memory; a bad descriptor is an error.
     let mut copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, HIGH) };

@@ -97,10 +97,6 @@ impl Job {
         })
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
     /// Remembers a cancel that came before the job.
     pub(crate) fn mark_cancelled(&self) {
         self.cancel_requested.store(true, Ordering::Relaxed);
@@ -236,7 +232,7 @@ impl Job {
         let vars = lock(&self.context_vars).take();
         let scope = lock(&self.scope).take();
         let input = lock(&self.input).take();
-        let held = self.slot.leave(&self.id);
+        let held = self.slot.leave();
         self.post(py, &last, Then::Close);
         // After the message and without our locks: the user's destructors may run here.
         drop((task, vars, scope, input, held));
@@ -354,6 +350,14 @@ impl Job {
             Err(error) if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) => Ok(end.clone().unbind()),
             item => item,
         }
+    }
+
+    /// Closes an iterator of the user's where it ran, so that its `finally` blocks see their variables.
+    /// A cancel does not interrupt it.
+    fn close(slf: &Bound<'_, Self>, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let close = iterator.getattr(pyo3::intern!(py, "close"))?;
+        Self::context_vars(slf)?.call_method1(pyo3::intern!(py, "run"), (close,)).map(drop)
     }
 
     /// Says that `task` runs the job; `schedule` passes a call on to its event loop.

@@ -31,11 +31,15 @@ pub(crate) struct Init {
 pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
     wake::this_is_the_main_thread();
     control::open()?;
+    fd::gain_no_privileges()?;
     let control = channel()?;
     let request = py.detach(|| control.read())?;
     let Some(Request::Init(init)) = request else {
         return Err(PyEOFError::new_err("the server closed the channel before it said what to run"));
     };
+    // Before there are threads and before any of the model's code; only the user's own can be bounded.
+    fd::limit_memory(init.limits.memory)?;
+    fd::limit_processes(init.limits.processes)?;
     Ok(Init {
         model_dir: init.model_dir,
         predictor_ref: init.predictor_ref,

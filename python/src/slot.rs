@@ -46,8 +46,7 @@ struct Current {
     job: Option<Py<Job>>,
     serial: u64,
     /// A cancel that overtook its job on the way here.
-    early_cancel: Option<String>,
-    last_id: String,
+    early_cancel: Option<u64>,
 }
 
 /// What becomes of the slot with a message.
@@ -89,10 +88,8 @@ impl Shared {
     }
 
     /// The slot has no job from here on; a cancel for this one comes too late.
-    pub(crate) fn leave(&self, id: &str) -> Option<Py<Job>> {
-        let mut current = lock(&self.current);
-        id.clone_into(&mut current.last_id);
-        current.job.take()
+    pub(crate) fn leave(&self) -> Option<Py<Job>> {
+        lock(&self.current).job.take()
     }
 
     fn job(&self, py: Python<'_>) -> Option<Py<Job>> {
@@ -143,6 +140,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Waits for the next job, without the GIL. `None` when the server has closed the slot.
     fn recv(&self, py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+        end_in_fork();
         loop {
             match py.detach(|| self.fill(Wait::Block)) {
                 Ok(Progress::Frame) => return self.take(py).map(Some),
@@ -156,6 +154,7 @@ impl Slot {
 
     /// The next job, if it is all there.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+        end_in_fork();
         loop {
             match self.fill(Wait::Never) {
                 Ok(Progress::Frame) => return self.take(py).map(Some),
@@ -201,13 +200,20 @@ impl Slot {
         // Nobody else writes between two jobs, so the lock is free or about to be.
         lock(&self.shared.outbox).open = serial;
         let mut current = lock(&self.shared.current);
-        if current.early_cancel.take().is_some_and(|id| id == predict.id) {
+        if current.early_cancel.take_if(|nth| *nth <= serial).is_some_and(|nth| nth == serial) {
             job.get().mark_cancelled();
         }
         current.job = Some(job.clone_ref(py));
         drop(current);
         inbox.consume();
         Ok(job)
+    }
+}
+
+/// A copy of the child that user code has forked off and come back with is done: jobs are not for it.
+fn end_in_fork() {
+    if crate::control::forked() {
+        fd::exit_now(0);
     }
 }
 
@@ -249,17 +255,17 @@ pub(crate) fn jobs(py: Python<'_>) -> Vec<Py<Job>> {
     lock(&SLOTS).iter().filter_map(|shared| shared.job(py)).collect()
 }
 
-/// Stops the job `id` on slot `number`, if it is (or is about to be) there.
-pub(crate) fn cancel(number: u32, id: &str) {
+/// Stops the `nth` job of slot `number`, if it is (or is about to be) there.
+pub(crate) fn cancel(number: u32, nth: u64) {
     let Some(shared) = lock(&SLOTS).get(number as usize).map(Arc::clone) else { return };
     Python::attach(|py| {
         let job = {
             let mut current = lock(&shared.current);
             match &current.job {
-                Some(job) if job.get().id() == id => Some(job.clone_ref(py)),
-                _ if current.last_id == id => None,
+                Some(job) if nth == current.serial => Some(job.clone_ref(py)),
+                // One that has ended is asked for by nobody: its number never comes again.
                 _ => {
-                    current.early_cancel = Some(id.to_owned());
+                    current.early_cancel = Some(nth);
                     None
                 }
             }

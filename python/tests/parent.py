@@ -107,6 +107,8 @@ class Child:
         self.setup_logs: list[str] = []
         self.ready: dict[str, Any] = {}
         self.n = 0
+        self.sent: dict[int, int] = {}
+        self.numbers: dict[str, int] = {}
         self.control.send(
             {
                 "init": {
@@ -182,6 +184,8 @@ class Child:
             "output_dir": str(self.scratch / job),
         }
         self.slots[slot].send({"predict": {**predict, **(extra or {})}})
+        self.sent[slot] = self.sent.get(slot, 0) + 1
+        self.numbers[job] = self.sent[slot]
         return job
 
     def finish(self, slot: int = 0, limit: float = LIMIT) -> Outcome:
@@ -204,7 +208,7 @@ class Child:
         return outcome
 
     def cancel(self, job: str, slot: int = 0) -> None:
-        self.control.send({"cancel": {"slot": slot, "id": job}})
+        self.control.send({"cancel": {"slot": slot, "nth": self.numbers[job]}})
 
     def control_until(self, kind: str, limit: float = LIMIT) -> Any:
         """Reads the control channel up to a message of this kind."""

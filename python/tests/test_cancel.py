@@ -75,21 +75,31 @@ def test_a_cancel_for_another_job_is_ignored(serve) -> None:
     first = child.start(how="none")
     assert child.finish().output == "none"
     child.cancel(first)
-    child.cancel("never-seen")
     for _ in range(20):
         assert child.run(how="none").output == "none"
 
 
 def test_a_cancel_that_overtakes_its_job_still_counts(serve) -> None:
     child = serve(SLEEPER)
-    job = f"job-{child.n + 1}"
-    child.cancel(job)
+    child.run(how="none")
+    child.control.send({"cancel": {"slot": 0, "nth": 2}})
     # A health check is answered after the cancel was read: the two travel on the same channel.
     child.control.send({"healthcheck": {"id": 1}})
     child.control_until("healthcheck_result")
     child.start(how="sleep")
     assert child.finish().kind == "cancelled"
     assert child.run(how="none").output == "none"
+
+
+def test_a_job_with_the_id_of_the_last_one_can_be_canceled_early(serve) -> None:
+    child = serve(SLEEPER)
+    child.start(how="none", extra={"id": "same"})
+    assert child.finish().output == "none"
+    child.control.send({"cancel": {"slot": 0, "nth": 2}})
+    child.control.send({"healthcheck": {"id": 1}})
+    child.control_until("healthcheck_result")
+    child.start(how="sleep", extra={"id": "same"})
+    assert child.finish().kind == "cancelled"
 
 
 def test_no_cancel_ever_hits_the_next_job(serve) -> None:

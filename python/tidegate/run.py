@@ -75,17 +75,16 @@ def _stream(job: "Job", iterator: "Iterator[object]") -> None:
             job.output(item)
     except BaseException:
         # A cancel between two items leaves the generator where it was; its `finally` blocks must run.
-        _close(iterator)
+        _close(job, iterator)
         raise
     job.done_streaming()
 
 
-def _close(iterator: "Iterator[object]") -> None:
-    close = getattr(iterator, "close", None)
-    if close is None:
+def _close(job: "Job", iterator: "Iterator[object]") -> None:
+    if not hasattr(iterator, "close"):
         return
     try:
-        close()
+        job.close(iterator)
     except BaseException as error:  # the job's own outcome is more telling
         _native.tell_operator(traceback_text(error))
 

@@ -66,7 +66,7 @@ pub struct Report {
     pub health: Health,
     /// How its setup went; absent before anything was started.
     pub setup: Option<Setup>,
-    /// What the model's own health check complains about, or why it is defunct.
+    /// What the model's own health check complains about; while it does not serve, how its last child died.
     pub complaint: Option<String>,
     /// The child's Python.
     pub python: Option<String>,

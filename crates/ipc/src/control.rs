@@ -21,8 +21,9 @@ pub enum Request {
     Cancel {
         /// The slot whose job is to stop.
         slot: SlotId,
-        /// The job that is meant, so that a late cancel never hits its successor.
-        id: String,
+        /// Which job of the slot is meant, counted from one in the order in which they were sent: a late
+        /// cancel never hits a successor, and one that overtakes its job waits for it.
+        nth: u64,
     },
     /// Run the user's health check.
     Healthcheck {
@@ -49,6 +50,18 @@ pub struct Init {
     pub num_slots: Option<u32>,
     /// The parent listens here; the child connects once per slot before it reports `Ready`.
     pub socket: String,
+    /// What the child must bound itself to before it loads anything.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What the system lets each process of a child have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory of its own, in bytes: `MemoryError` above it.
+    pub memory: Option<u64>,
+    /// Processes and threads of its user.
+    pub processes: Option<u64>,
 }
 
 /// Which of the model's functions answers predictions.

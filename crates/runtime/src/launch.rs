@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::LogSource;
-use tidegate_ipc::control::Mode;
+use tidegate_ipc::control::{Limits, Mode};
 
 /// A model and how to run it.
 #[derive(Debug, Clone)]
@@ -38,6 +38,21 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// Taken out of the children's environment: what is the server's own secret.
     pub hidden_env: Vec<OsString>,
+    /// Whom the children run as, if not as the server itself.
+    pub run_as: Option<RunAs>,
+    /// What the system lets each process of a child have.
+    pub limits: Limits,
+}
+
+/// Another user for the children. Only root can give its processes away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunAs {
+    /// The user's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// The user's home, for `HOME`.
+    pub home: Option<PathBuf>,
 }
 
 /// Whether a child that died is replaced.

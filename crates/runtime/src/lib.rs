@@ -6,6 +6,8 @@
 //! of HTTP, of stored jobs or of webhooks.
 
 pub mod launch;
+mod leftovers;
+mod oom;
 mod parent;
 mod runtime;
 mod scratch;
@@ -13,6 +15,7 @@ pub mod slots;
 mod state;
 mod supervisor;
 
-pub use launch::{Launch, Observer, Phase};
+pub use launch::{Launch, Observer, Phase, RunAs};
 pub use runtime::Runtime;
 pub use scratch::Scratch;
+pub use tidegate_ipc::control::Limits;

@@ -21,16 +21,28 @@ use crate::supervisor::{self, Shared};
 
 /// How long the server waits for the user's health check, which has a limit of its own in the child.
 const HEALTHCHECK_LIMIT: Duration = Duration::from_secs(10);
+/// How long somebody who asks is kept waiting for a check that runs. Whoever probes a server gives up
+/// after a second and takes it for dead.
+const ANSWER_WITHIN: Duration = Duration::from_millis(600);
 
 /// A model and its children. Cloning gives another handle to the same.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
     /// The health check that runs now, so that many callers make one.
-    check: Arc<Mutex<Option<watch::Receiver<Option<Checked>>>>>,
+    checks: Arc<Mutex<Checks>>,
+}
+
+/// The model's own health checks.
+#[derive(Default)]
+struct Checks {
+    running: Option<watch::Receiver<Option<Checked>>>,
+    /// What the last one that came to its end has found.
+    last: Checked,
 }
 
 /// What a health check has found.
+#[derive(Clone, Default)]
 struct Checked {
     complaint: Option<String>,
 }
@@ -51,7 +63,7 @@ impl Runtime {
         for worker in 0..workers {
             shared.tasks.spawn(supervisor::keep(Arc::clone(&shared), worker));
         }
-        Self { shared, check: Arc::default() }
+        Self { shared, checks: Arc::default() }
     }
 
     /// Ends the children: they are asked to leave, and killed when they do not.
@@ -63,7 +75,8 @@ impl Runtime {
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
-        Box::new(Courier { permit, cancel_grace: self.shared.launch.cancel_grace, tasks: self.shared.tasks.clone() })
+        let shared = &self.shared;
+        Box::new(Courier { permit, cancel_grace: shared.launch.cancel_grace, tasks: shared.tasks.clone(), scratch: shared.scratch.clone() })
     }
 
     /// A permit whose child lives.
@@ -98,20 +111,24 @@ impl Runtime {
     /// Starts a health check or joins the one that runs. It runs by itself, so that whoever leaves early
     /// does not leave a half-done check for the next to find.
     fn join_check(&self) -> watch::Receiver<Option<Checked>> {
-        let mut running = self.check.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(check) = &*running {
+        let mut checks = self.checks();
+        if let Some(check) = &checks.running {
             return check.clone();
         }
         let (answer, check) = watch::channel(None);
-        *running = Some(check.clone());
+        checks.running = Some(check.clone());
         let runtime = self.clone();
         self.shared.tasks.spawn(async move {
-            let complaint = runtime.ask_children().await;
-            runtime.check.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let checked = Checked { complaint: runtime.ask_children().await };
+            *runtime.checks() = Checks { running: None, last: checked.clone() };
             // Nobody may be left to hear it.
-            answer.send(Some(Checked { complaint })).ok();
+            answer.send(Some(checked)).ok();
         });
         check
+    }
+
+    fn checks(&self) -> std::sync::MutexGuard<'_, Checks> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ask_children(&self) -> Option<String> {
@@ -151,8 +168,12 @@ impl Executor for Runtime {
         let mut report = self.report();
         if matches!(report.health, Health::Ready | Health::Busy) && !self.shared.state.checkable().is_empty() {
             let mut check = self.join_check();
-            let checked = check.wait_for(Option::is_some).await;
-            report.complaint = checked.ok().and_then(|checked| checked.as_ref()?.complaint.clone());
+            let checked = match tokio::time::timeout(ANSWER_WITHIN, check.wait_for(Option::is_some)).await {
+                Ok(checked) => checked.ok().and_then(|checked| checked.clone()),
+                Err(_) => None,
+            };
+            // A check that takes its time is told when it is over; until then the one before counts.
+            report.complaint = checked.unwrap_or_else(|| self.checks().last.clone()).complaint;
         }
         report
     }

@@ -25,7 +25,7 @@ struct Inner {
     has_healthcheck: bool,
     python: Option<String>,
     sdk: Option<String>,
-    /// Why children are not replaced any more.
+    /// How the last child died; kept until one is ready again.
     end: Option<String>,
 }
 
@@ -82,6 +82,7 @@ impl State {
     pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
         self.with(|inner| {
             inner.workers[worker] = Worker::Ready(child);
+            inner.end = None;
             inner.schema = Some(Arc::new(Bytes::copy_from_slice(ready.schema.get().as_bytes())));
             inner.has_healthcheck = ready.has_healthcheck;
             inner.python = Some(ready.python.clone());
@@ -95,8 +96,11 @@ impl State {
         });
     }
 
-    pub(crate) fn starting(&self, worker: usize) {
-        self.with(|inner| inner.workers[worker] = Worker::Starting);
+    pub(crate) fn starting(&self, worker: usize, reason: &str) {
+        self.with(|inner| {
+            inner.workers[worker] = Worker::Starting;
+            inner.end = Some(reason.to_owned());
+        });
     }
 
     pub(crate) fn setup_failed(&self, worker: usize, reason: &str) {
@@ -133,7 +137,7 @@ impl State {
         self.with(|inner| Report {
             health: inner.health(count),
             setup: Some(inner.setup.clone()),
-            complaint: inner.end.clone().filter(|_| inner.health(count) == Health::Defunct),
+            complaint: inner.end.clone().filter(|_| matches!(inner.health(count), Health::Starting | Health::Defunct)),
             python: inner.python.clone(),
             sdk: inner.sdk.clone(),
         })

@@ -24,11 +24,16 @@ use crate::state::{Hope, State};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The pause when the machine has no descriptors, memory or processes left for a child.
+const SHORT_OF_RESOURCES: Duration = Duration::from_millis(500);
 /// A child that has lived this long was not broken from the start.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
 /// Children that are told to leave get this long to do it by themselves.
 const CHILD_GRACE: Duration = Duration::from_secs(2);
+/// A child that has closed its channel is dying; this long it is left to do so in its own way, so that
+/// we learn how it died.
+pub(crate) const LAST_BREATH: Duration = Duration::from_millis(200);
 
 /// What all the children of a model share.
 pub(crate) struct Shared {
@@ -54,6 +59,15 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             booted = boot(&shared, worker) => booted,
         };
         let (reason, innocent) = match booted {
+            Err(error) if error.is_passing() => {
+                // Nothing was learned about the model; it is tried again until the machine has room.
+                tracing::warn!(error = %chain(&error), "cannot start a child now");
+                tokio::select! {
+                    () = tokio::time::sleep(SHORT_OF_RESOURCES) => {}
+                    () = shared.stop.cancelled() => return,
+                }
+                continue;
+            }
             Ok(mut booted) => {
                 was_ready = true;
                 let child = Arc::clone(&booted.child);
@@ -78,7 +92,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
         let Some(pause) = pause(shared.launch.respawn, strikes) else {
             return give_up(&shared, worker, &reason);
         };
-        shared.state.starting(worker);
+        shared.state.starting(worker, &reason);
         shared.observer.phase(worker, Phase::Died { reason: &reason, pause });
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -143,7 +157,7 @@ async fn live(shared: &Shared, booted: Booted) -> String {
                 break;
             }
             ended = process.wait() => {
-                let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                let how = child.post_mortem(ended);
                 reason.get_or_insert(format!("the child died ({how})"));
                 break;
             }
@@ -159,17 +173,23 @@ async fn live(shared: &Shared, booted: Booted) -> String {
             Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
             Ok(other) => note(&other),
             Err(error) => {
-                // Either it is dead already or it can no longer be steered; both end the same way.
-                child.kill();
-                let how = process.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+                // Either it is dying already or it can no longer be steered; both end the same way.
+                let ended = match tokio::time::timeout(LAST_BREATH, process.wait()).await {
+                    Ok(ended) => ended,
+                    Err(_) => {
+                        child.kill();
+                        process.wait().await
+                    }
+                };
+                let how = child.post_mortem(ended);
                 reason.get_or_insert(format!("the child died ({how}): {}", chain(&error)));
                 break;
             }
         }
     }
     child.bury();
-    // Whatever the model has started in its own group goes with it.
-    child.kill_group();
+    // Whatever the model has started goes with it.
+    child.kill_leftovers().await;
     shared.pool.retire(|link| link.child.is_dead());
     reason.unwrap_or_default()
 }

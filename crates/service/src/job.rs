@@ -16,6 +16,10 @@ use crate::stream::{History, MAX_READERS, Reader, StreamEvent, StreamRefusal, St
 
 /// Logs of one job end here, with a notice.
 const MAX_LOGS: usize = 16 * 1024 * 1024;
+/// Notes of the model about one job; what comes after is left out.
+const MAX_METRICS: usize = 10_000;
+/// What keeping one value costs beside its bytes.
+const VALUE_OVERHEAD: usize = 64;
 
 /// One job.
 pub struct Job {
@@ -26,6 +30,8 @@ pub struct Job {
     secrets: Vec<String>,
     created_at: Timestamp,
     born: Instant,
+    /// The most that it may give, in bytes.
+    max_output: usize,
     /// Asks the tracker to stop the job.
     cancel: CancellationToken,
     /// Made for those who read its stream: canceled when the last of them leaves.
@@ -39,13 +45,22 @@ struct State {
     started_at: Option<Timestamp>,
     completed_at: Option<Timestamp>,
     output: Vec<Bytes>,
+    output_bytes: usize,
     /// Whether the output is the one returned value and not a list of yielded ones.
     returned: bool,
     logs: String,
     logs_full: bool,
     metrics: Map<String, Value>,
+    metrics_count: usize,
     error: Option<String>,
     history: Option<History>,
+}
+
+/// A job has given more than it may.
+#[derive(Debug, thiserror::Error)]
+#[error("the output has more than the {limit} bytes that one job may give; the limit is --max-output")]
+pub(crate) struct OutputTooLarge {
+    limit: usize,
 }
 
 /// What a new job is made of.
@@ -57,6 +72,7 @@ pub(crate) struct NewJob {
     pub(crate) for_readers: bool,
     /// How many events are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
+    pub(crate) max_output: usize,
 }
 
 impl Job {
@@ -66,10 +82,12 @@ impl Job {
             started_at: None,
             completed_at: None,
             output: Vec::new(),
+            output_bytes: 0,
             returned: false,
             logs: String::new(),
             logs_full: false,
             metrics: Map::new(),
+            metrics_count: 0,
             error: None,
             history: new.history.map(History::new),
         };
@@ -80,6 +98,7 @@ impl Job {
             secrets: new.secrets,
             created_at: Timestamp::now(),
             born: Instant::now(),
+            max_output: new.max_output,
             cancel: CancellationToken::new(),
             for_readers: new.for_readers,
             state: Mutex::new(state),
@@ -243,28 +262,36 @@ impl Job {
 
     pub(crate) fn metric(&self, metric: Metric) {
         self.with(|state| {
+            state.metrics_count += 1;
+            if state.metrics_count > MAX_METRICS {
+                return;
+            }
             metrics::fold(&mut state.metrics, &metric);
             state.tell(|| StreamEvent::Metric(Arc::new(metric)));
         });
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn output(&self, json: Bytes) -> Moment {
+    pub(crate) fn output(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
         let moment = self.with(|state| {
+            state.output_bytes += json.len() + VALUE_OVERHEAD;
+            if state.output_bytes > self.max_output {
+                return Err(OutputTooLarge { limit: self.max_output });
+            }
             let index = state.output.len();
             state.output.push(json.clone());
             state.tell(|| StreamEvent::Output { index, chunk: json });
-            state.moment()
-        });
+            Ok(state.moment())
+        })?;
         self.changed.notify_waiters();
-        moment
+        Ok(moment)
     }
 
     /// The one returned value; the list that readers saw so far becomes it.
-    pub(crate) fn returned(&self, json: Bytes) -> Moment {
-        let moment = self.output(json);
+    pub(crate) fn returned(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
+        let moment = self.output(json)?;
         self.with(|state| state.returned = true);
-        moment
+        Ok(moment)
     }
 
     pub(crate) fn end(&self, terminal: Terminal) {
@@ -273,6 +300,7 @@ impl Job {
                 Terminal::Succeeded => (Step::Succeed, None),
                 Terminal::Failed(error) => (Step::Fail, Some(error)),
                 Terminal::Canceled => (Step::Cancel, None),
+                Terminal::Aborted => (Step::Abort, None),
             };
             if state.status == Status::Queued && step == Step::Fail {
                 state.step(Step::Assign).expect("a queued job can be assigned");

@@ -15,6 +15,7 @@ use tidegate_net::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::deadline::Deadlines;
 use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
@@ -36,6 +37,10 @@ pub struct Config {
     pub keep_for: Duration,
     /// Which of the model's functions predictions are for, and so which inputs they take.
     pub predictions_are: JobKind,
+    /// The longest that the model may work on one job.
+    pub job_timeout: Option<Duration>,
+    /// The most that one job may give, all its values together, in bytes.
+    pub max_output: usize,
 }
 
 /// What the desk works with.
@@ -66,6 +71,8 @@ pub struct Submission {
     pub delivery: Delivery,
     /// What happens when the id is known already.
     pub replay: Replay,
+    /// The caller wants nothing of it any more after this time.
+    pub deadline: Option<Duration>,
 }
 
 /// How a caller gets the answer.
@@ -156,6 +163,8 @@ struct Inner {
     schema: ArcSwapOption<ModelSchema>,
     stream_history: usize,
     predictions_are: JobKind,
+    job_timeout: Option<Duration>,
+    max_output: usize,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -177,6 +186,8 @@ impl Jobs {
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
             predictions_are: config.predictions_are,
+            job_timeout: config.job_timeout,
+            max_output: config.max_output,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         };
@@ -208,6 +219,7 @@ impl Jobs {
             secrets: checked.secrets,
             for_readers: submission.delivery == Delivery::Stream,
             history,
+            max_output: inner.max_output,
         }));
         if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
             // Dropping the turn gives the slot back.
@@ -231,6 +243,10 @@ impl Jobs {
             hook: submission.webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
             registry: Arc::clone(&inner.registry),
+            deadlines: Deadlines {
+                at: submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after)),
+                run: inner.job_timeout,
+            },
             scratch_used: false,
             job: Arc::clone(&job),
         };

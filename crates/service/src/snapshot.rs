@@ -39,6 +39,8 @@ pub enum Terminal {
     Succeeded,
     /// With an error.
     Failed(String),
-    /// Because somebody asked.
+    /// Because somebody asked, or the caller's deadline has come.
     Canceled,
+    /// Because the caller's deadline has come before the model began.
+    Aborted,
 }

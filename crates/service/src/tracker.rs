@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_core::port::{Admission, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work, chain};
 
+use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
 use crate::jobs::Tools;
 use crate::registry::Registry;
@@ -27,6 +28,8 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
+    /// When the job is stopped even if nobody asks.
+    pub(crate) deadlines: Deadlines,
     /// Whether there is something to remove in the end.
     pub(crate) scratch_used: bool,
 }
@@ -47,12 +50,13 @@ impl Tracker {
     }
 
     async fn through(&mut self, turn: Turn) -> Terminal {
-        let canceled = self.job.cancel_token().clone();
+        let stopped = self.deadlines.before_start(self.job.cancel_token());
+        tokio::pin!(stopped);
         let admission = match turn {
             Turn::Now(admission) => admission,
             Turn::Line(place) => tokio::select! {
                 biased;
-                () = canceled.cancelled() => return Terminal::Canceled,
+                stop = &mut stopped => return stop.terminal(),
                 admission = place => match admission {
                     Ok(admission) => admission,
                     Err(refusal) => return Terminal::Failed(late_refusal(&refusal)),
@@ -65,7 +69,7 @@ impl Tracker {
             let addresses = std::mem::take(&mut self.addresses);
             let fetched = tokio::select! {
                 biased;
-                () = canceled.cancelled() => return Terminal::Canceled,
+                stop = &mut stopped => return stop.terminal(),
                 fetched = self.tools.files.fetch(addresses, &self.work.scratch) => fetched,
             };
             match fetched {
@@ -73,7 +77,7 @@ impl Tracker {
                 Err(error) => return Terminal::Failed(format!("Input validation error: {}", chain(&error))),
             }
         }
-        if canceled.is_cancelled() {
+        if self.job.cancel_token().is_cancelled() {
             return Terminal::Canceled;
         }
         self.on_executor(admission).await
@@ -85,15 +89,15 @@ impl Tracker {
             hook.start();
         }
         let mut running = admission.start(self.work.clone()).await;
-        let canceled = self.job.cancel_token().clone().cancelled_owned();
-        tokio::pin!(canceled);
-        let mut asked = false;
+        let stopped = self.deadlines.while_running(self.job.cancel_token());
+        tokio::pin!(stopped);
+        let mut asked: Option<Stop> = None;
         let mut values = 0usize;
         loop {
             let event = tokio::select! {
                 biased;
-                () = &mut canceled, if !asked => {
-                    asked = true;
+                stop = &mut stopped, if asked.is_none() => {
+                    asked = Some(stop);
                     running.cancel();
                     continue;
                 }
@@ -111,7 +115,7 @@ impl Tracker {
                 Event::Output(value) => {
                     let given = tokio::select! {
                         biased;
-                        () = &mut canceled, if !asked => Err(Terminal::Canceled),
+                        stop = &mut stopped, if asked.is_none() => Err(stop.terminal()),
                         given = self.give(value) => given.map_err(Terminal::Failed),
                     };
                     if let Err(terminal) = given {
@@ -125,10 +129,14 @@ impl Tracker {
                     values += 1;
                 }
                 Event::Ended(outcome) => {
-                    let terminal = tokio::select! {
-                        biased;
-                        () = &mut canceled, if !asked && has_files(&outcome) => Terminal::Canceled,
-                        terminal = self.conclude(outcome) => terminal,
+                    let terminal = match asked {
+                        // Once it was told to stop it counts as stopped, whatever its code made of that.
+                        Some(stop) => stop.terminal(),
+                        None => tokio::select! {
+                            biased;
+                            stop = &mut stopped, if has_files(&outcome) => stop.terminal(),
+                            terminal = self.conclude(outcome) => terminal,
+                        },
                     };
                     // The slot is free before anybody can see the end.
                     drop(running);
@@ -142,11 +150,13 @@ impl Tracker {
         match outcome {
             Outcome::Succeeded { output: None } => Terminal::Succeeded,
             Outcome::Succeeded { output: Some(value) } => match self.settle(value).await {
-                Ok(json) => {
-                    let moment = self.job.returned(json);
-                    self.tell_output(moment);
-                    Terminal::Succeeded
-                }
+                Ok(json) => match self.job.returned(json) {
+                    Ok(moment) => {
+                        self.tell_output(moment);
+                        Terminal::Succeeded
+                    }
+                    Err(error) => Terminal::Failed(error.to_string()),
+                },
                 Err(error) => Terminal::Failed(error),
             },
             Outcome::Failed { error } => Terminal::Failed(error),
@@ -157,7 +167,7 @@ impl Tracker {
     /// A value that a generator yielded.
     async fn give(&mut self, value: OutputValue) -> Result<(), String> {
         let json = self.settle(value).await?;
-        let moment = self.job.output(json);
+        let moment = self.job.output(json).map_err(|error| error.to_string())?;
         self.tell_output(moment);
         Ok(())
     }

@@ -100,7 +100,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value_t = 5000)]
+    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
     /// How many processes run the model, each with its own copy of it
     #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -113,8 +113,15 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_QUEUE", value_name = "N", default_value_t = 0)]
     pub(crate) queue: usize,
     /// How long a canceled prediction may go on before its process is killed and replaced
-    #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
+    #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "2s", value_parser = units::duration)]
     pub(crate) cancel_grace: Duration,
+    /// How long the model may work on one prediction; then it is stopped and has failed [default: for
+    /// ever; a request can ask for less with the header `Cancel-After`]
+    #[arg(long, env = "TIDEGATE_JOB_TIMEOUT", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) job_timeout: Option<Duration>,
+    /// The most that one prediction may give, all its values together
+    #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    pub(crate) max_output: usize,
     /// How long accepted predictions and their webhooks may go on after SIGTERM before they are given up
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
@@ -124,6 +131,17 @@ pub(crate) struct Serve {
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
+    /// Run the model's code as this user and group, by name or number; the server must be root
+    #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]")]
+    pub(crate) run_as: Option<String>,
+    /// Memory that each process of the model may have for itself; more raises MemoryError there
+    /// [default: no limit]
+    #[arg(long, env = "TIDEGATE_WORKER_MEMORY", value_name = "SIZE", value_parser = units::size)]
+    pub(crate) worker_memory: Option<usize>,
+    /// Processes and threads that the model's user may have; needs a user other than root
+    /// [default: no limit]
+    #[arg(long, env = "TIDEGATE_WORKER_PROCESSES", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) worker_processes: Option<u64>,
     /// Do not replace a model process that died: health becomes DEFUNCT
     #[arg(long, env = "TIDEGATE_NO_RESPAWN", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) no_respawn: bool,

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::secrets;
+
 /// What the environment says in Cog's names.
 #[derive(Debug, Default)]
 pub(crate) struct CogEnv {
@@ -30,15 +32,12 @@ pub(crate) struct CogEnv {
     pub(crate) log_format: Option<String>,
 }
 
-/// The server's own secrets, which the model's code must not see.
-pub(crate) const SECRETS: [&str; 2] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS"];
-
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
 const DEFAULT_HISTORY: usize = 1024;
 
 impl CogEnv {
     pub(crate) fn read() -> Self {
-        Self::from(|name| std::env::var(name).ok())
+        Self::from(secrets::variable)
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {

@@ -11,6 +11,8 @@ mod model;
 mod outputs;
 mod progress;
 mod python;
+mod run_as;
+mod secrets;
 mod shutdown;
 mod telemetry;
 mod units;
@@ -21,6 +23,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    secrets::hide();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -11,6 +11,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
+/// A port; an empty variable is none, and means the usual one.
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    if text.is_empty() { Ok(5000) } else { text.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned()) }
+}
+
 /// A size such as `100MiB`, `2GB` or a bare number of bytes.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -8,14 +8,15 @@ use tidegate_core::JobKind;
 use tidegate_ipc::control;
 use tidegate_net::{Client, Config as NetConfig, Url, check_address};
 use tidegate_runtime::launch::Respawn;
-use tidegate_runtime::{Launch, Observer, Runtime, Scratch};
+use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
 use tidegate_service::{Config, Files, Jobs, Tools};
 
 use crate::cli::{Mode, ModelArgs};
-use crate::compat::{CogEnv, SECRETS};
+use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::python::Python;
+use crate::secrets;
 
 /// Deaths in a row without a finished job before a model is given up.
 const GIVE_UP_AFTER: u32 = 5;
@@ -28,6 +29,10 @@ pub(crate) struct Setting {
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
     pub(crate) keep_for: Duration,
+    pub(crate) job_timeout: Option<Duration>,
+    pub(crate) max_output: usize,
+    pub(crate) run_as: Option<RunAs>,
+    pub(crate) limits: Limits,
 }
 
 /// A model that runs, and the desk in front of it.
@@ -39,7 +44,7 @@ pub(crate) struct Wired {
 pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, observer: Arc<dyn Observer>) -> anyhow::Result<Wired> {
     let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
     let python = Python::find(args.python.as_deref())?;
-    let scratch = Scratch::new().context("could not make a folder for temporary files; is TMPDIR writable?")?;
+    let scratch = Scratch::new(setting.run_as.as_ref()).context("could not make a folder for temporary files; is TMPDIR writable?")?;
     let launch = launch(model, args, env, setting, python);
     let runtime = Runtime::start(launch, scratch.clone(), observer);
     let net = Arc::new(Client::new(NetConfig { download_user_agent: env.user_agent.clone(), ..NetConfig::default() }));
@@ -58,6 +63,8 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
             Mode::Predict => JobKind::Prediction,
             Mode::Train => JobKind::Training,
         },
+        job_timeout: setting.job_timeout,
+        max_output: setting.max_output,
     };
     Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
 }
@@ -80,7 +87,9 @@ fn launch(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, pyth
         cancel_grace: setting.cancel_grace,
         respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
         env: model.env.clone(),
-        hidden_env: SECRETS.iter().map(Into::into).collect(),
+        hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).map(Into::into).collect(),
+        run_as: setting.run_as.clone(),
+        limits: setting.limits,
     }
 }
 

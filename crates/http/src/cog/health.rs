@@ -22,7 +22,8 @@ pub(super) async fn check(State(face): State<Shared>) -> Response {
 
 #[derive(Serialize)]
 struct Body<'a> {
-    /// Why the model is defunct; Cog has no word for it because it never gets there.
+    /// How the model's process died, until another works; Cog has no word for it because it never gets
+    /// there.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     setup: Option<Setup<'a>>,
@@ -55,9 +56,9 @@ struct Version<'a> {
 }
 
 fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
-    let defunct = report.health == Health::Defunct;
+    let serves = matches!(report.health, Health::Ready | Health::Busy);
     Body {
-        error: report.complaint.as_deref().filter(|_| defunct),
+        error: report.complaint.as_deref().filter(|_| !serves),
         setup: report.setup.as_ref().map(|setup| Setup {
             completed_at: setup.completed_at.map(timestamp),
             logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty()).then_some(&setup.logs),
@@ -65,7 +66,7 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
             status: setup.status,
         }),
         status: word(report),
-        user_healthcheck_error: report.complaint.as_deref().filter(|_| !defunct),
+        user_healthcheck_error: report.complaint.as_deref().filter(|_| serves),
         version: Version {
             build_time: build.built_at,
             coglet: COG_VERSION,

@@ -15,6 +15,7 @@ use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::shared::body::json_body;
+use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
 
 /// The trace of the caller, passed on to its webhooks.
@@ -92,7 +93,8 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
         Some(_) | None => Bytes::from_static(b"{}"),
     };
     let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
-    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay })
+    let deadline = cancel_after(headers)?;
+    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
 }
 
 /// The input without copying it, unless it would hold on to much more than itself.

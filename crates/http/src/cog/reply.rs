@@ -16,6 +16,7 @@ use tidegate_service::Snapshot;
 
 use super::wire::EnvelopeError;
 use crate::shared::body::BodyError;
+use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
 use crate::shared::object::Object;
 
 /// The answer to a caller that waited.
@@ -101,6 +102,7 @@ pub(super) enum Trouble {
     Envelope(EnvelopeError),
     IdMismatch(JobKind),
     BadId { error: InvalidJobId, in_url: bool },
+    BadDeadline(BadDeadline),
     TrainingStream,
     Refused(Refusal),
     TooManyReaders,
@@ -117,6 +119,12 @@ impl From<BodyError> for Trouble {
 impl From<EnvelopeError> for Trouble {
     fn from(error: EnvelopeError) -> Self {
         Self::Envelope(error)
+    }
+}
+
+impl From<BadDeadline> for Trouble {
+    fn from(error: BadDeadline) -> Self {
+        Self::BadDeadline(error)
     }
 }
 
@@ -152,6 +160,9 @@ impl IntoResponse for Trouble {
             Self::BadId { error, in_url } => {
                 let place = if in_url { ["path", "id"] } else { ["body", "id"] };
                 details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&place, &error.to_string())])
+            }
+            Self::BadDeadline(error) => {
+                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["header", CANCEL_AFTER], &error.to_string())])
             }
             Self::TrainingStream => plain_error(StatusCode::NOT_ACCEPTABLE, "Training endpoints do not support streaming responses."),
             Self::TooManyReaders => plain_error(StatusCode::TOO_MANY_REQUESTS, "Too many stream subscribers"),

@@ -1,5 +1,6 @@
 //! What every face needs and none owns.
 
 pub(crate) mod body;
+pub(crate) mod deadline;
 pub(crate) mod lists;
 pub(crate) mod object;

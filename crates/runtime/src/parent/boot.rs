@@ -46,6 +46,13 @@ pub(crate) enum BootError {
     Slots(#[source] std::io::Error),
 }
 
+impl BootError {
+    /// Whether it is the machine's fault and may be over in a moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Spawn(error) if error.is_passing())
+    }
+}
+
 fn describe(fatal: &Fatal) -> String {
     match &fatal.traceback {
         Some(traceback) => format!("{}\n{}", traceback.trim_end(), fatal.reason),
@@ -69,7 +76,7 @@ impl Boot<'_> {
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
         requests.send(Request::Init(init)).expect("the receiver is right here");
-        let child = Arc::new(Child::new(spawned.pid, requests));
+        let child = Arc::new(Child::new(spawned.pid, spawned.mark, requests));
         let mut unborn = Unborn(Some(Arc::clone(&child)));
         self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 
@@ -112,6 +119,7 @@ impl Boot<'_> {
             mode: launch.mode,
             num_slots: launch.slots,
             socket: socket.to_string_lossy().into_owned(),
+            limits: launch.limits,
         }
     }
 

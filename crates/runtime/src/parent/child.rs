@@ -5,15 +5,26 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use tidegate_ipc::control::{Request, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+
+use crate::leftovers::Mark;
+use crate::oom;
 
 /// A running child. Its owner is the supervisor; jobs hold it to cancel and to notice its death.
 pub(crate) struct Child {
     pid: u32,
     requests: mpsc::UnboundedSender<Request>,
     dead: CancellationToken,
+    /// Whether we ended it ourselves.
+    killed: AtomicBool,
+    /// Whether the system ended it because memory ran out.
+    out_of_memory: AtomicBool,
+    oom_kills_before: u64,
+    mark: Mark,
     /// Whether a job was ever given to it: if it dies, the job may be to blame and not the model.
     pub(crate) used: AtomicBool,
     healthchecks: Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>,
@@ -21,20 +32,24 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn new(pid: u32, requests: mpsc::UnboundedSender<Request>) -> Self {
+    pub(crate) fn new(pid: u32, mark: Mark, requests: mpsc::UnboundedSender<Request>) -> Self {
         Self {
             pid,
             requests,
             dead: CancellationToken::new(),
+            killed: AtomicBool::new(false),
+            out_of_memory: AtomicBool::new(false),
+            oom_kills_before: oom::kills(),
+            mark,
             used: AtomicBool::new(false),
             healthchecks: Mutex::default(),
             next_healthcheck: AtomicU64::new(1),
         }
     }
 
-    /// Asks the child to stop one job.
-    pub(crate) fn cancel(&self, slot: SlotId, id: &str) {
-        self.send(Request::Cancel { slot, id: id.to_owned() });
+    /// Asks the child to stop the nth job of a slot.
+    pub(crate) fn cancel(&self, slot: SlotId, nth: u64) {
+        self.send(Request::Cancel { slot, nth });
     }
 
     /// Asks the child to finish and exit.
@@ -50,13 +65,24 @@ impl Child {
     /// Ends the child and everything it has started that still belongs to its group.
     pub(crate) fn kill(&self) {
         if !self.is_dead() {
+            self.killed.store(true, Ordering::Relaxed);
             self.kill_group();
         }
     }
 
-    /// Ends what the child has left behind in its group. Right after its death only: later the number
-    /// may be somebody else's.
-    pub(crate) fn kill_group(&self) {
+    /// Ends what the child has left behind: its group, and daemons that have left it.
+    pub(crate) async fn kill_leftovers(&self) {
+        self.kill_group();
+        let mark = self.mark.clone();
+        // Looking through all processes of the machine takes a moment.
+        let daemons = tokio::task::spawn_blocking(move || mark.kill_all()).await.unwrap_or(0);
+        if daemons > 0 {
+            tracing::warn!(daemons, "killed processes that the model had left behind");
+        }
+    }
+
+    /// Right after its death at the latest: later the number may be somebody else's.
+    fn kill_group(&self) {
         if let Some(pid) = Pid::from_raw(self.pid as i32) {
             // Mostly there is nobody left.
             rustix::process::kill_process_group(pid, Signal::KILL).ok();
@@ -70,6 +96,25 @@ impl Child {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.is_cancelled()
+    }
+
+    /// Notes how the process ended, before it is buried; says it in words.
+    pub(crate) fn post_mortem(&self, ended: std::io::Result<ExitStatus>) -> String {
+        let status = match ended {
+            Ok(status) => status,
+            Err(error) => return error.to_string(),
+        };
+        let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !self.killed.load(Ordering::Relaxed);
+        if by_system && oom::kills() > self.oom_kills_before {
+            self.out_of_memory.store(true, Ordering::Relaxed);
+            return format!("{status}: out of memory");
+        }
+        status.to_string()
+    }
+
+    /// Whether it died because memory ran out.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        self.out_of_memory.load(Ordering::Relaxed)
     }
 
     /// Said once by the supervisor, when the process has been reaped.

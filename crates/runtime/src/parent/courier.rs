@@ -21,7 +21,9 @@ use tokio_util::task::TaskTracker;
 
 use super::boot::log_source;
 use super::link::{Broken, Link};
+use crate::scratch::Scratch;
 use crate::slots::{Ledger, Permit, Waiter};
+use crate::supervisor::LAST_BREATH;
 
 /// Metrics nest less deep than this.
 const MAX_METRIC_DEPTH: usize = 8;
@@ -47,6 +49,7 @@ pub(crate) struct Courier {
     pub(crate) permit: SlotPermit,
     pub(crate) cancel_grace: Duration,
     pub(crate) tasks: TaskTracker,
+    pub(crate) scratch: Scratch,
 }
 
 #[async_trait]
@@ -59,6 +62,7 @@ impl Admission for Courier {
             work_id: work.id.as_str().into(),
             outgoing: Vec::new(),
             sent: 0,
+            nth: 0,
             files: Vec::new(),
             refused: None,
             spilled: None,
@@ -66,7 +70,7 @@ impl Admission for Courier {
             cancel_grace: self.cancel_grace,
             kill_at: None,
         };
-        delivery.prepare(&work).await;
+        delivery.prepare(&work, &self.scratch).await;
         Box::new(Guarded { delivery: Some(delivery), tasks: self.tasks })
     }
 }
@@ -79,6 +83,8 @@ struct Delivery {
     /// The job's frame, until all of it has been written.
     outgoing: Vec<u8>,
     sent: usize,
+    /// Which job of its slot it is.
+    nth: u64,
     /// Files that belong into the next output.
     files: Vec<OutputFile>,
     /// Why the job could not be handed over; the slot is as good as before.
@@ -93,10 +99,14 @@ struct Delivery {
 }
 
 impl Delivery {
-    async fn prepare(&mut self, work: &Work) {
+    async fn prepare(&mut self, work: &Work, scratch: &Scratch) {
+        if let Err(error) = scratch.give_folder(&work.scratch) {
+            self.refused = Some(format!("could not make a folder for the job's files: {error}"));
+            return;
+        }
         if work.input.len() > SPILL_ABOVE {
             let path = work.scratch.with_extension("input");
-            let written = spill(&path, &work.input).await;
+            let written = spill(&path, &work.input).await.and_then(|()| scratch.give(&path));
             self.spilled = Some(path);
             if let Err(error) = written {
                 self.refused = Some(format!("could not write the input to a file: {error}"));
@@ -106,6 +116,8 @@ impl Delivery {
         self.outgoing = frame_of(work, self.spilled.as_deref());
         if self.outgoing.len() > frame::MAX {
             self.refused = Some(format!("the job's context and files take more than the {} bytes that can be handed over", frame::MAX));
+        } else if let Some(permit) = &mut self.permit {
+            self.nth = permit.slot().count_job();
         }
     }
 
@@ -123,13 +135,13 @@ impl Delivery {
             };
             let message = match received {
                 Ok(message) => message,
-                Err(Broken::Gone) => return self.lose(),
-                Err(Broken::Garbage) => return self.garbage(),
+                Err(Broken::Gone) => return self.lose().await,
+                Err(Broken::Garbage) => return self.garbage().await,
             };
             match self.understand(&message) {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
-                Err(()) => return self.garbage(),
+                Err(()) => return self.garbage().await,
             }
         }
     }
@@ -221,18 +233,30 @@ impl Delivery {
     }
 
     /// The socket is closed. A child that has closed one of its slots is of no more use, dead or not.
-    fn lose(&mut self) -> Event {
+    async fn lose(&mut self) -> Event {
+        let mut error = "Worker crashed";
         if let Some(mut permit) = self.permit.take() {
-            permit.slot().child.kill();
+            let child = Arc::clone(&permit.slot().child);
+            // The permit is given back only when the child is dead, so that no other job gets it.
+            if tokio::time::timeout(LAST_BREATH, child.dead()).await.is_err() {
+                child.kill();
+                child.dead().await;
+            }
+            if child.ran_out_of_memory() {
+                error = "Worker crashed: out of memory; the system has killed the model's process";
+            }
             permit.poison();
         }
         let canceled = self.kill_at.is_some();
-        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error: "Worker crashed".to_owned() } })
+        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error: error.to_owned() } })
     }
 
-    fn garbage(&mut self) -> Event {
+    async fn garbage(&mut self) -> Event {
         tracing::error!(job = %self.work_id, "the child wrote garbage on its slot, replacing it");
-        self.lose()
+        if let Some(permit) = &mut self.permit {
+            permit.slot().child.kill();
+        }
+        self.lose().await
     }
 
     fn cancel(&mut self) {
@@ -241,7 +265,7 @@ impl Delivery {
         {
             self.kill_at = Some(Instant::now() + self.cancel_grace);
             let link = permit.slot();
-            link.child.cancel(link.slot, &self.work_id);
+            link.child.cancel(link.slot, self.nth);
         }
     }
 }

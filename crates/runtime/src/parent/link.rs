@@ -14,6 +14,8 @@ use super::child::Child;
 pub(crate) struct Link {
     stream: UnixStream,
     buffer: BytesMut,
+    /// How many jobs were sent on it. The child counts too: a cancel names a job by its number.
+    jobs: u64,
     /// Which slot of the child this is.
     pub(crate) slot: SlotId,
     /// Whose slot it is.
@@ -31,7 +33,13 @@ pub(crate) enum Broken {
 
 impl Link {
     pub(crate) fn new(stream: UnixStream, slot: SlotId, child: Arc<Child>) -> Self {
-        Self { stream, buffer: BytesMut::with_capacity(4096), slot, child }
+        Self { stream, buffer: BytesMut::with_capacity(4096), jobs: 0, slot, child }
+    }
+
+    /// The number of the job that is sent next.
+    pub(crate) fn count_job(&mut self) -> u64 {
+        self.jobs += 1;
+        self.jobs
     }
 
     /// Writes some of `bytes`, at least one. Safe to drop and call again.

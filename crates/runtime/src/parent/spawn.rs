@@ -7,6 +7,7 @@ use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::launch::Launch;
+use crate::leftovers::Mark;
 use crate::scratch::Scratch;
 
 /// A process that has been started and told nothing yet.
@@ -17,6 +18,7 @@ pub(crate) struct Spawned {
     pub(crate) control_out: ChildStdout,
     pub(crate) slots: UnixListener,
     pub(crate) socket: PathBuf,
+    pub(crate) mark: Mark,
 }
 
 /// The process did not even start.
@@ -26,15 +28,35 @@ pub(crate) enum SpawnError {
     Listen { path: PathBuf, source: std::io::Error },
     #[error("could not start `{python}`; give the interpreter with --python")]
     Start { python: PathBuf, source: std::io::Error },
+    #[error("could not start `{python}` as user {uid}; --run-as needs an interpreter that this user may read and run")]
+    StartAs { python: PathBuf, uid: u32, source: std::io::Error },
+}
+
+impl SpawnError {
+    /// Whether the machine may have room for it a moment later.
+    pub(crate) fn is_passing(&self) -> bool {
+        use rustix::io::Errno;
+        let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::StartAs { source, .. }) = self;
+        let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
+        passing.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+    }
 }
 
 pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, SpawnError> {
     let socket = scratch.fresh();
-    let slots = UnixListener::bind(&socket).map_err(|source| SpawnError::Listen { path: socket.clone(), source })?;
-    let failed = |source| SpawnError::Start { python: launch.python.clone(), source };
-    let mut process = command(launch, scratch).spawn().map_err(failed)?;
+    let deaf = |source| SpawnError::Listen { path: socket.clone(), source };
+    let slots = UnixListener::bind(&socket).map_err(deaf)?;
+    scratch.give(&socket).map_err(deaf)?;
+    let failed = |source| match &launch.run_as {
+        Some(user) => SpawnError::StartAs { python: launch.python.clone(), uid: user.uid, source },
+        None => SpawnError::Start { python: launch.python.clone(), source },
+    };
+    let mark = Mark::new(scratch.number());
+    let mut process = command(launch, scratch, &mark).spawn().map_err(failed)?;
+    let pid = process.id().expect("it has not been waited for");
     Ok(Spawned {
-        pid: process.id().expect("it has not been waited for"),
+        pid,
+        mark,
         control_in: process.stdin.take().expect("stdin is piped"),
         control_out: process.stdout.take().expect("stdout is piped"),
         process,
@@ -43,7 +65,7 @@ pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, Spawn
     })
 }
 
-fn command(launch: &Launch, scratch: &Scratch) -> Command {
+fn command(launch: &Launch, scratch: &Scratch, mark: &Mark) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-u", "-c", "from tidegate.child import main; main()"])
@@ -59,6 +81,12 @@ fn command(launch: &Launch, scratch: &Scratch) -> Command {
         .kill_on_drop(true);
     for name in &launch.hidden_env {
         command.env_remove(name);
+    }
+    let (name, value) = mark.variable();
+    command.env(name, value);
+    if let Some(user) = &launch.run_as {
+        // std gives up the supplementary groups as well.
+        command.gid(user.gid).uid(user.uid).env("HOME", user.home.as_deref().unwrap_or("/".as_ref()));
     }
     if !launch.python_path.is_empty() {
         let inherited = launch.env.iter().find(|(key, _)| key == "PYTHONPATH").map(|(_, value)| PathBuf::from(value));

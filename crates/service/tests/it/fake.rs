@@ -16,6 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the desk remembers.
 pub(crate) const KEEP_FOR: Duration = Duration::from_millis(500);
+/// How long a job may take, where that is bounded.
+pub(crate) const JOB_TIMEOUT: Duration = Duration::from_millis(30);
+/// What one job may give.
+pub(crate) const MAX_OUTPUT: usize = 1024 * 1024;
 
 /// A model whose jobs are played by the test.
 #[derive(Clone)]
@@ -161,6 +165,15 @@ pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
 }
 
 pub(crate) fn desk_of(model: FakeModel) -> Jobs {
+    desk_with(model, None)
+}
+
+/// A desk that lets no job take longer than [`JOB_TIMEOUT`].
+pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
+    desk_with(model, Some(JOB_TIMEOUT))
+}
+
+fn desk_with(model: FakeModel, job_timeout: Option<Duration>) -> Jobs {
     let net = Arc::new(Client::new(tidegate_net::Config::default()));
     let tools = Tools {
         executor: Arc::new(model),
@@ -174,6 +187,8 @@ pub(crate) fn desk_of(model: FakeModel) -> Jobs {
         stream_history: 1024,
         keep_for: KEEP_FOR,
         predictions_are: JobKind::Prediction,
+        job_timeout,
+        max_output: MAX_OUTPUT,
     };
     Jobs::new(tools, config)
 }
@@ -187,6 +202,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         context: BTreeMap::new(),
         delivery: Delivery::Later,
         replay: Replay::Refuse,
+        deadline: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The desk's promises, against a model that the test plays itself.
 
+mod bounds;
 mod fake;
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@ print('cog', 'real' if u.find_spec('cog') else 'shim')
 pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let mut checks = Checks { failed: 0 };
     checks.good(&format!("tidegate {}", build_info::LONG));
-    match Scratch::new() {
+    match Scratch::new(None) {
         Ok(scratch) => checks.good(&format!("temporary files go to {}", scratch.path().parent().unwrap_or(Path::new("/")).display())),
         Err(error) => checks.bad(&format!("no temporary files can be made: {error}"), "set TMPDIR to a folder that can be written"),
     }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::{JobKind, Status};
 use tidegate_net::{Client, Config, Url};
-use tidegate_runtime::{Observer, Phase};
+use tidegate_runtime::{Limits, Observer, Phase};
 use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
 
 use crate::cli::Predict;
@@ -104,6 +104,10 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        job_timeout: None,
+        max_output: usize::MAX,
+        run_as: None,
+        limits: Limits::default(),
     };
     let mut signals = Signals::listen(false)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
@@ -131,6 +135,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         context: BTreeMap::new(),
         delivery: Delivery::Wait,
         replay: Replay::Refuse,
+        deadline: None,
     };
     let submitted =
         jobs.submit(submission).map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::process::DumpableBehavior;
 use tidegate_http::cog::{self, Build};
+use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, ModelSchema};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -15,11 +17,13 @@ use crate::model::Model;
 use crate::progress::Progress;
 use crate::shutdown::{self, Cause, Signals};
 use crate::wiring::{self, Setting};
-use crate::{build_info, exit, inputs};
+use crate::{build_info, exit, inputs, run_as};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let listener = listen(&args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
 
@@ -35,7 +39,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args);
+    let setting = setting(args)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
@@ -83,15 +87,25 @@ async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn setting(args: &Serve) -> Setting {
-    Setting {
+fn setting(args: &Serve) -> Result<Setting, Usage> {
+    let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
+    let is_root = rustix::process::geteuid().is_root();
+    if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
+        let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
+    }
+    Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
-    }
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
+        max_output: args.max_output,
+        run_as,
+        limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
+    })
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {

@@ -1,0 +1,69 @@
+//! When a job is stopped although nobody asked: the caller's deadline and the operator's limit.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::snapshot::Terminal;
+
+/// The times that bound one job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Deadlines {
+    /// The caller wants nothing of it any more after this moment.
+    pub(crate) at: Option<Instant>,
+    /// The longest that the model may work on it.
+    pub(crate) run: Option<Duration>,
+}
+
+/// Why a job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Somebody asked, or whoever waited for it has left.
+    Asked,
+    /// The caller's deadline has come before the model began.
+    TooLate,
+    /// The caller's deadline has come while the model worked.
+    Deadline,
+    /// The model has worked on it for longer than this.
+    TookTooLong(Duration),
+}
+
+impl Stop {
+    /// What the job ends as.
+    pub(crate) fn terminal(self) -> Terminal {
+        match self {
+            Self::Asked | Self::Deadline => Terminal::Canceled,
+            Self::TooLate => Terminal::Aborted,
+            Self::TookTooLong(limit) => {
+                Terminal::Failed(format!("the model did not finish within {limit:?} and was stopped; the limit is --job-timeout"))
+            }
+        }
+    }
+}
+
+impl Deadlines {
+    /// Waits until the job must not begin any more.
+    pub(crate) fn before_start(self, canceled: &CancellationToken) -> impl Future<Output = Stop> + use<> {
+        first(canceled.clone(), self.at.map(|at| (at, Stop::TooLate)))
+    }
+
+    /// Waits until the job must stop, counted from now.
+    pub(crate) fn while_running(self, canceled: &CancellationToken) -> impl Future<Output = Stop> + use<> {
+        let deadline = self.at.map(|at| (at, Stop::Deadline));
+        let limit = self.run.and_then(|limit| Some((Instant::now().checked_add(limit)?, Stop::TookTooLong(limit))));
+        first(canceled.clone(), deadline.into_iter().chain(limit).min_by_key(|(at, _)| *at))
+    }
+}
+
+async fn first(canceled: CancellationToken, timed: Option<(Instant, Stop)>) -> Stop {
+    let Some((at, stop)) = timed else {
+        canceled.cancelled().await;
+        return Stop::Asked;
+    };
+    tokio::select! {
+        biased;
+        () = canceled.cancelled() => Stop::Asked,
+        () = tokio::time::sleep_until(at) => stop,
+    }
+}
