@@ -46,7 +46,9 @@ def _arguments() -> argparse.Namespace:
     default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
     parser.add_argument("--server", type=Path, default=default, help="the program under torture")
     parser.add_argument("--profile", choices=NAMES, default="storm", help="what happens how often")
-    parser.add_argument("--plant", default="", metavar="BUG", help="a bug of an unoptimised build to switch on")
+    parser.add_argument(
+        "--plant", default="", metavar="BUG", help="a bug of an unoptimised build to switch on"
+    )
     parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="where logs are saved")
     parser.add_argument("--keep", action="store_true", help="keep the logs of runs in which all held, too")
     commands = parser.add_subparsers(dest="command_given")
@@ -91,7 +93,7 @@ def _summary(settings: Settings, history: History, violations: list[Violation], 
 
 def _show(violations: list[Violation], log: Path) -> None:
     counts = Counter(violation.invariant for violation in violations)
-    print("  " + ", ".join(f"{invariant} ×{count}" for invariant, count in sorted(counts.items())))
+    print("  " + ", ".join(f"{invariant}: {count}" for invariant, count in sorted(counts.items())))
     for violation in violations[:SHOWN]:
         print("  " + explain(violation, log))
 

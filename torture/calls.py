@@ -19,7 +19,14 @@ TERMINAL = ("succeeded", "failed", "canceled")
 PATIENCE = 40.0
 #: How a call can end without an answer.
 FAILURES = (OSError, Broken, asyncio.TimeoutError)
-FILTERS = (None, ["completed"], ["start", "completed"], ["output", "logs"], ["logs", "completed"], [])
+FILTERS: tuple[list[str] | None, ...] = (
+    None,
+    ["completed"],
+    ["start", "completed"],
+    ["output", "logs"],
+    ["logs", "completed"],
+    [],
+)
 
 
 @dataclass
@@ -188,9 +195,7 @@ class Calls:
                 return
             await asyncio.sleep(pause)
 
-    async def stream(
-        self, job: Job, *, put: bool, leave_after: int | None, op: str = "create"
-    ) -> None:
+    async def stream(self, job: Job, *, put: bool, leave_after: int | None, op: str = "create") -> None:
         """Read a job's events to the end, or leave after so many."""
         method, path, body = self.target(job, put=put)
         number = self.began(op, method, path, **self.fields(job, "stream"))
@@ -235,7 +240,9 @@ def _event_digest(name: str, data: Event) -> Event:
     if name == "completed":
         body = digest(json.dumps(data).encode())
         output = data.get("output")
-        body["chunks"] = [output_digest(value)["out"] for value in output] if isinstance(output, list) else None
+        body["chunks"] = (
+            [output_digest(value)["out"] for value in output] if isinstance(output, list) else None
+        )
         return {"body": body}
     if name == "log":
         return digest(json.dumps({"logs": data["data"]}).encode())

@@ -119,7 +119,7 @@ class Deed:
             await self._stop(job, 0.1)
 
     async def cancel(self) -> None:
-        """Start something and ask for its end: at any moment, once or twice, too late, or while it is waited for."""
+        """Start something and ask for its end: at any moment, once or twice, or too late."""
         job = self._named(self._job(may_last=True))
         delay, twice = self.rng.choice(DELAYS), self.rng.random() < 0.3
         waits, after_the_end = self.rng.random() < 0.3, self.rng.random() < 0.15

@@ -30,7 +30,9 @@ _TLS_HELLO = bytes.fromhex("160301005a0100005603035f") + b"\x11" * 60
 class Faults:
     """Breaks one thing after another, as its seed says."""
 
-    def __init__(self, server: Server, receiver: Receiver, log: EventLog, profile: Profile, seed: int) -> None:
+    def __init__(
+        self, server: Server, receiver: Receiver, log: EventLog, profile: Profile, seed: int
+    ) -> None:
         self._server = server
         self._receiver = receiver
         self._log = log
@@ -40,7 +42,9 @@ class Faults:
 
     async def run(self, until: float) -> None:
         """Go on until it is time to stop; everything is whole again then."""
-        lanes = [{name: self._profile.faults[name] for name in lane & set(self._profile.faults)} for lane in LANES]
+        lanes = [
+            {name: self._profile.faults[name] for name in lane & set(self._profile.faults)} for lane in LANES
+        ]
         await asyncio.gather(*(self._lane(number, lane, until) for number, lane in enumerate(lanes) if lane))
 
     async def _lane(self, number: int, weights: Weights, until: float) -> None:
@@ -136,7 +140,8 @@ class Faults:
                 writer.close()
 
     async def half_requests(self, rng: random.Random) -> None:
-        head = b"POST /predictions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 500\r\n"
+        head = b"POST /predictions HTTP/1.1\r\nHost: t\r\n"
+        head += b"Content-Type: application/json\r\nContent-Length: 500\r\n"
         await self._hold(HALF_REQUESTS, (head, head + b'\r\n{"input": {"no'), rng.uniform(0.5, 2))
 
     async def idle_connections(self, rng: random.Random) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torture.events import Event
 from torture.history import NEVER, Execution, History, Job, Request, Seen
 
 #: A webhook may be overtaken by this much on its way.
@@ -57,7 +58,9 @@ def all_ends_agree(history: History) -> Iterator[Violation]:
             yield _violation("I02", job, f"ended in several ways: {told}", *(seen.line for seen in ends))
         outputs = {seen.body.get("out") for seen in ends if seen.status == "succeeded"}
         if len(outputs) > 1:
-            yield _violation("I02", job, f"succeeded with {len(outputs)} outputs", *(seen.line for seen in ends))
+            yield _violation(
+                "I02", job, f"succeeded with {len(outputs)} outputs", *(seen.line for seen in ends)
+            )
 
 
 def _first_of_each(ends: list[Seen]) -> list[Seen]:
@@ -83,7 +86,9 @@ def ends_are_told(history: History) -> Iterator[Violation]:
         accepted = job.accepted
         if accepted is None or not accepted.event.get("hook"):
             continue
-        ends = [hook for hook in job.hooks if hook["body"].get("status") in ("succeeded", "failed", "canceled")]
+        ends = [
+            hook for hook in job.hooks if hook["body"].get("status") in ("succeeded", "failed", "canceled")
+        ]
         if not any(history.answers.get(hook["h"]) == 200 for hook in ends):
             lines = [hook["line"] for hook in job.hooks]
             what = f"its last webhook was never taken ({len(job.hooks)} came)"
@@ -115,7 +120,9 @@ def cancels_count(history: History) -> Iterator[Violation]:
             if cancel.status != 200 or len(history.owners.get(cancel.id or "", [])) > 1:
                 continue
             limit = cancel.answered + CANCEL_SLACK
-            if cancel.answered >= job.first_end or any(_over_by(history, run, limit) for run in job.executions):
+            if cancel.answered >= job.first_end or any(
+                _over_by(history, run, limit) for run in job.executions
+            ):
                 continue
             wrong = [seen for seen in job.terminals if seen.status != "canceled"]
             if wrong:
@@ -167,7 +174,7 @@ def logs_are_its_own(history: History) -> Iterator[Violation]:
             yield _violation("I11", job, f"its logs have a line of nobody: {body['log_bare']!r}", line)
 
 
-def _told(history: History) -> Iterator[tuple[Job, dict[str, object], int]]:  # type: ignore[type-arg]
+def _told(history: History) -> Iterator[tuple[Job, Event, int]]:
     """Every body that tells of a job."""
     for job in history.jobs.values():
         for seen in job.seen:
@@ -184,7 +191,9 @@ def times_are_in_order(history: History) -> Iterator[Violation]:
     for job in history.jobs.values():
         known: dict[str, Seen] = {}
         for seen in job.seen:
-            times = [seen.body[name] for name in ("created_at", "started_at", "completed_at") if name in seen.body]
+            times = [
+                seen.body[name] for name in ("created_at", "started_at", "completed_at") if name in seen.body
+            ]
             if times != sorted(times):
                 yield _violation("I13", job, f"times are not in order: {times}", seen.line)
             for name in ("created_at", "started_at", "completed_at"):

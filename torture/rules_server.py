@@ -68,10 +68,10 @@ def made_ids_are_new(history: History) -> Iterator[Violation]:
 def requests_are_answered(history: History) -> Iterator[Violation]:
     """I15: good requests get JSON and no 5xx but 503; bad ones 4xx; no connection breaks by itself."""
     for request in history.requests.values():
-        if request.broken and not request.dropped:
-            if not history.inside(request.t, request.broken["t"], *_CUTTING, slack=_CUT_SLACK):
-                what = f"the connection broke: {request.broken['why']}"
-                yield Violation("I15", request.nonce, what, tuple(request.lines))
+        cut = request.broken if not request.dropped else None
+        if cut and not history.inside(request.t, cut["t"], *_CUTTING, slack=_CUT_SLACK):
+            what = f"the connection broke: {cut['why']}"
+            yield Violation("I15", request.nonce, what, tuple(request.lines))
         if request.reply is None:
             continue
         status, body = request.status, request.reply["body"]
@@ -89,7 +89,9 @@ def health_answers(history: History) -> Iterator[Violation]:
     for event in history.of("health"):
         asked, t = event["asked"], event["t"]
         held = sum(history.overlaps(asked, t, "stop_server", "stall", slack=0.1))
-        if event["took"] > HEALTH_LIMIT + held and not (event["fresh"] and history.inside(asked, t, "nofile")):
+        if event["took"] > HEALTH_LIMIT + held and not (
+            event["fresh"] and history.inside(asked, t, "nofile")
+        ):
             yield Violation("I16", "", f"health took {event['took']:.2f} s", (event["line"],))
         if ":" in event["status"] and not history.inside(asked, t, *_CUTTING, slack=_CUT_SLACK):
             yield Violation("I16", "", f"health did not answer: {event['status']}", (event["line"],))
@@ -111,7 +113,9 @@ def streams_are_whole(history: History) -> Iterator[Violation]:
         if request.stream_end and not finals:
             yield Violation("I17", request.nonce, "the stream ended without a final event", lines)
         if finals and finals[0]["event"] == "completed" and not _fits(outputs, finals[0]["body"]):
-            yield Violation("I17", request.nonce, "the chunks are not the final output", (*lines, finals[0]["line"]))
+            yield Violation(
+                "I17", request.nonce, "the chunks are not the final output", (*lines, finals[0]["line"])
+            )
 
 
 def _fits(outputs: list[dict[str, object]], body: dict[str, object]) -> bool:
@@ -126,9 +130,7 @@ def first_come_first_served(history: History) -> Iterator[Violation]:
     if history.run["workers"] * history.run["slots"] != 1:
         return
     begun = [
-        (job.accepted, job.executions[0])
-        for job in history.jobs.values()
-        if job.accepted and job.executions
+        (job.accepted, job.executions[0]) for job in history.jobs.values() if job.accepted and job.executions
     ]
     promised = [(request, run) for request, run in begun if request.reply and request.status == 202]
     for earlier, first in promised:
@@ -143,7 +145,9 @@ def it_serves_again(history: History) -> Iterator[Violation]:
     begins = sorted(event["t"] for event in history.of("begin"))
     load = next((event["t"] for event in history.of("load") if event["phase"] == "close"), history.end)
     healed = [(name, closed) for name, _, closed in history.windows if name not in ("stall", "ending")]
-    crashes = [(run.behave, run.end) for job in history.jobs.values() for run in job.executions if run.how == "crash"]
+    crashes = [
+        (run.behave, run.end) for job in history.jobs.values() for run in job.executions if run.how == "crash"
+    ]
     for name, closed in [*healed, *crashes]:
         if closed > load:
             continue

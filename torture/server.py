@@ -26,7 +26,16 @@ DRAIN = 10
 EXIT_LIMIT = DRAIN + 15
 
 #: Variables of the developer's shell that would change what the server does.
-_FOREIGN = ("COG_", "TIDEGATE_", "OTEL_", "RUST_LOG", "LOG_FORMAT", "PORT", "PYTHONPATH", "WEBHOOK_AUTH_TOKEN")
+_FOREIGN = (
+    "COG_",
+    "TIDEGATE_",
+    "OTEL_",
+    "RUST_LOG",
+    "LOG_FORMAT",
+    "PORT",
+    "PYTHONPATH",
+    "WEBHOOK_AUTH_TOKEN",
+)
 
 Process = tuple[int, str]
 
@@ -229,7 +238,9 @@ class HealthPoller(threading.Thread):
                 connection = None
             if not self._paused.is_set():
                 took = time.monotonic() - asked
-                self._log.write("health", asked=round(asked, 6), took=round(took, 4), status=word, fresh=fresh)
+                self._log.write(
+                    "health", asked=round(asked, 6), took=round(took, 4), status=word, fresh=fresh
+                )
 
 
 class StallWatch(threading.Thread):

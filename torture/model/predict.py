@@ -6,6 +6,7 @@ not mix. Whoever reads it knows what really ran, whatever the server says.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -35,13 +36,18 @@ def note(what: str, nonce: str, how: str) -> None:
 class Execution:
     """One execution in the journal; it ends once."""
 
-    def __init__(self, nonce: str, behave: str) -> None:
+    def __init__(self, nonce: str) -> None:
         self.nonce = nonce
+        self.begun = False
         self.over = False
-        note("begin", nonce, behave)
+
+    def begin(self, behave: str) -> None:
+        # A cancel may come at any point: better an end without a begin than the other way round.
+        self.begun = True
+        note("begin", self.nonce, behave)
 
     def end(self, how: str) -> None:
-        if not self.over:
+        if self.begun and not self.over:
             self.over = True
             note("end", self.nonce, how)
 
@@ -133,10 +139,8 @@ def garbage(job: Execution, seconds: float, count: int) -> Steps:
     yield "sleep", seconds
     job.end("crash")
     for descriptor in range(3, 64):
-        try:
+        with contextlib.suppress(OSError):
             os.write(descriptor, b"\xff\x00nonsense" * 8)
-        except OSError:
-            pass
     yield "sleep", 5
     os._exit(4)
 
@@ -208,8 +212,9 @@ def thrown(script: Steps, error: BaseException) -> "tuple[str, Any] | None":
 
 def work(nonce: str, behave: str, seconds: float, count: int) -> Iterator[Any]:
     """Drive a behaviour in sync code: sleeps here, gives what it gives."""
-    job = Execution(nonce, behave)
+    job = Execution(nonce)
     try:
+        job.begin(behave)
         script = steps(job, behave, seconds, count)
         step = next(script, None)
         while step is not None:
@@ -231,8 +236,9 @@ def work(nonce: str, behave: str, seconds: float, count: int) -> Iterator[Any]:
 
 async def work_async(nonce: str, behave: str, seconds: float, count: int) -> AsyncIterator[Any]:
     """Drive a behaviour on the event loop."""
-    job = Execution(nonce, behave)
+    job = Execution(nonce)
     try:
+        job.begin(behave)
         script = steps(job, behave, seconds, count)
         step = next(script, None)
         while step is not None:
