@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from torture.checker import check, explain
@@ -32,6 +33,8 @@ def main() -> int:
     failed = 0
     for seed in arguments.seed:
         profile = profile_of(arguments.profile, seed)
+        if arguments.settle is not None:
+            profile = replace(profile, settle=arguments.settle)
         settings = Settings(binary, profile, seed, arguments.seconds, arguments.plant)
         failed += not _one(settings, arguments)
     print(f"{len(arguments.seed) - failed} passed, {failed} failed")
@@ -39,11 +42,12 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__, allow_abbrev=False)
     parser.set_defaults(command="run")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each run is under load")
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run for each")
     default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
+    parser.add_argument("--settle", type=float, help="how long to wait for the rest after the load")
     parser.add_argument("--server", type=Path, default=default, help="the program under torture")
     parser.add_argument("--profile", choices=NAMES, default="storm", help="what happens how often")
     parser.add_argument(

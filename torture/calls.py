@@ -127,6 +127,9 @@ class Calls:
 
         try:
             return await asyncio.wait_for(exchange(), PATIENCE)
+        except asyncio.CancelledError:
+            self.log.write("dropped", r=number)
+            raise
         except FAILURES as error:
             self.log.write("broken", r=number, why=f"{type(error).__name__}: {error}")
             return None
@@ -186,9 +189,9 @@ class Calls:
         """Ask for a job's end."""
         return await self.simple("cancel", "POST", f"/predictions/{job.id}/cancel", id=job.id, n=job.nonce)
 
-    async def follow(self, job: Job, pause: float) -> None:
+    async def follow(self, job: Job, pause: float, limit: float = PATIENCE) -> None:
         """Look a job up again and again until it is over."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + limit
         while not (job.over or job.displaced) and time.monotonic() < until:
             answer = await self.show(job)
             if answer and answer["code"] == 404:
@@ -215,6 +218,9 @@ class Calls:
 
         try:
             await asyncio.wait_for(exchange(), PATIENCE)
+        except asyncio.CancelledError:
+            self.log.write("dropped", r=number)
+            raise
         except FAILURES as error:
             self.log.write("broken", r=number, why=f"{type(error).__name__}: {error}")
 

@@ -80,6 +80,8 @@ class Profile:
     fault_pause: tuple[float, float] = (0.2, 1.5)
     #: How long accepted work may take to be heard of after the load has ended.
     settle: float = 20.0
+    #: How long accepted work may go on after SIGTERM, in seconds.
+    drain: int = 10
     #: Whether SIGTERM meets a busy server, which is then started again.
     restart: bool = True
 
@@ -101,7 +103,7 @@ _FLEET = (
     {"variant": "Async", "workers": 1, "slots": 4, "clients": 12},
 )
 
-_CALM = Profile("calm", behaviours=dict(HARMLESS), faults={}, settle=4.0, restart=False)
+_CALM = Profile("calm", behaviours=dict(HARMLESS), faults={}, settle=4.0, drain=2, restart=False)
 
 _BASES: dict[str, Profile] = {
     "storm": Profile("storm"),
@@ -126,6 +128,14 @@ _BASES: dict[str, Profile] = {
         name="fickle",
         ops={"cancel": 4, "replay": 4, "wait": 2, "later": 4, "drop": 1},
         behaviours={"ok": 2, "sleep": 5, "prints": 2},
+    ),
+    #: Processes die, of themselves and by force.
+    "crash": replace(
+        _CALM,
+        name="crash",
+        behaviours={"ok": 4, "sleep": 2, "leave": 1, "segfault": 1},
+        faults={"kill_worker": 1},
+        fault_pause=(0.2, 0.6),
     ),
 }
 

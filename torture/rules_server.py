@@ -144,6 +144,7 @@ def it_serves_again(history: History) -> Iterator[Violation]:
     """I19: something begins within the bound after a fault has healed."""
     begins = sorted(event["t"] for event in history.of("begin"))
     load = next((event["t"] for event in history.of("load") if event["phase"] == "close"), history.end)
+    watched = min((event["t"] for event in history.of("term")), default=history.end)
     healed = [(name, closed) for name, _, closed in history.windows if name not in ("stall", "ending")]
     crashes = [
         (run.behave, run.end) for job in history.jobs.values() for run in job.executions if run.how == "crash"
@@ -151,9 +152,9 @@ def it_serves_again(history: History) -> Iterator[Violation]:
     for name, closed in [*healed, *crashes]:
         if closed > load:
             continue
-        next_begin = next((t for t in begins if t >= closed), NEVER)
+        next_begin = next((t for t in begins if t >= closed), watched)
         others = {window for window, *_ in history.windows if window != "ending"}
-        more = sum(history.overlaps(closed, min(next_begin, history.end), *others))
+        more = sum(history.overlaps(closed, next_begin, *others))
         if next_begin - closed > RECOVERY_LIMIT + more:
             lines = tuple(e["line"] for e in history.of("fault") if abs(e["t"] - closed) < 1e-6)
             what = f"nothing began within {RECOVERY_LIMIT:.0f} s after {name}"

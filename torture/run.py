@@ -16,11 +16,12 @@ from torture.events import EventLog
 from torture.faults import Faults
 from torture.profiles import Profile
 from torture.receiver import Receiver
-from torture.server import CANCEL_GRACE, EXIT_LIMIT, HealthPoller, Server, StallWatch, watch
+from torture.server import CANCEL_GRACE, HealthPoller, Server, StallWatch, watch
 
 #: How long the probe waits for its jobs to run side by side.
 PROBE_LIMIT = 12.0
 GRACE = CANCEL_GRACE + 1
+LOOKED_AT_AGAIN = 60
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Run:
             slots=profile.slots,
             queue=profile.queue,
             grace=GRACE,
-            exit_limit=EXIT_LIMIT,
+            exit_limit=self.server.exit_limit,
             plant=self.settings.plant,
         )
         await self.receiver.start()
@@ -90,6 +91,7 @@ class Run:
             await self._load()
             await self._canary()
             await self._settle()
+            await self._look_again()
             await self._probe()
             self.server.sample("after")
             await self._end(health)
@@ -110,11 +112,21 @@ class Run:
 
     async def _load(self) -> None:
         until = time.monotonic() + self.settings.seconds
-        clients = [Client(number, self.crowd).run(until) for number in range(self.profile.clients)]
+        crowd = [Client(number, self.crowd).run(until) for number in range(self.profile.clients)]
+        clients = [asyncio.ensure_future(client) for client in crowd]
         faults = Faults(self.server, self.receiver, self.log, self.profile, self.settings.seed)
         self.log.write("load", phase="open")
-        await asyncio.gather(*clients, faults.run(until))
-        self.log.write("load", phase="close")
+        await faults.run(until)
+        _, late = await asyncio.wait(clients, timeout=until - time.monotonic() + self.profile.settle)
+        while pending := [client for client in late if not client.done()]:
+            for client in pending:
+                # Up to Python 3.11 `wait_for` may swallow a cancel: it is repeated.
+                client.cancel()
+            await asyncio.wait(pending, timeout=0.2)
+        for result in await asyncio.gather(*clients, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+        self.log.write("load", phase="close", late=len(late))
 
     async def _canary(self) -> None:
         """Try until something is served again, now that nothing is broken any more."""
@@ -123,7 +135,8 @@ class Run:
         served = False
         while not served and time.monotonic() < until:
             job = client.job(client.rng, "ok")
-            await self.calls.create(job, "wait", JSON, put=False)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.calls.create(job, "wait", JSON, put=False), self.profile.settle)
             served = job.over
             await asyncio.sleep(0.1)
 
@@ -138,11 +151,17 @@ class Run:
             await asyncio.sleep(0.1)
         self.log.write("settle", phase="close", open=[job.nonce for job in self.book.open()])
 
+    async def _look_again(self) -> None:
+        """See that what is over stays as it was."""
+        named = [job for job in self.book.jobs.values() if job.accepted and job.over and job.id]
+        for job in named[-LOOKED_AT_AGAIN:]:
+            await self.calls.show(job)
+
     async def _probe(self) -> None:
         """See that every slot can be used at once, and no more than that."""
         gate = self.server.model / "gate"
         total = self.profile.total_slots
-        until = time.monotonic() + PROBE_LIMIT
+        until = time.monotonic() + min(PROBE_LIMIT, self.profile.settle)
         while await asyncio.to_thread(self.server.health) != "READY" and time.monotonic() < until:
             await asyncio.sleep(0.05)
         client = Client(91, self.crowd)
@@ -168,7 +187,8 @@ class Run:
         return len({entry["n"] for entry in entries if entry["e"] == "begin"} & set(nonces))
 
     async def _follow(self, jobs: list[Job]) -> None:
-        await asyncio.gather(*(self.calls.follow(job, 0.05) for job in jobs if job.accepted))
+        limit = self.profile.settle
+        await asyncio.gather(*(self.calls.follow(job, 0.05, limit) for job in jobs if job.accepted))
 
     async def _end(self, health: HealthPoller) -> None:
         """SIGTERM: in the middle of work if the profile wants it, with another start after it."""

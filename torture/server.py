@@ -21,9 +21,8 @@ from torture.profiles import Profile
 ROOT = Path(__file__).resolve().parent.parent
 START_LIMIT = 30.0
 CANCEL_GRACE = 2
-DRAIN = 10
-#: Waiting work, last messages, connections, children: each of them has its own limit after SIGTERM.
-EXIT_LIMIT = DRAIN + 15
+#: Last messages, connections, children: each of them has its own limit after the drain.
+AFTER_THE_DRAIN = 15
 
 #: Variables of the developer's shell that would change what the server does.
 _FOREIGN = (
@@ -64,6 +63,11 @@ class Server:
         return self.model / "journal"
 
     @property
+    def exit_limit(self) -> int:
+        """How long the end may take, in seconds."""
+        return self._profile.drain + AFTER_THE_DRAIN
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -81,7 +85,7 @@ class Server:
             "--workers": profile.workers,
             "--queue": profile.queue,
             "--cancel-grace": f"{CANCEL_GRACE}s",
-            "--drain-timeout": f"{DRAIN}s",
+            "--drain-timeout": f"{profile.drain}s",
             "--log-level": "info,model=off",
         }
         if profile.slots > 1:
@@ -132,7 +136,7 @@ class Server:
         self._log.write("term", pid=self.pid)
         self._process.terminate()
         try:
-            code: int | None = await asyncio.to_thread(self._process.wait, EXIT_LIMIT + 5)
+            code: int | None = await asyncio.to_thread(self._process.wait, self.exit_limit + 5)
         except subprocess.TimeoutExpired:
             code = None
         self._log.write("exited", pid=self.pid, code=code)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::Report;
+use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later};
 use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::Client;
@@ -211,6 +212,9 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         let turn = inner.tools.executor.admit()?;
+        if planted(Planted::LeakedDescriptor) {
+            std::mem::forget(std::fs::File::open("/dev/null"));
+        }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
             id: submission.id.unwrap_or_else(new_id),
@@ -254,7 +258,9 @@ impl Jobs {
         let tracker: Option<Later<()>> = if waits {
             Some(Box::pin(inner.tasks.track_future(tracker.run(turn))))
         } else {
-            inner.tasks.spawn(tracker.run(turn));
+            if !planted_now_and_then(Planted::ForgottenJob) {
+                inner.tasks.spawn(tracker.run(turn));
+            }
             None
         };
         Ok(Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader }))
@@ -287,7 +293,7 @@ impl Jobs {
 
     /// Asks a job to stop. Says whether it was running.
     pub fn cancel(&self, id: &JobId) -> bool {
-        self.inner.registry.get(id).is_some_and(|job| job.cancel())
+        self.inner.registry.get(id).is_some_and(|job| if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() })
     }
 
     /// The model's schema, once it has been loaded.
@@ -312,6 +318,9 @@ impl Jobs {
 
     /// How the model is, as its own health check says too.
     pub async fn health(&self) -> Report {
+        if planted(Planted::SlowHealth) && !self.inner.registry.running().is_empty() {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
         self.inner.tools.executor.check().await
     }
 
@@ -366,7 +375,10 @@ fn new_id() -> JobId {
             stock.resize(64, [0; 16]);
             getrandom::fill(stock.as_flattened_mut()).expect("the system gives random bits");
         }
-        let bits = stock.pop().expect("it was just filled");
+        let mut bits = stock.pop().expect("it was just filled");
+        if planted(Planted::RepeatedId) {
+            bits[1..].fill(0);
+        }
         JobId::from_random(u128::from_le_bytes(bits))
     })
 }

@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, JobKind, Refusal};
 use tidegate_net::check_address;
 use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
@@ -85,7 +86,7 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
     if kind == JobKind::Training && delivery == Delivery::Stream {
         return Err(Trouble::TrainingStream);
     }
-    let replay = if url_id.is_some() { Replay::Answer } else { Replay::Refuse };
+    let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) { Replay::Answer } else { Replay::Refuse };
     let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
     let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
     let input = match envelope.input {

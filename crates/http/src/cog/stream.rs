@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
 use tidegate_service::{Job, Reader, StreamEvent, Streamed};
 
@@ -39,6 +40,7 @@ fn frames(job: &Job, events: &[StreamEvent]) -> Bytes {
     for event in events {
         match event {
             StreamEvent::Start => frame(&mut out, "start", &Start { id: job.id(), status: "processing" }),
+            StreamEvent::Output { index: 1, .. } if planted(Planted::LostChunk) => {}
             StreamEvent::Output { index, chunk } => {
                 out.put_slice(b"event: output\ndata: {\"chunk\":");
                 put_one_line(&mut out, chunk);

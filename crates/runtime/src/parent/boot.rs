@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::LogSource;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_ipc::control::{Fatal, Init, Ready, Request, Response};
 use tidegate_ipc::slot::LogSource as WireSource;
 use tokio::net::UnixListener;
@@ -117,7 +118,7 @@ impl Boot<'_> {
             predictor_ref: launch.predictor_ref.clone(),
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
-            num_slots: launch.slots,
+            num_slots: launch.slots.map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
             socket: socket.to_string_lossy().into_owned(),
             limits: launch.limits,
         }

@@ -13,6 +13,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tidegate_core::planted::{Planted, planted};
+
 pub use lock::Lock;
 
 /// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
@@ -188,7 +190,7 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
                 ledger.total -= 1;
                 return (None, slot.take());
             }
-            let next = ledger.line.pop_front();
+            let next = if planted(Planted::Overtaking) { ledger.line.pop_back() } else { ledger.line.pop_front() };
             if next.is_none() {
                 ledger.idle.extend(slot.take());
             }
