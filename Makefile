@@ -7,10 +7,12 @@ PYTHON ?= python3
 VENV := .venv
 VENV_COG := .venv-cog
 MODEL ?= examples/hello
+SEEDS ?= 1 2 3 4
+SECONDS_EACH ?= 30
 PORT ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt bench wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt torture bench wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +51,10 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
 	$(VENV)/bin/ruff format .
+
+torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEEDS="…" SECONDS_EACH=…); see docs/torture.md
+	cargo build --locked -p tidegate
+	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS_EACH)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh
