@@ -236,6 +236,7 @@ def _excused(history: History, job: Job, run: Execution) -> bool:
     if any(stop < job.first_end for stop in job.stops):
         return True
     down = history.downs.get(run.pid, NEVER)
-    if run.end - 0.05 <= down <= run.end + DEATH_SLACK:
+    held = sum(history.overlaps(run.end, down, "stop_worker", "stop_server", "stall"))
+    if run.end - 0.05 <= down <= run.end + held + DEATH_SLACK:
         return True
     return run.behave == "file" and history.inside(run.end, job.first_end, "nofile", slack=0.5)

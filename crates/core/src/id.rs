@@ -11,7 +11,7 @@ use serde::Serialize;
 /// The longest id a client may choose, in bytes.
 pub const MAX_LEN: usize = 128;
 
-/// The id of a job, unique among those that the server still knows.
+/// The id of a job, unique among those of its account that the server still knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct JobId(Arc<str>);

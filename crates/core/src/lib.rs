@@ -1,6 +1,7 @@
 //! Words and rules. Everything here is plain data and pure functions: no sockets, files, clocks,
 //! environment or async runtime. The other rooms meet behind the traits in [`port`].
 
+pub mod account;
 pub mod chain;
 pub mod event;
 pub mod health;
@@ -12,6 +13,7 @@ pub mod port;
 pub mod refusal;
 pub mod status;
 
+pub use account::Account;
 pub use chain::chain;
 pub use event::{Event, LogSource, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue};
 pub use id::JobId;

@@ -1,6 +1,7 @@
 //! The faces: HTTP dialects side by side on one port. Each folder is one dialect with the same rooms:
 //! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
 
+pub mod access;
 pub mod cog;
 pub mod serve;
 mod shared;

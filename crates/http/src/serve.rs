@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -13,6 +13,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::Layer;
+
+use crate::access::Peer;
 
 /// A request's headers must have come in this time.
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
@@ -31,8 +34,8 @@ pub async fn serve(listener: TcpListener, faces: Router, stop: CancellationToken
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -41,7 +44,8 @@ pub async fn serve(listener: TcpListener, faces: Router, stop: CancellationToken
         };
         // The first token of a stream must not wait for a second one.
         stream.set_nodelay(true).ok();
-        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(faces.clone()));
+        let faces = Extension(Peer(peer)).layer(faces.clone());
+        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(faces));
         let connection = graceful.watch(connection);
         let goodbye = goodbye.clone();
         tasks.spawn(async move {

@@ -124,14 +124,15 @@ impl Client {
         sent.map(|answer| answer.status()).map_err(|source| Error::Unreachable { host: host_of(url), source: source.without_url() })
     }
 
-    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON. The
-    /// answer may take as long as a model takes.
-    pub async fn fetch(&self, url: &Url, json: Option<Bytes>) -> Result<(reqwest::StatusCode, Bytes), Error> {
+    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON, with a
+    /// token if the server wants one. The answer may take as long as a model takes.
+    pub async fn fetch(&self, url: &Url, token: Option<&str>, json: Option<Bytes>) -> Result<(reqwest::StatusCode, Bytes), Error> {
         let unreachable = |source: reqwest::Error| Error::Unreachable { host: host_of(url), source: source.without_url() };
         let request = match json {
             Some(json) => self.following().post(url.clone()).header(CONTENT_TYPE, "application/json").body(json),
             None => self.following().get(url.clone()),
         };
+        let request = if let Some(token) = token { request.bearer_auth(token) } else { request };
         let answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
         Ok((status, answer.bytes().await.map_err(unreachable)?))

@@ -9,6 +9,7 @@ pub mod launch;
 mod leftovers;
 mod oom;
 mod parent;
+mod remains;
 mod runtime;
 mod scratch;
 pub mod slots;

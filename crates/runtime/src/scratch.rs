@@ -4,7 +4,7 @@
 //! its jobs, but cannot write in the folder itself: what the server makes there is never something that
 //! a model has put in its way.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::launch::RunAs;
+use crate::remains;
 
 /// A private folder that is removed with its last handle.
 #[derive(Debug, Clone)]
@@ -19,7 +20,12 @@ pub struct Scratch {
     root: Arc<tempfile::TempDir>,
     next: Arc<AtomicU64>,
     owner: Option<Owner>,
+    /// Says that the folder is in use.
+    _lock: Arc<File>,
 }
+
+/// How the folder's name begins.
+const PREFIX: &str = "tidegate-";
 
 #[derive(Debug, Clone, Copy)]
 struct Owner {
@@ -31,10 +37,12 @@ impl Scratch {
     /// Makes the folder in the system's place for temporary files, for the server only or for children
     /// that run as another user.
     pub fn new(run_as: Option<&RunAs>) -> io::Result<Self> {
+        remains::sweep(&std::env::temp_dir(), PREFIX);
         let mode = if run_as.is_some() { 0o711 } else { 0o700 };
-        let root = tempfile::Builder::new().prefix("tidegate-").permissions(Permissions::from_mode(mode)).tempdir()?;
+        let root = tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(mode)).tempdir()?;
         let owner = run_as.map(|user| Owner { uid: user.uid, gid: user.gid });
-        Ok(Self { root: Arc::new(root), next: Arc::new(AtomicU64::new(0)), owner })
+        let lock = remains::lock(root.path())?;
+        Ok(Self { root: Arc::new(root), next: Arc::new(AtomicU64::new(0)), owner, _lock: Arc::new(lock) })
     }
 
     /// A name inside it that nobody has had before. Nothing is made on disk: most jobs need no folder.

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::status::IllegalStep;
-use tidegate_core::{JobId, JobKind, LogSource, Metric, Status, Step, metrics};
+use tidegate_core::{Account, JobId, JobKind, LogSource, Metric, Status, Step, metrics};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ const VALUE_OVERHEAD: usize = 64;
 
 /// One job.
 pub struct Job {
+    account: Account,
     id: JobId,
     kind: JobKind,
     /// The checked input as it went to the model.
@@ -65,6 +66,7 @@ pub(crate) struct OutputTooLarge {
 
 /// What a new job is made of.
 pub(crate) struct NewJob {
+    pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     pub(crate) input: Bytes,
@@ -92,6 +94,7 @@ impl Job {
             history: new.history.map(History::new),
         };
         Self {
+            account: new.account,
             id: new.id,
             kind: new.kind,
             input: new.input,
@@ -106,7 +109,12 @@ impl Job {
         }
     }
 
-    /// Its id.
+    /// Whose it is.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Its id, unique within its account.
     pub fn id(&self) -> &JobId {
         &self.id
     }

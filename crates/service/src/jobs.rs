@@ -11,11 +11,12 @@ use bytes::Bytes;
 use tidegate_core::health::Report;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later};
-use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
+use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit;
 use crate::deadline::Deadlines;
 use crate::files::Files;
 use crate::heavy::heavy;
@@ -58,6 +59,8 @@ pub struct Tools {
 
 /// A job that somebody wants done.
 pub struct Submission {
+    /// Whose it will be.
+    pub account: Account,
     /// The caller's own id for it.
     pub id: Option<JobId>,
     /// Which function.
@@ -200,7 +203,12 @@ impl Jobs {
         let inner = &*self.inner;
         // Until the job has its own place among the tasks, closing waits for this call.
         let _counted = inner.tasks.token();
-        if let Some(known) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer).and_then(|id| inner.registry.get(id)) {
+        if let Some(known) = submission
+            .id
+            .as_ref()
+            .filter(|_| submission.replay == Replay::Answer)
+            .and_then(|id| inner.registry.get(&submission.account, id))
+        {
             return self.replay(known, &submission);
         }
         let schema = self.schema();
@@ -217,6 +225,7 @@ impl Jobs {
         }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
+            account: submission.account,
             id: submission.id.unwrap_or_else(new_id),
             kind: submission.kind,
             input: checked.json.clone(),
@@ -232,6 +241,7 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
+        audit::created(&job);
         // Before the tracker runs, so that nothing is missed.
         let reader = if submission.delivery == Delivery::Stream { job.follow().ok() } else { None };
         let tracker = Tracker {
@@ -286,14 +296,19 @@ impl Jobs {
         heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
     }
 
-    /// A job that runs, or that was over not long ago.
-    pub fn get(&self, id: &JobId) -> Option<Arc<Job>> {
-        self.inner.registry.get(id)
+    /// A job of this account that runs, or that was over not long ago.
+    pub fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        self.inner.registry.get(account, id)
     }
 
-    /// Asks a job to stop. Says whether it was running.
-    pub fn cancel(&self, id: &JobId) -> bool {
-        self.inner.registry.get(id).is_some_and(|job| if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() })
+    /// Asks a job of this account to stop. Says whether it was running.
+    pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
+        let Some(job) = self.inner.registry.get(account, id) else { return false };
+        let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
+        if running {
+            audit::canceled(&job);
+        }
+        running
     }
 
     /// The model's schema, once it has been loaded.

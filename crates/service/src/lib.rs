@@ -5,6 +5,7 @@
 //! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
 //! dialect a request came in.
 
+mod audit;
 mod deadline;
 mod files;
 mod heavy;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::JobId;
+use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
 use crate::{Job, Replay};
@@ -17,7 +17,10 @@ pub(crate) struct Retention {
     pub(crate) age: Duration,
 }
 
-/// The jobs by id.
+/// A job's name among all. Both parts are counted references or nothing: making one costs no memory.
+type Key = (Account, JobId);
+
+/// The jobs by account and id.
 pub(crate) struct Registry {
     retention: Retention,
     inner: Mutex<Inner>,
@@ -25,7 +28,7 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Inner {
-    jobs: HashMap<JobId, Arc<Job>>,
+    jobs: HashMap<Key, Arc<Job>>,
     /// Those that are over, oldest first.
     past: VecDeque<Past>,
     past_bytes: usize,
@@ -46,20 +49,22 @@ impl Registry {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn get(&self, id: &JobId) -> Option<Arc<Job>> {
+    pub(crate) fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        let key = (account.clone(), id.clone());
         self.with(|inner| {
             inner.forget_older(self.retention.age);
-            inner.jobs.get(id).cloned()
+            inner.jobs.get(&key).cloned()
         })
     }
 
-    /// Adds a job unless one with its id is running, which is returned instead. A past one gives way to a
+    /// Adds a job unless one of its account with its id is running, which is returned instead. A past one gives way to a
     /// new request, but is the answer to the same one.
     pub(crate) fn insert(&self, job: Arc<Job>, replay: Replay) -> Result<(), Arc<Job>> {
-        self.with(|inner| match inner.jobs.get(job.id()) {
+        let key = key_of(&job);
+        self.with(|inner| match inner.jobs.get(&key) {
             Some(known) if replay == Replay::Answer || !known.status().is_terminal() => Err(Arc::clone(known)),
             Some(_) | None => {
-                inner.jobs.insert(job.id().clone(), job);
+                inner.jobs.insert(key, job);
                 Ok(())
             }
         })
@@ -99,8 +104,13 @@ impl Inner {
 
     /// Only this very job: its id may have been used again.
     fn remove(&mut self, job: &Arc<Job>) {
-        if self.jobs.get(job.id()).is_some_and(|known| Arc::ptr_eq(known, job)) {
-            self.jobs.remove(job.id());
+        let key = key_of(job);
+        if self.jobs.get(&key).is_some_and(|known| Arc::ptr_eq(known, job)) {
+            self.jobs.remove(&key);
         }
     }
+}
+
+fn key_of(job: &Job) -> Key {
+    (job.account().clone(), job.id().clone())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tidegate_core::Account;
 
 use crate::{build_info, units};
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Init(Init),
     /// Check that this machine can run models, and say what to do if not
     Doctor(Doctor),
+    /// Make tokens for those who may call a server
+    Token(Token),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -96,12 +99,20 @@ pub(crate) struct Serve {
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// The address to listen on; `0.0.0.0` for every network
+    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
+    /// --allow-anonymous
     #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
     #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
+    /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
+    /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
+    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Let everybody who reaches the address call, also from other machines
+    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) allow_anonymous: bool,
     /// How many processes run the model, each with its own copy of it
     #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -186,6 +197,9 @@ pub(crate) struct Predict {
     /// Write the output there; several files become a folder
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
+    /// The token to send to a server, alone in a file [env: TIDEGATE_API_TOKEN has the token]
+    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Run the training function instead
     #[arg(long = "training", action = ArgAction::SetTrue)]
     pub(crate) training: bool,
@@ -209,6 +223,34 @@ pub(crate) struct Init {
     /// The folder; it is made if it does not exist
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
+}
+
+/// Make tokens for those who may call a server.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, this once
+    New(NewToken),
+}
+
+/// Make a token and print it, this once. A server needs only its hash: a line for `--tokens-file`.
+#[derive(Debug, Args)]
+pub(crate) struct NewToken {
+    /// Whose it is: 1 to 64 letters, digits, `_`, `.` and `-`. Jobs belong to the account, not to
+    /// the token
+    #[arg(long, value_name = "NAME", value_parser = Account::parse)]
+    pub(crate) account: Account,
+    /// Let it end the server and see what the server does for all accounts
+    #[arg(long)]
+    pub(crate) admin: bool,
+    /// Add the hash to this file, which is made if it does not exist, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Check that this machine can run models.

@@ -7,14 +7,17 @@ mod compat;
 mod exit;
 mod failure;
 mod inputs;
+mod listen;
 mod model;
 mod outputs;
 mod progress;
 mod python;
+mod reload;
 mod run_as;
 mod secrets;
 mod shutdown;
 mod telemetry;
+mod tokens;
 mod units;
 mod wiring;
 

@@ -23,7 +23,12 @@ static HANDED: OnceLock<HashMap<String, String>> = OnceLock::new();
 
 /// A variable's value, from the environment or from what was handed over.
 pub(crate) fn variable(name: &str) -> Option<String> {
-    HANDED.get().and_then(|handed| handed.get(name).cloned()).or_else(|| std::env::var(name).ok())
+    HANDED.get().and_then(|handed| handed.get(name).cloned()).or_else(|| from_environment(name))
+}
+
+/// What is not text is made into some: a secret that cannot be read must not look like none.
+fn from_environment(name: &str) -> Option<String> {
+    Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
 /// Takes the secrets out of the environment. The first time this does not return: the program starts
@@ -34,7 +39,7 @@ pub(crate) fn hide() {
         HANDED.set(receive(fd).unwrap_or_default()).ok();
         return;
     }
-    let found: HashMap<&str, String> = NAMES.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))).collect();
+    let found: HashMap<&str, String> = NAMES.iter().filter_map(|name| Some((*name, from_environment(name)?))).collect();
     if found.is_empty() {
         return;
     }

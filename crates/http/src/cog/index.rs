@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::reply::{self, Trouble};
 use super::{COG_VERSION, Shared};
+use crate::access::Identity;
 
 #[derive(Serialize)]
 struct Index {
@@ -57,8 +58,11 @@ pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, Trou
 }
 
 /// `POST /shutdown`
-pub(super) async fn shutdown(State(face): State<Shared>) -> Response {
+pub(super) async fn shutdown(State(face): State<Shared>, caller: Identity) -> Response {
     tracing::info!("shutdown was asked for over HTTP");
+    if !caller.account.is_anonymous() {
+        tracing::info!(target: "audit", account = %caller.account, "shutdown");
+    }
     face.shutdown.cancel();
     reply::empty(StatusCode::OK)
 }

@@ -12,10 +12,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use tidegate_core::JobKind;
 use tidegate_service::Jobs;
 use tokio_util::sync::CancellationToken;
+
+use crate::access::admins_only;
 
 /// What the face is told.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ struct Face {
 
 type Shared = Arc<Face>;
 
-/// The face. `POST /shutdown` cancels `shutdown`.
+/// The face. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router {
     let face = Arc::new(Face { jobs, config, shutdown });
     Router::new()
@@ -58,7 +61,7 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
         .route("/docs", get(docs::page))
         .route("/health-check", get(health::check))
         .route("/openapi.json", get(index::openapi))
-        .route("/shutdown", post(index::shutdown))
+        .route("/shutdown", post(index::shutdown).route_layer(from_fn(admins_only)))
         .merge(resource("/predictions", JobKind::Prediction))
         .merge(resource("/trainings", JobKind::Training))
         .with_state(face)
@@ -66,9 +69,9 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
 
 /// Predictions and trainings are the same machinery under two names.
 fn resource(path: &str, kind: JobKind) -> Router<Shared> {
-    let create = move |state, headers, body| predictions::create(state, kind, None, headers, body);
-    let put = move |state, axum::extract::Path(id): axum::extract::Path<String>, headers, body| {
-        predictions::create(state, kind, Some(id), headers, body)
+    let create = move |state, caller, headers, body| predictions::create(state, kind, caller, None, headers, body);
+    let put = move |state, caller, axum::extract::Path(id): axum::extract::Path<String>, headers, body| {
+        predictions::create(state, kind, caller, Some(id), headers, body)
     };
     Router::new()
         .route(path, post(create))

@@ -8,13 +8,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::{JobId, JobKind, Refusal};
+use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_net::check_address;
 use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
+use crate::access::Identity;
 use crate::shared::body::json_body;
 use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
@@ -26,13 +27,14 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 pub(super) async fn create(
     State(face): State<Shared>,
     kind: JobKind,
+    caller: Identity,
     url_id: Option<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
     let delivery = wanted(&headers);
     let body = json_body(&headers, body, face.config.max_body).await?;
-    let submission = read(&body, &headers, kind, url_id, delivery)?;
+    let submission = read(&body, &headers, kind, caller.account, url_id, delivery)?;
     match face.jobs.submit(submission)? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
@@ -50,14 +52,14 @@ pub(super) async fn create(
 }
 
 /// `GET /predictions/{id}`
-pub(super) async fn show(State(face): State<Shared>, Path(id): Path<String>) -> Result<Response, Trouble> {
-    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&id)).ok_or(Trouble::Unknown(id))?;
+pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&caller.account, &id)).ok_or(Trouble::Unknown(id))?;
     Ok(reply::details(&job.snapshot()))
 }
 
 /// `POST /predictions/{id}/cancel`
-pub(super) async fn cancel(State(face): State<Shared>, Path(id): Path<String>) -> Response {
-    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&id));
+pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }
 
@@ -76,7 +78,14 @@ fn wanted(headers: &HeaderMap) -> Delivery {
     }
 }
 
-fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>, delivery: Delivery) -> Result<Submission, Trouble> {
+fn read(
+    body: &Bytes,
+    headers: &HeaderMap,
+    kind: JobKind,
+    account: Account,
+    url_id: Option<String>,
+    delivery: Delivery,
+) -> Result<Submission, Trouble> {
     let envelope = Envelope::read(body)?;
     if let (Some(in_url), Some(in_body)) = (&url_id, &envelope.id)
         && in_url != in_body
@@ -95,7 +104,7 @@ fn read(body: &Bytes, headers: &HeaderMap, kind: JobKind, url_id: Option<String>
     };
     let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
     let deadline = cancel_after(headers)?;
-    Ok(Submission { id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
+    Ok(Submission { account, id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
 }
 
 /// The input without copying it, unless it would hold on to much more than itself.

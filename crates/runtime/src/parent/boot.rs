@@ -179,6 +179,7 @@ impl Drop for Unborn {
         if let Some(child) = self.0.take() {
             child.kill();
             child.bury();
+            child.kill_daemons();
         }
     }
 }

@@ -75,10 +75,12 @@ impl Child {
         self.kill_group();
         let mark = self.mark.clone();
         // Looking through all processes of the machine takes a moment.
-        let daemons = tokio::task::spawn_blocking(move || mark.kill_all()).await.unwrap_or(0);
-        if daemons > 0 {
-            tracing::warn!(daemons, "killed processes that the model had left behind");
-        }
+        tokio::task::spawn_blocking(move || kill_marked(&mark)).await.ok();
+    }
+
+    /// The same for those who cannot wait.
+    pub(crate) fn kill_daemons(&self) {
+        kill_marked(&self.mark);
     }
 
     /// Right after its death at the latest: later the number may be somebody else's.
@@ -142,5 +144,12 @@ impl Child {
             // Whoever asked may have left.
             waiting.send(complaint).ok();
         }
+    }
+}
+
+fn kill_marked(mark: &Mark) {
+    let daemons = mark.kill_all();
+    if daemons > 0 {
+        tracing::warn!(daemons, "killed processes that the model had left behind");
     }
 }

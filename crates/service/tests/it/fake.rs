@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Running, Turn};
-use tidegate_core::{Event, JobKind, OutputValue, Refusal, Work};
+use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Submission, Tools};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -195,6 +195,7 @@ fn desk_with(model: FakeModel, job_timeout: Option<Duration>) -> Jobs {
 
 pub(crate) fn submission(input: &'static str) -> Submission {
     Submission {
+        account: Account::ANONYMOUS,
         id: None,
         kind: JobKind::Prediction,
         input: Bytes::from_static(input.as_bytes()),

@@ -6,7 +6,7 @@ mod fake;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Event, JobId, LogSource, Outcome, Refusal, Status};
+use tidegate_core::{Account, Event, JobId, LogSource, Outcome, Refusal, Status};
 use tidegate_service::{Delivery, Replay, StreamEvent, Streamed, Submission, Submitted};
 
 use fake::{FakeModel, desk, submission, value};
@@ -109,7 +109,7 @@ async fn a_job_canceled_in_the_line_never_starts() {
     let waiting = new(jobs.submit(submission("{}")));
     assert_eq!(waiting.job().status(), Status::Queued);
 
-    assert!(jobs.cancel(waiting.job().id()));
+    assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()));
     waiting.job().ended().await;
 
     assert_eq!(waiting.job().status(), Status::Canceled);
@@ -149,15 +149,58 @@ async fn a_new_job_may_not_take_the_id_of_a_running_one() {
 }
 
 #[tokio::test]
+async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
+    let (model, jobs) = desk(2);
+    let (a, b) = (Account::parse("a").unwrap(), Account::parse("b").unwrap());
+    let id = JobId::parse("x").unwrap();
+    let put = |account: &Account, input: &'static str| Submission {
+        account: account.clone(),
+        id: Some(id.clone()),
+        replay: Replay::Answer,
+        ..submission(input)
+    };
+    let first = new(jobs.submit(put(&a, r#"{"n":1}"#)));
+    let first_run = model.started().await;
+    let second = new(jobs.submit(put(&b, r#"{"n":2}"#)));
+    let mut second_run = model.started().await;
+
+    assert!(jobs.get(&Account::ANONYMOUS, &id).is_none());
+    assert!(jobs.cancel(&b, &id));
+    second_run.cancel_was_asked().await;
+    assert!(!first_run.is_cancel_asked(), "the other account's job goes on");
+    second_run.send(Event::Ended(Outcome::Canceled));
+    first_run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    first.job().ended().await;
+    second.job().ended().await;
+
+    assert_eq!(jobs.get(&a, &id).map(|job| job.status()), Some(Status::Succeeded));
+    assert_eq!(jobs.get(&b, &id).map(|job| job.status()), Some(Status::Canceled));
+    assert!(matches!(jobs.submit(put(&a, r#"{"n":1}"#)), Ok(Submitted::Over(_))));
+    assert!(matches!(jobs.submit(put(&a, r#"{"n":2}"#)), Err(Refusal::InputDiffers(_))));
+}
+
+#[tokio::test]
+async fn a_job_may_not_be_canceled_by_another_account() {
+    let (model, jobs) = desk(1);
+    let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }));
+    let run = model.started().await;
+    for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
+        assert!(!jobs.cancel(&other, ticket.job().id()));
+    }
+    fake::settled().await;
+    assert!(!run.is_cancel_asked());
+}
+
+#[tokio::test]
 async fn what_is_over_is_forgotten_after_a_while() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")));
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     let id = ticket.job().id().clone();
-    assert!(jobs.get(&id).is_some());
+    assert!(jobs.get(&Account::ANONYMOUS, &id).is_some());
 
-    fake::eventually(|| jobs.get(&id).is_none()).await;
+    fake::eventually(|| jobs.get(&Account::ANONYMOUS, &id).is_none()).await;
 }
 
 #[tokio::test]

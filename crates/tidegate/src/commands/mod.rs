@@ -5,6 +5,7 @@ mod init;
 mod predict;
 mod schema;
 mod serve;
+mod token;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,7 +21,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => "info",
-        Command::Predict(_) | Command::Schema(_) | Command::Init(_) | Command::Doctor(_) | Command::Completions { .. } => "warn",
+        Command::Predict(_)
+        | Command::Schema(_)
+        | Command::Init(_)
+        | Command::Doctor(_)
+        | Command::Token(_)
+        | Command::Completions { .. } => "warn",
     };
     telemetry::start(&cli, &env, default)?;
     let format = telemetry::format(&cli, &env);
@@ -30,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(args) => schema::schema(&args, &env),
         Command::Init(args) => init::init(&args),
         Command::Doctor(args) => doctor::doctor(&args, &env),
+        Command::Token(args) => token::token(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::{JobKind, Status};
+use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Limits, Observer, Phase};
 use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
@@ -22,7 +22,7 @@ use crate::failure::Usage;
 use crate::model::Model;
 use crate::shutdown::Signals;
 use crate::wiring::{self, Setting};
-use crate::{exit, inputs, outputs};
+use crate::{exit, inputs, outputs, secrets};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
@@ -60,12 +60,22 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         Ok(url)
     };
     let client = Client::new(Config::default());
-    let (status, body) = client.fetch(&at("openapi.json")?, None).await.with_context(|| format!("is a server running at {base}?"))?;
+    let token = token(args.token_file.as_deref())?;
+    let fetched = client.fetch(&at("openapi.json")?, token.as_deref(), None).await;
+    let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
+    if status.as_u16() == 401 {
+        return Err(Usage::new(format!(
+            "{base} does not let us in: {}",
+            if token.is_some() { "it does not know the token" } else { "it wants a token" }
+        ))
+        .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
+        .into());
+    }
     let schema: Value = if status.is_success() { serde_json::from_slice(&body).unwrap_or_default() } else { Value::Null };
     let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
     let path = if args.training { "trainings" } else { "predictions" };
     let request = serde_json::json!({ "input": input }).to_string();
-    let (status, body) = client.fetch(&at(path)?, Some(request.into())).await?;
+    let (status, body) = client.fetch(&at(path)?, token.as_deref(), Some(request.into())).await?;
     let mut answer: Map<String, Value> =
         serde_json::from_slice(&body).with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
     let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
@@ -79,6 +89,25 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         logs: text(answer.remove("logs")),
         schema,
     })
+}
+
+/// What we show to be let in, if anything.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let (place, text) = match file {
+        Some(file) => {
+            let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
+            (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
+        }
+        None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
+            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),
+            None => return Ok(None),
+        },
+    };
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Usage::new(format!("{place} does not hold one token and nothing else")).into());
+    }
+    Ok(Some(token.to_owned()))
 }
 
 /// What a server says when it does not take a job.
@@ -128,6 +157,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
     let document: Value = serde_json::from_slice(&schema.document)?;
     let input = inputs::read(args.json.as_deref(), &args.inputs, &document)?;
     let submission = Submission {
+        account: Account::ANONYMOUS,
         id: None,
         kind: if args.training { JobKind::Training } else { JobKind::Prediction },
         input: Bytes::from(serde_json::to_vec(&input)?),

@@ -1,9 +1,11 @@
 //! `tidegate serve`: a model over HTTP.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::DumpableBehavior;
+use tidegate_http::access::{self, Tokens};
 use tidegate_http::cog::{self, Build};
 use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, ModelSchema};
@@ -13,9 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{LogFormat, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
+use crate::listen::{Callers, addresses};
 use crate::model::Model;
 use crate::progress::Progress;
+use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
+use crate::tokens::Sources;
 use crate::wiring::{self, Setting};
 use crate::{build_info, exit, inputs, run_as};
 
@@ -24,16 +29,20 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
-    let listener = listen(&args.host, args.port).await?;
+    let mut reload = Reload::default();
+    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
+    let reload = reload.listen()?;
+    let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
+    let listener = listen(&addresses, &args.host, args.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
     let greeting = Arc::clone(&jobs);
-    let greeting_url = url.clone();
+    let (greeting_url, greeting_tokens) = (url.clone(), tokens.clone());
     let on_ready = move || {
         let jobs = greeting.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(greet(&greeting_url, &*jobs.as_ref()?.schema()?))
+        Some(greet(&greeting_url, greeting_tokens.as_ref(), &*jobs.as_ref()?.schema()?))
     };
     let progress = Arc::new(Progress::new(args.progress, format, args.workers.into(), Box::new(on_ready)));
     progress.announce(&model, &url);
@@ -46,10 +55,16 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
+    // Last, so that it stands before every route.
+    let faces = match tokens {
+        Some(tokens) => access::guarded(faces, tokens),
+        None => faces,
+    };
     let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
-    tokio::pin!(http);
+    tokio::pin!(http, reload);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = &mut reload => unreachable!("it listens for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };
@@ -57,6 +72,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     stop.cancel();
     tokio::select! {
         () = shutdown::drain(&wired.jobs, &wired.runtime, args.drain_timeout, &goodbye, http) => {}
+        () = reload => unreachable!("it listens for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
@@ -74,8 +90,16 @@ impl Drop for Emptied {
     }
 }
 
-async fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((host, port)).await.map_err(|error| {
+fn callers(args: &Serve, tokens: Option<&Tokens>) -> Callers {
+    match tokens {
+        Some(_) => Callers::WithToken,
+        None if args.allow_anonymous => Callers::AnybodyOnPurpose,
+        None => Callers::Anybody,
+    }
+}
+
+async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(addresses).await.map_err(|error| {
         let usage = Usage::new(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {
             std::io::ErrorKind::AddrInUse => {
@@ -117,8 +141,12 @@ fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
 }
 
 /// How to go on from here: the address, a call that can be pasted, a page.
-fn greet(url: &str, schema: &ModelSchema) -> String {
+fn greet(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
     let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
     let body = serde_json::json!({ "input": inputs::example(&document) }).to_string().replace('\'', "'\\''");
-    format!("\n  {url}\n  curl -s {url}/predictions -H 'content-type: application/json' -d '{body}'\n  in a browser: {url}/docs\n")
+    let call = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
+    match tokens {
+        Some(_) => format!("\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"),
+        None => format!("\n  {url}\n  curl -s {call}\n  in a browser: {url}/docs\n"),
+    }
 }

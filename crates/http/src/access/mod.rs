@@ -1,0 +1,164 @@
+//! Who may call: the guard before all faces, and what a handler learns about its caller.
+//!
+//! Without tokens there is no guard: everybody is the anonymous account, and only callers on this
+//! machine are administrators. With tokens nothing but the health check is answered without one, paths
+//! that do not exist neither. What was refused is written to the log with the target `audit`, never
+//! with the token.
+
+mod tokens;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use tidegate_core::Account;
+
+pub use tokens::{Digest, Duplicate, InvalidDigest, Table, Tokens};
+
+use crate::shared::object::Object;
+
+/// The one path that needs no token: what looks after the server may not know one.
+const OPEN: &str = "/health-check";
+/// How much of a refused path is logged.
+const SHOWN_PATH: usize = 200;
+
+/// Who calls. Handlers take it as an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Whose jobs it can make and see.
+    pub account: Account,
+    /// What else it may do.
+    pub role: Role,
+}
+
+/// What a caller may do besides running jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    User,
+    /// Look after the server: see what it does for all accounts, and end it.
+    Admin,
+}
+
+/// From where a request came: the other end of the connection, whatever its headers say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Peer {
+    /// Whether it is on this machine. An IPv4 address may come dressed as an IPv6 one.
+    pub fn is_local(&self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Identity {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+impl Identity {
+    /// What the guard has found out; without a guard, everybody is the same.
+    fn of(extensions: &Extensions) -> Self {
+        if let Some(known) = extensions.get::<Self>() {
+            return known.clone();
+        }
+        let local = extensions.get::<Peer>().is_some_and(Peer::is_local);
+        Self { account: Account::ANONYMOUS, role: if local { Role::Admin } else { Role::User } }
+    }
+}
+
+/// Puts the guard before everything that `faces` answers. Routes added later are not guarded.
+pub fn guarded(faces: Router, tokens: Tokens) -> Router {
+    faces.layer(middleware::from_fn_with_state(tokens, check))
+}
+
+async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
+    if request.uri().path() == OPEN {
+        return next.run(request).await;
+    }
+    match presented(request.headers()).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(denied) => {
+            let (reason, peer) = (denied.to_string(), peer_of(request.extensions()));
+            tracing::warn!(target: "audit", status = 401, path = shown(&request), peer, reason, "refused");
+            let mut response = error(StatusCode::UNAUTHORIZED, &reason);
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+    }
+}
+
+/// Lets only administrators through. For single routes: `.route_layer(from_fn(admins_only))`.
+pub async fn admins_only(request: Request, next: Next) -> Response {
+    let caller = Identity::of(request.extensions());
+    if caller.role == Role::Admin {
+        return next.run(request).await;
+    }
+    let reason = if caller.account.is_anonymous() {
+        "only callers on the server's own machine may do this; with tokens set, an administrator's token is enough"
+    } else {
+        "this needs a token of an administrator"
+    };
+    let peer = peer_of(request.extensions());
+    tracing::warn!(target: "audit", status = 403, account = %caller.account, path = shown(&request), peer, "refused");
+    error(StatusCode::FORBIDDEN, reason)
+}
+
+/// Why a caller is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Denied {
+    #[error("no token: send `Authorization: Bearer TOKEN`")]
+    NoToken,
+    /// One of them may be for somebody else; guessing which is how doors are left open.
+    #[error("several Authorization headers: send one")]
+    SeveralHeaders,
+    #[error("unknown token")]
+    UnknownToken,
+}
+
+/// The token in a request: `Bearer TOKEN`, or `Token TOKEN` as clients of Replicate's API say it.
+fn presented(headers: &HeaderMap) -> Result<&[u8], Denied> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, other) = (values.next().ok_or(Denied::NoToken)?, values.next());
+    if other.is_some() {
+        return Err(Denied::SeveralHeaders);
+    }
+    let value = value.as_bytes();
+    let space = value.iter().position(|byte| *byte == b' ').ok_or(Denied::NoToken)?;
+    let (scheme, token) = (&value[..space], value[space..].trim_ascii());
+    let known = [&b"bearer"[..], b"token"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
+    if known && !token.is_empty() { Ok(token) } else { Err(Denied::NoToken) }
+}
+
+fn shown(request: &Request) -> &str {
+    let path = request.uri().path();
+    // A request's target is ASCII: no character is cut in half, and if one were, nothing is shown.
+    path.get(..path.len().min(SHOWN_PATH)).unwrap_or_default()
+}
+
+fn peer_of(extensions: &Extensions) -> String {
+    extensions.get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.0.to_string())
+}
+
+fn error(status: StatusCode, error: &str) -> Response {
+    let mut response = Response::new(Body::from(Object::with_room_for(error.len()).field("error", error).finish()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

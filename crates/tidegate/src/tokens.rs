@@ -1,0 +1,275 @@
+//! The tokens of the server's callers: from `TIDEGATE_API_TOKENS` and from `--tokens-file`.
+//!
+//! A token never appears in a message: what is wrong is told by its place in the list or its line.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tidegate_core::Account;
+use tidegate_http::access::{Digest, Role, Table, Tokens};
+
+use crate::failure::Usage;
+use crate::reload::Reload;
+use crate::secrets;
+
+/// The variable with the tokens themselves.
+const LIST: &str = "TIDEGATE_API_TOKENS";
+/// Shorter tokens may be guessed.
+const SAFE_LEN: usize = 16;
+const MAKE_ONE: &str = "make one with `tidegate token new --account NAME`";
+
+/// Where tokens come from. The list itself is not kept: only hashes stay in memory.
+pub(crate) struct Sources {
+    listed: Option<Table>,
+    file: Option<PathBuf>,
+}
+
+impl Sources {
+    pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, Usage> {
+        Self::of(secrets::variable(LIST), file)
+    }
+
+    fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, Usage> {
+        let listed = list.map(|list| {
+            let mut table = Table::default();
+            read_list(&list, &mut table).map(|()| table)
+        });
+        Ok(Self { listed: listed.transpose()?, file })
+    }
+
+    /// The tokens, and with a file a way to read it again. `None` when nobody is asked for one.
+    pub(crate) fn open(self, reload: &mut Reload) -> anyhow::Result<Option<Tokens>> {
+        if self.listed.is_none() && self.file.is_none() {
+            return Ok(None);
+        }
+        let table = self.read()?;
+        if table.is_empty() {
+            return Err(Usage::new(format!("there are no tokens in {}, so nobody could call", self.names())).hint(MAKE_ONE).into());
+        }
+        tracing::info!(target: "audit", tokens = table.len(), accounts = table.accounts(), "tokens loaded");
+        let tokens = Tokens::new(table);
+        if self.file.is_some() {
+            let handle = tokens.clone();
+            let again = move || {
+                let table = self.read()?;
+                tracing::info!(target: "audit", tokens = table.len(), accounts = table.accounts(), "tokens reloaded");
+                handle.reload(table);
+                Ok(())
+            };
+            reload.actions.push(("tokens", Box::new(again)));
+        }
+        Ok(Some(tokens))
+    }
+
+    /// Both together. The file may be empty later on: that revokes what was in it.
+    fn read(&self) -> anyhow::Result<Table> {
+        let mut table = self.listed.clone().unwrap_or_default();
+        if let Some(file) = &self.file {
+            warn_if_open_to_others(file);
+            read_file(file, &mut table)?;
+        }
+        Ok(table)
+    }
+
+    fn names(&self) -> String {
+        let file = self.file.as_ref().map(|file| format!("`{}`", file.display()));
+        let list = self.listed.as_ref().map(|_| LIST.to_owned());
+        list.into_iter().chain(file).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// `token:account` or `token:account:admin`, separated by commas.
+fn read_list(list: &str, table: &mut Table) -> Result<(), Usage> {
+    for (place, entry) in (1..).zip(list.split(',')) {
+        let entry = entry.trim();
+        if entry.is_empty() {
+            continue;
+        }
+        let bad = |what: &str| Usage::new(format!("entry {place} of {LIST}: {what}"));
+        let form = || bad("it is not `token:account` or `token:account:admin`").hint(MAKE_ONE);
+        let mut parts = entry.split(':');
+        let (token, account) = (parts.next().unwrap_or_default(), parts.next().ok_or_else(form)?);
+        let role = match (parts.next(), parts.next()) {
+            (None, _) => Role::User,
+            (Some("admin"), None) => Role::Admin,
+            (Some(_), _) => return Err(form()),
+        };
+        check(token).map_err(|what| bad(what).hint(MAKE_ONE))?;
+        if token.len() < SAFE_LEN {
+            tracing::warn!(target: "audit", entry = place, "a token of {LIST} has less than {SAFE_LEN} characters and may be guessed; {MAKE_ONE}");
+        }
+        let account = Account::parse(account).map_err(|error| bad(&error.to_string()))?;
+        table.add(Digest::of(token.as_bytes()), account, role).map_err(|error| bad(&error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Whether a text can be a token: able to travel in a header.
+pub(crate) fn check(token: &str) -> Result<(), &'static str> {
+    if token.is_empty() {
+        Err("the token is empty")
+    } else if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Err("the token has characters that cannot be sent; use visible ASCII without spaces")
+    } else {
+        Ok(())
+    }
+}
+
+/// Adds the tokens of a file to a table.
+fn read_file(file: &Path, table: &mut Table) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let usage = Usage::new(format!("the tokens file `{}` cannot be read: {error}", file.display()));
+        usage.hint("make it with `tidegate token new --account NAME --file FILE`")
+    })?;
+    read_lines(&text, table).map_err(|(line, what)| {
+        let usage = Usage::new(format!("`{}`, line {line}: {what}", file.display()));
+        usage.hint("write lines like `sha256:HASH ACCOUNT` or `sha256:HASH ACCOUNT admin`").into()
+    })
+}
+
+/// `sha256:HASH account` or `sha256:HASH account admin`; `#` begins a comment.
+fn read_lines(text: &str, table: &mut Table) -> Result<(), (usize, String)> {
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (hash, account, role) = match words[..] {
+            [] => continue,
+            [hash, account] => (hash, account, Role::User),
+            [hash, account, "admin"] => (hash, account, Role::Admin),
+            _ => return Err((number, "it is not a hash, an account and perhaps `admin`".to_owned())),
+        };
+        let hex = hash.strip_prefix("sha256:").ok_or_else(|| (number, "the hash does not begin with `sha256:`".to_owned()))?;
+        let digest = Digest::parse(hex).map_err(|error| (number, error.to_string()))?;
+        let account = Account::parse(account).map_err(|error| (number, error.to_string()))?;
+        table.add(digest, account, role).map_err(|error| (number, error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The line of a token in a file.
+pub(crate) fn line(token: &str, account: &Account, role: Role) -> String {
+    let admin = if role == Role::Admin { " admin" } else { "" };
+    format!("sha256:{} {account}{admin}", Digest::of(token.as_bytes()))
+}
+
+/// Adds a line to a tokens file, which is made for its owner only if it is not there.
+pub(crate) fn append(file: &Path, line: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let mut table = Table::default();
+    if file.exists() {
+        read_file(file, &mut table)?;
+    }
+    let write = || -> std::io::Result<()> {
+        let mut opened = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file)?;
+        let unfinished = !matches!(std::fs::read(file)?.last(), None | Some(b'\n'));
+        // One write, so that a server that reads just now sees all of the line or nothing.
+        opened.write_all(format!("{}{line}\n", if unfinished { "\n" } else { "" }).as_bytes())?;
+        opened.sync_all()
+    };
+    write().with_context(|| format!("could not write to `{}`", file.display()))
+}
+
+/// The hashes are of no use to a reader, but who can write the file can let himself in.
+fn warn_if_open_to_others(file: &Path) {
+    if let Ok(metadata) = std::fs::metadata(file)
+        && metadata.permissions().mode() & 0o077 != 0
+    {
+        tracing::warn!(file = %file.display(), "others on this machine can read or change the tokens file; `chmod 600` it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "0123456789abcdef";
+    const TWO: &str = "fedcba9876543210";
+
+    fn list(text: &str) -> Result<Table, String> {
+        let mut table = Table::default();
+        read_list(text, &mut table).map(|()| table).map_err(|error| error.to_string())
+    }
+
+    fn lines(text: &str) -> Result<Table, (usize, String)> {
+        let mut table = Table::default();
+        read_lines(text, &mut table).map(|()| table)
+    }
+
+    #[test]
+    fn a_list_names_tokens_accounts_and_administrators() {
+        let table = list(&format!(" {ONE}:a , {TWO}:b:admin,")).unwrap();
+        assert_eq!((table.len(), table.accounts()), (2, 2));
+    }
+
+    #[test]
+    fn mistakes_in_a_list_are_told_by_place_and_never_show_a_token() {
+        for (text, place, what) in [
+            (format!("{ONE}:a,{TWO}"), 2, "`token:account`"),
+            (format!("{ONE}:a:root"), 1, "`token:account`"),
+            (format!("{ONE}:a:admin:x"), 1, "`token:account`"),
+            (format!("{ONE}:"), 1, "empty"),
+            (format!("{ONE}:a b"), 1, "' '"),
+            (format!("{ONE}:a,{ONE}:b"), 2, "twice"),
+            (":a".to_owned(), 1, "the token is empty"),
+            (format!("{ONE} x:a"), 1, "visible ASCII"),
+            (format!("{ONE}é:a"), 1, "visible ASCII"),
+        ] {
+            let error = list(&text).unwrap_err();
+            assert!(error.contains(&format!("entry {place} of")) && error.contains(what), "{text}: {error}");
+            assert!(!error.contains(ONE) && !error.contains(TWO), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_hashes_comments_and_blank_lines() {
+        let (account, other) = (Account::parse("a").unwrap(), Account::parse("b").unwrap());
+        let (one, two) = (line(ONE, &account, Role::User), line(TWO, &other, Role::Admin));
+        let table = lines(&format!("# who\n\n  {one}  # the first\r\n{two}\n")).unwrap();
+        assert_eq!((table.len(), table.accounts()), (2, 2));
+        assert!(lines("# nobody\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn mistakes_in_a_file_are_told_by_line_and_never_show_a_token() {
+        let good = line(ONE, &Account::parse("a").unwrap(), Role::User);
+        for bad in
+            [format!("{TWO} b"), "sha256:12 b".to_owned(), format!("{good} root"), good.replace(" a", " a/b"), good.clone(), TWO.into()]
+        {
+            let (number, what) = lines(&format!("{good}\n#\n{bad}\n")).unwrap_err();
+            assert_eq!(number, 3, "{bad}: {what}");
+            assert!(!what.contains(TWO), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_new_line_does_not_stick_to_an_unfinished_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        let account = Account::parse("a").unwrap();
+        std::fs::write(&file, line(ONE, &account, Role::User)).unwrap();
+        append(&file, &line(TWO, &account, Role::Admin)).unwrap();
+        assert_eq!(lines(&std::fs::read_to_string(&file).unwrap()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn list_and_file_add_up_and_may_not_overlap() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        append(&file, &line(ONE, &Account::parse("a").unwrap(), Role::User)).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let both = |list: &str| Sources::of(Some(list.into()), Some(file.clone())).unwrap().read();
+        assert_eq!(both(&format!("{TWO}:b")).unwrap().len(), 2);
+        assert!(both(&format!("{ONE}:b")).is_err());
+    }
+
+    #[test]
+    fn tokens_that_are_asked_for_must_be_there() {
+        let open = |list: Option<&str>| Sources::of(list.map(Into::into), None).unwrap().open(&mut Reload::default());
+        assert!(open(None).unwrap().is_none());
+        assert!(open(Some("")).is_err());
+        assert!(open(Some(&format!("{ONE}:a"))).unwrap().is_some());
+    }
+}
