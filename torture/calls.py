@@ -17,6 +17,8 @@ from torture.wire import Broken, Connection, Head
 TERMINAL = ("succeeded", "failed", "canceled")
 #: Longer than anything that a healthy server makes a client wait for.
 PATIENCE = 40.0
+#: What tokens begin with; the number of the account follows.
+TOKEN = "torture-token-of-account-"
 #: How a call can end without an answer.
 FAILURES = (OSError, Broken, asyncio.TimeoutError)
 FILTERS: tuple[list[str] | None, ...] = (
@@ -43,6 +45,7 @@ class Job:
     told: bool = False
     #: Another job has its id now: it can no longer be asked for.
     displaced: bool = False
+    tenant: int = 0
 
     @property
     def waits_for_hook(self) -> bool:
@@ -75,19 +78,27 @@ class Book:
 class Calls:
     """Makes requests and writes them into the log."""
 
-    def __init__(self, port: int, log: EventLog, book: Book, receiver: Receiver, seed: int) -> None:
+    def __init__(
+        self, port: int, log: EventLog, book: Book, receiver: Receiver, seed: int, tenants: int
+    ) -> None:
         self.port = port
         self.log = log
         self.book = book
         self.receiver = receiver
         self.seed = seed
+        self.tenants = tenants
         self._numbers = itertools.count(1)
+
+    def token(self, tenant: int) -> dict[str, str]:
+        """The header that says who calls; nothing when nobody is asked."""
+        return {"Authorization": f"Bearer {TOKEN}{tenant}"} if self.tenants > 1 else {}
 
     def new_job(self, client: int, count: int, input: dict[str, Any], rng: random.Random) -> Job:
         """A job with a nonce of its own and perhaps a webhook; nothing is sent yet."""
         nonce = f"n{self.seed}c{client}k{count}z"
         hook = rng.random() < 0.6
-        job = Job(nonce, {"nonce": nonce, **input}, hook=hook, filter=rng.choice(FILTERS))
+        tenant = client % self.tenants
+        job = Job(nonce, {"nonce": nonce, **input}, hook=hook, filter=rng.choice(FILTERS), tenant=tenant)
         self.book.jobs[nonce] = job
         return job
 
@@ -114,14 +125,16 @@ class Calls:
         *,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
+        tenant: int = 0,
         **fields: Any,
     ) -> Event | None:
         """A request and its whole answer; `None` if the connection broke."""
-        number = self.began(op, method, path, **fields)
+        number = self.began(op, method, path, tenant=tenant, **fields)
+        all_headers = (headers or {}) | self.token(tenant)
 
         async def exchange() -> Event:
             async with Connection(self.port) as connection:
-                await connection.send(method, path, headers or {}, body)
+                await connection.send(method, path, all_headers, body)
                 head = await connection.head()
                 return self.answered(number, head, await connection.body(head))
 
@@ -149,6 +162,8 @@ class Calls:
         answer = await self.simple(op, method, path, body=body, headers=headers, **fields)
         if answer and op == "create":
             self.note(job, answer)
+        if answer and answer["code"] == 503:
+            await asyncio.sleep(0.1)
         return answer
 
     def target(self, job: Job, *, put: bool) -> tuple[str, str, bytes]:
@@ -162,7 +177,8 @@ class Calls:
 
     def fields(self, job: Job, mode: str) -> Event:
         """What the log says about a create request."""
-        return {"n": job.nonce, "id": job.id, "mode": mode, "hook": job.waits_for_hook, "any_hook": job.hook}
+        hooks = {"hook": job.waits_for_hook, "any_hook": job.hook}
+        return {"n": job.nonce, "id": job.id, "tenant": job.tenant, "mode": mode, **hooks}
 
     def note(self, job: Job, answer: Event) -> None:
         """Keep what an answer says about a job."""
@@ -178,7 +194,8 @@ class Calls:
 
     async def show(self, job: Job) -> Event | None:
         """Look a job up."""
-        answer = await self.simple("get", "GET", f"/predictions/{job.id}", id=job.id, n=job.nonce)
+        path = f"/predictions/{job.id}"
+        answer = await self.simple("get", "GET", path, tenant=job.tenant, id=job.id, n=job.nonce)
         if answer and answer.get("input") == job.nonce:
             self.see(job, answer)
         elif answer and answer.get("input"):
@@ -187,7 +204,8 @@ class Calls:
 
     async def cancel(self, job: Job) -> Event | None:
         """Ask for a job's end."""
-        return await self.simple("cancel", "POST", f"/predictions/{job.id}/cancel", id=job.id, n=job.nonce)
+        path = f"/predictions/{job.id}/cancel"
+        return await self.simple("cancel", "POST", path, tenant=job.tenant, id=job.id, n=job.nonce)
 
     async def follow(self, job: Job, pause: float, limit: float = PATIENCE) -> None:
         """Look a job up again and again until it is over."""
@@ -203,6 +221,7 @@ class Calls:
         method, path, body = self.target(job, put=put)
         number = self.began(op, method, path, **self.fields(job, "stream"))
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        headers |= self.token(job.tenant)
 
         async def exchange() -> None:
             async with Connection(self.port) as connection:

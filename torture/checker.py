@@ -34,6 +34,7 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     server.replays_change_nothing,
     jobs.success_means_returned,
     server.tenants_are_served_fairly,
+    server.accounts_do_not_meet,
     server.it_does_not_grow,
 )
 

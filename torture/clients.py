@@ -172,7 +172,7 @@ class Deed:
         number = self.calls.began("create", method, path, **self.calls.fields(job, "wait"))
         try:
             async with Connection(self.calls.port) as connection:
-                await connection.send(method, path, JSON, body)
+                await connection.send(method, path, JSON | self.calls.token(job.tenant), body)
                 answer = asyncio.ensure_future(connection.head())
                 await asyncio.wait([answer], timeout=delay)
                 if not answer.done():
@@ -197,7 +197,7 @@ class Deed:
             return
         known = accepted[int(place**0.5 * len(accepted))]
         again = fallback if other else known
-        job = Job(again.nonce, again.input, id=known.id)
+        job = Job(again.nonce, again.input, id=known.id, tenant=known.tenant)
         if mode == "stream" and self.client.profile.streams:
             leaves = 20 if known.input["behave"] in ENDLESS else None
             await self.calls.stream(job, put=True, leave_after=leaves, op="replay")
@@ -209,7 +209,8 @@ class Deed:
         """Send a POST with an id that is in use, or was a moment ago."""
         job = self._job(may_last=False)
         if self.crowd.recent_posts:
-            job.id = self.rng.choice(list(self.crowd.recent_posts)).id
+            known = self.rng.choice(list(self.crowd.recent_posts))
+            job.id, job.tenant = known.id, known.tenant
         await self.calls.create(job, "later", ASYNC, put=False)
         if job.accepted:
             await self.calls.follow(job, 0.05)
@@ -221,7 +222,7 @@ class Deed:
         bad = self.rng.choice(BAD)
         body = bad.body(self.calls.body(job))
         path = bad.path.replace("ID", job.id)
-        fields = {"n": job.nonce, "id": job.id, "bad": bad.name}
+        fields: dict[str, Any] = {"n": job.nonce, "id": job.id, "bad": bad.name, "tenant": job.tenant}
         await self.calls.simple("bad", bad.method, path, body=body, headers=bad.headers, **fields)
 
     async def unknown(self) -> None:
@@ -231,3 +232,13 @@ class Deed:
             await self.calls.simple("unknown", "GET", nowhere)
         else:
             await self.calls.simple("unknown", "POST", nowhere + "/cancel")
+
+    async def foreign(self) -> None:
+        """Ask for, or cancel, what belongs to another account."""
+        known, cancels = self.rng.random(), self.rng.random() < 0.5
+        if self.calls.tenants < 2 or not self.crowd.recent_puts:
+            return
+        job = self.crowd.recent_puts[int(known * len(self.crowd.recent_puts))]
+        other = (job.tenant + 1) % self.calls.tenants
+        method, path = ("POST", "/cancel") if cancels else ("GET", "")
+        await self.calls.simple("foreign", method, f"/predictions/{job.id}{path}", tenant=other)

@@ -18,6 +18,7 @@ EVERYTHING: Weights = {
     "duplicate": 1,
     "bad": 2,
     "unknown": 0.5,
+    "foreign": 1,
 }
 
 #: What jobs do, when nothing is meant to break.
@@ -43,6 +44,7 @@ HOSTILE: Weights = HARMLESS | {
     "hold_gil": 0.6,
     "flood": 0.5,
     "fork": 0.5,
+    "daemon": 0.3,
 }
 
 #: What happens to the server and around it.
@@ -71,6 +73,8 @@ class Profile:
     slots: int = 1
     queue: int = 8
     clients: int = 10
+    #: Accounts with tokens; with one there are no tokens.
+    tenants: int = 1
     #: Pauses of a client between two things it does.
     pause: float = 0.05
     ops: Weights = field(default_factory=lambda: dict(EVERYTHING))
@@ -100,7 +104,8 @@ _FLEET = (
     {"variant": "Sync", "workers": 2, "slots": 1},
     {"variant": "AsyncStream", "workers": 2, "slots": 4, "clients": 16},
     {"variant": "Stream", "workers": 1, "slots": 1, "clients": 6},
-    {"variant": "Async", "workers": 1, "slots": 4, "clients": 12},
+    {"variant": "Async", "workers": 2, "slots": 3, "clients": 12, "tenants": 3},
+    {"variant": "Checked", "workers": 2, "slots": 1},
 )
 
 _CALM = Profile("calm", behaviours=dict(HARMLESS), faults={}, settle=4.0, drain=2, restart=False)

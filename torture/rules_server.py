@@ -198,6 +198,14 @@ def replays_change_nothing(history: History) -> Iterator[Violation]:
             yield Violation("I21", owners[0], "a PUT with another input got a result", tuple(request.lines))
 
 
+def accounts_do_not_meet(history: History) -> Iterator[Violation]:
+    """F2: what belongs to another account is not there."""
+    for request in history.requests.values():
+        if request.op == "foreign" and request.reply and request.status != 404:
+            what = f"another account's job was answered with {request.status}"
+            yield Violation("F2", "", what, tuple(request.lines))
+
+
 def tenants_are_served_fairly(history: History) -> Iterator[Violation]:
     """I23: between two starts of a tenant that waits, others start at most 2(k-1)s + s times."""
     tenants = history.run.get("tenants", 1)

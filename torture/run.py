@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.calls import Book, Calls, Job
+from torture.calls import TOKEN, Book, Calls, Job
 from torture.clients import ASYNC, JSON, Client, Crowd
 from torture.events import EventLog
 from torture.faults import Faults
@@ -60,7 +60,10 @@ class Run:
         self.receiver = Receiver(log, self.book.taken)
         self.server = Server(settings.binary, settings.profile, scratch, log)
         self.server.plant = settings.plant
-        self.calls = Calls(self.server.port, log, self.book, self.receiver, settings.seed)
+        tenants = settings.profile.tenants
+        self.calls = Calls(self.server.port, log, self.book, self.receiver, settings.seed, tenants)
+        if tenants > 1:
+            self.server.tokens = ",".join(f"{TOKEN}{number}:account{number}" for number in range(tenants))
         self.crowd = Crowd(self.calls, settings.profile)
 
     async def all(self) -> None:
@@ -75,6 +78,7 @@ class Run:
             workers=profile.workers,
             slots=profile.slots,
             queue=profile.queue,
+            tenants=profile.tenants,
             grace=GRACE,
             exit_limit=self.server.exit_limit,
             plant=self.settings.plant,
