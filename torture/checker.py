@@ -35,6 +35,7 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     jobs.success_means_returned,
     server.tenants_are_served_fairly,
     server.accounts_do_not_meet,
+    jobs.retries_keep_their_id,
     server.it_does_not_grow,
 )
 

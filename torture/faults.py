@@ -20,9 +20,9 @@ IDLE_CONNECTIONS = 300
 HALF_REQUESTS = 40
 #: Faults of the same lane never overlap.
 LANES = (
-    {"kill_worker", "stop_worker", "stop_server", "nofile"},
+    {"kill_worker", "stop_worker", "stop_server"},
     {"hook_error", "hook_hang", "hook_refuse", "hook_slow", "hook_redirect"},
-    {"garbage_bytes", "half_requests", "idle_connections"},
+    {"garbage_bytes", "half_requests", "idle_connections", "nofile"},
 )
 _TLS_HELLO = bytes.fromhex("160301005a0100005603035f") + b"\x11" * 60
 

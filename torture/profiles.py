@@ -134,6 +134,15 @@ _BASES: dict[str, Profile] = {
         ops={"cancel": 4, "replay": 4, "wait": 2, "later": 4, "drop": 1},
         behaviours={"ok": 2, "sleep": 5, "prints": 2},
     ),
+    #: A receiver that takes its time: messages queue up.
+    "patience": replace(
+        _CALM,
+        name="patience",
+        ops={"later": 3, "wait": 2},
+        behaviours={"ok": 2, "chunks": 3, "prints": 1},
+        faults={"hook_slow": 1},
+        fault_pause=(0.0, 0.05),
+    ),
     #: Processes die, of themselves and by force.
     "crash": replace(
         _CALM,

@@ -95,6 +95,20 @@ def ends_are_told(history: History) -> Iterator[Violation]:
             yield _violation("I04", job, what, *accepted.lines, *lines)
 
 
+def retries_keep_their_id(history: History) -> Iterator[Violation]:
+    """C6: the last message of a job has the same `webhook-id` in all its attempts, and no other has it."""
+    for job in history.jobs.values():
+        last = [
+            hook for hook in job.hooks if hook["body"].get("status") in ("succeeded", "failed", "canceled")
+        ]
+        earlier = [hook for hook in job.hooks if hook not in last]
+        ids = {hook.get("headers", {}).get("webhook-id") for hook in last}
+        shared = ids & {hook.get("headers", {}).get("webhook-id") for hook in earlier} - {None}
+        if len(ids) > 1 or shared:
+            what = f"its last message has the ids {sorted(map(str, ids))}"
+            yield _violation("C6", job, what, *(hook["line"] for hook in job.hooks))
+
+
 def jobs_run_once(history: History) -> Iterator[Violation]:
     """I05: no second execution; no fault here makes the server deliver again."""
     for job in history.jobs.values():

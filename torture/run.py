@@ -16,7 +16,7 @@ from torture.events import EventLog
 from torture.faults import Faults
 from torture.profiles import Profile
 from torture.receiver import Receiver
-from torture.server import CANCEL_GRACE, HealthPoller, Server, StallWatch, watch
+from torture.server import CANCEL_GRACE, HealthPoller, Server, watch
 
 #: How long the probe waits for its jobs to run side by side.
 PROBE_LIMIT = 12.0
@@ -85,10 +85,9 @@ class Run:
         )
         await self.receiver.start()
         await self.server.start()
-        health, stalls = HealthPoller(self.server, self.log), StallWatch(self.log)
-        watching = asyncio.ensure_future(watch(self.server))
+        health = HealthPoller(self.server, self.log)
+        watching = asyncio.ensure_future(watch(self.server, self.log))
         health.start()
-        stalls.start()
         try:
             await self._warm_up()
             self.server.sample("before")
@@ -104,7 +103,6 @@ class Run:
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
             await asyncio.to_thread(health.stop)
-            await asyncio.to_thread(stalls.stop)
             await self.receiver.stop()
 
     async def _warm_up(self) -> None:

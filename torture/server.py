@@ -36,6 +36,11 @@ _FOREIGN = (
     "WEBHOOK_AUTH_TOKEN",
 )
 
+#: A look at the processes every 50 ms that comes this late says that the machine is busy.
+LATE = 0.25
+#: So does a server that waited this long for a processor since the last look.
+STARVED = 0.15
+
 Process = tuple[int, str]
 
 
@@ -184,16 +189,30 @@ class Server:
             memory = pages * os.sysconf("SC_PAGE_SIZE")
             self._log.write("sample", moment=moment, pid=self.pid, fds=fds, memory=memory)
 
+    def waited_for_cpu(self) -> float:
+        """How long the server's threads could have run and were not let, in seconds."""
+        total = 0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for task in os.listdir(f"/proc/{self.pid}/task"):
+                total += int(Path(f"/proc/{self.pid}/task/{task}/schedstat").read_text().split()[1])
+        return total / 1e9
+
     def tail(self) -> str:
         """The last of what the server has written."""
         return self.output.read_text(errors="replace")[-3000:]
 
 
-async def watch(server: Server) -> None:
-    """Note the coming and going of processes, and what the server uses, until canceled."""
-    rounds = 0
+async def watch(server: Server, log: EventLog) -> None:
+    """Note the coming and going of processes, what the server uses and lacks, until canceled."""
+    rounds, before, waited = 0, time.monotonic(), server.waited_for_cpu()
     while True:
         server.look()
+        now, waits = time.monotonic(), server.waited_for_cpu()
+        late, starved = now - before, min(waits - waited, now - before)
+        if late > LATE or starved > STARVED:
+            lost = late if late > LATE else starved
+            log.write("stall", since=round(now - lost, 6), late=round(late, 3), starved=round(starved, 3))
+        before, waited = now, waits
         if rounds % 20 == 0 and server.running:
             server.sample("run")
         rounds += 1
@@ -245,27 +264,6 @@ class HealthPoller(threading.Thread):
                 self._log.write(
                     "health", asked=round(asked, 6), took=round(took, 4), status=word, fresh=fresh
                 )
-
-
-class StallWatch(threading.Thread):
-    """Notes when the machine did not let us run: times measured then say nothing about the server."""
-
-    def __init__(self, log: EventLog) -> None:
-        super().__init__(daemon=True)
-        self._log = log
-        self._over = threading.Event()
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join(5)
-
-    def run(self) -> None:
-        before = time.monotonic()
-        while not self._over.wait(0.02):
-            now = time.monotonic()
-            if now - before > 0.15:
-                self._log.write("stall", since=round(before, 6), took=round(now - before, 4))
-            before = now
 
 
 def free_port() -> int:

@@ -176,6 +176,12 @@ BREAKS = {
     "I20": [event(1, "term", pid=1), event(40, "exited", pid=1, code=0)],
     "I21": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 202), ran(M, 3.2)],
     "I22": [accepted(), ran(how="fail"), shown(2, 2)],
+    "F2": [asked(1, 1, op="foreign"), reply(1.1, 1, 200)],
+    "C6": [
+        SENT,
+        [one | {"headers": {"webhook-id": "msg_1"}} for one in hook(1.2, 1, "succeeded", answer=500)],
+        [one | {"headers": {"webhook-id": "msg_2"}} for one in hook(1.5, 2, "succeeded")],
+    ],
     "I24": [
         event(1, "sample", moment="before", pid=1, fds=20, memory=0),
         event(2, "sample", moment="after", pid=1, fds=90, memory=0),

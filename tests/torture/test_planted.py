@@ -12,6 +12,7 @@ from tortured import torture
 PLANTED = [
     ("leaked-permit", "calm", 1, "I09"),
     ("lost-webhook", "calm", 1, "I04"),
+    ("early-end", "patience", 2, "I03"),
     ("stale-state", "calm", 1, "I03"),
     ("deaf-cancel", "fickle", 2, "I07"),
     ("repeated-put", "fickle", 2, "I21"),
@@ -32,7 +33,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(("bug", "profile", "seconds", "invariant"), PLANTED)
 def test_a_planted_bug_is_found(bug, profile, seconds, invariant, tmp_path):
-    run = ("--seconds", str(seconds), "--settle", "2", "--profile", profile)
+    run = ("--seconds", str(seconds), "--settle", "1", "--profile", profile)
     done = torture(*run, "--plant", bug, logs=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(rf"\b{invariant}: [1-9]", done.stdout), done.stdout

@@ -14,6 +14,8 @@ pub enum Planted {
     LeakedPermit,
     /// The last webhook of a job is sometimes not sent.
     LostWebhook,
+    /// The first message of a job that is quick tells its end already.
+    EarlyEnd,
     /// Who looks a finished job up is sometimes told that it still runs.
     StaleState,
     /// A cancel is acknowledged and not passed on.
@@ -48,9 +50,10 @@ pub enum Planted {
 
 impl Planted {
     /// All of them, with the names that switch them on.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
+        ("early-end", Self::EarlyEnd),
         ("stale-state", Self::StaleState),
         ("deaf-cancel", Self::DeafCancel),
         ("repeated-put", Self::RepeatedPut),
