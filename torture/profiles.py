@@ -138,6 +138,7 @@ _BASES: dict[str, Profile] = {
     "patience": replace(
         _CALM,
         name="patience",
+        variant="Stream",
         ops={"later": 3, "wait": 2},
         behaviours={"ok": 2, "chunks": 3, "prints": 1},
         faults={"hook_slow": 1},

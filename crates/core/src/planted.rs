@@ -14,7 +14,7 @@ pub enum Planted {
     LeakedPermit,
     /// The last webhook of a job is sometimes not sent.
     LostWebhook,
-    /// The first message of a job that is quick tells its end already.
+    /// The message about the first value tells the end already, if that has come.
     EarlyEnd,
     /// Who looks a finished job up is sometimes told that it still runs.
     StaleState,

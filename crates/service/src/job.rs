@@ -139,7 +139,7 @@ impl Job {
     pub(crate) fn snapshot_at(&self, outputs: usize, logs: usize) -> Snapshot {
         self.with(|state| {
             let mut then = self.picture(state, outputs, logs);
-            if state.status.is_terminal() && !(planted(Planted::EarlyEnd) && outputs == 0) {
+            if state.status.is_terminal() && !(planted(Planted::EarlyEnd) && outputs == 1) {
                 then.status = Status::Processing;
                 then.metrics.remove("predict_time");
                 then.error = None;
