@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torture.events import Event, EventLog, digest, output_digest
+from torture.profiles import Profile
 from torture.receiver import Receiver
 from torture.wire import Broken, Connection, Head
 
@@ -21,14 +22,6 @@ PATIENCE = 40.0
 TOKEN = "torture-token-of-account-"
 #: How a call can end without an answer.
 FAILURES = (OSError, Broken, asyncio.TimeoutError)
-FILTERS: tuple[list[str] | None, ...] = (
-    None,
-    ["completed"],
-    ["start", "completed"],
-    ["output", "logs"],
-    ["logs", "completed"],
-    [],
-)
 
 
 @dataclass
@@ -79,14 +72,15 @@ class Calls:
     """Makes requests and writes them into the log."""
 
     def __init__(
-        self, port: int, log: EventLog, book: Book, receiver: Receiver, seed: int, tenants: int
+        self, port: int, log: EventLog, book: Book, receiver: Receiver, seed: int, profile: Profile
     ) -> None:
         self.port = port
         self.log = log
         self.book = book
         self.receiver = receiver
         self.seed = seed
-        self.tenants = tenants
+        self.profile = profile
+        self.tenants = profile.tenants
         self._numbers = itertools.count(1)
 
     def token(self, tenant: int) -> dict[str, str]:
@@ -96,9 +90,15 @@ class Calls:
     def new_job(self, client: int, count: int, input: dict[str, Any], rng: random.Random) -> Job:
         """A job with a nonce of its own and perhaps a webhook; nothing is sent yet."""
         nonce = f"n{self.seed}c{client}k{count}z"
-        hook = rng.random() < 0.6
+        hook = rng.random() < self.profile.hooked
         tenant = client % self.tenants
-        job = Job(nonce, {"nonce": nonce, **input}, hook=hook, filter=rng.choice(FILTERS), tenant=tenant)
+        job = Job(
+            nonce,
+            {"nonce": nonce, **input},
+            hook=hook,
+            filter=rng.choice(self.profile.filters),
+            tenant=tenant,
+        )
         self.book.jobs[nonce] = job
         return job
 

@@ -63,6 +63,17 @@ FAULTS: Weights = {
 }
 
 
+#: What webhooks ask to be told; `None` is everything.
+FILTERS: tuple[list[str] | None, ...] = (
+    None,
+    ["completed"],
+    ["start", "completed"],
+    ["output", "logs"],
+    ["logs", "completed"],
+    [],
+)
+
+
 @dataclass(frozen=True)
 class Profile:
     """One kind of run."""
@@ -75,6 +86,9 @@ class Profile:
     clients: int = 10
     #: Accounts with tokens; with one there are no tokens.
     tenants: int = 1
+    #: How many of the jobs have a webhook, and what it may ask for.
+    hooked: float = 0.6
+    filters: tuple[list[str] | None, ...] = FILTERS
     #: Pauses of a client between two things it does.
     pause: float = 0.05
     ops: Weights = field(default_factory=lambda: dict(EVERYTHING))
@@ -140,7 +154,9 @@ _BASES: dict[str, Profile] = {
         name="patience",
         variant="Stream",
         ops={"later": 3, "wait": 2},
-        behaviours={"ok": 2, "chunks": 3, "prints": 1},
+        behaviours={"ok": 1, "chunks": 4},
+        hooked=1.0,
+        filters=(None,),
         faults={"hook_slow": 1},
         fault_pause=(0.0, 0.05),
     ),
@@ -151,6 +167,15 @@ _BASES: dict[str, Profile] = {
         behaviours={"ok": 4, "sleep": 2, "leave": 1, "segfault": 1},
         faults={"kill_worker": 1},
         fault_pause=(0.2, 0.6),
+    ),
+    #: The same while descriptors are short.
+    "scarce": replace(
+        _CALM,
+        name="scarce",
+        behaviours={"ok": 4, "sleep": 2, "file": 1, "leave": 1},
+        faults={"kill_worker": 1, "nofile": 1},
+        fault_pause=(0.2, 0.8),
+        settle=20.0,
     ),
 }
 

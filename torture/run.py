@@ -61,7 +61,7 @@ class Run:
         self.server = Server(settings.binary, settings.profile, scratch, log)
         self.server.plant = settings.plant
         tenants = settings.profile.tenants
-        self.calls = Calls(self.server.port, log, self.book, self.receiver, settings.seed, tenants)
+        self.calls = Calls(self.server.port, log, self.book, self.receiver, settings.seed, settings.profile)
         if tenants > 1:
             self.server.tokens = ",".join(f"{TOKEN}{number}:account{number}" for number in range(tenants))
         self.crowd = Crowd(self.calls, settings.profile)
