@@ -199,7 +199,7 @@ class Server:
 
     def tail(self) -> str:
         """The last of what the server has written."""
-        return self.output.read_text(errors="replace")[-3000:]
+        return self.output.read_text(errors="replace")[-300_000:]
 
 
 async def watch(server: Server, log: EventLog) -> None:

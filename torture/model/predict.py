@@ -48,8 +48,9 @@ class Execution:
 
     def end(self, how: str) -> None:
         if self.begun and not self.over:
-            self.over = True
+            # In this order, for the same reason: a second end is not counted.
             note("end", self.nonce, how)
+            self.over = True
 
     def broken(self, error: BaseException) -> None:
         self.end("fail" if isinstance(error, Exception) else "canceled")
