@@ -73,11 +73,12 @@ def clean_env(**extra: str) -> dict[str, str]:
 
 
 def tidegate_env(python: Path | None = None, **extra: str) -> dict[str, str]:
-    return clean_env(
-        TIDEGATE_PYTHON=str(python or shim_python()),
-        TIDEGATE_ALLOW_PRIVATE_NETWORKS="127.0.0.0/8",
-        **extra,
-    )
+    # The receivers of the tests are on this machine.
+    usual = {
+        "TIDEGATE_PYTHON": str(python or shim_python()),
+        "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8",
+    }
+    return clean_env(**usual | extra)
 
 
 def free_port() -> int:
@@ -173,6 +174,8 @@ class Server:
     log_path: Path
     directory: Path
     log_mark: int = 0
+    #: The certificate that a server with TLS is known by.
+    certificate: Path | None = None
     _session: requests.Session = field(default_factory=requests.Session)
 
     @property
@@ -181,9 +184,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}"
 
     def request(self, method: str, path: str, *, timeout: float = WAIT_TIMEOUT, **options: Any) -> Reply:
+        if self.certificate:
+            options["verify"] = str(self.certificate)  # a session's own would yield to the environment
         answer = self._session.request(
             method, self.url + path, timeout=timeout, allow_redirects=False, **options
         )
@@ -249,7 +254,15 @@ class Server:
 
     def sibling(self) -> Server:
         """The same server seen through another connection pool (sessions are not for threads)."""
-        return Server(self.kind, self.model, self.port, self.process, self.log_path, self.directory)
+        return Server(
+            self.kind,
+            self.model,
+            self.port,
+            self.process,
+            self.log_path,
+            self.directory,
+            certificate=self.certificate,
+        )
 
     def stream(
         self, input: dict[str, Any] | None = None, *, id: str | None = None, **envelope: Any
@@ -473,6 +486,7 @@ def start_tidegate(
     flags: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
     python: Path | None = None,
+    certificate: Path | None = None,
     until: tuple[str, ...] = ("READY", "SETUP_FAILED", "UNHEALTHY", "DEFUNCT"),
 ) -> Server:
     directory = copy_model(model, scratch)
@@ -486,18 +500,26 @@ def start_tidegate(
         str(port),
         *flags,
     ]
-    return _launch("tidegate", directory, port, command, tidegate_env(python, **(env or {})), until)
+    return _launch(
+        "tidegate", directory, port, command, tidegate_env(python, **(env or {})), until, certificate
+    )
 
 
 def _launch(
-    kind: str, directory: Path, port: int, command: list[str], env: dict[str, str], until: tuple[str, ...]
+    kind: str,
+    directory: Path,
+    port: int,
+    command: list[str],
+    env: dict[str, str],
+    until: tuple[str, ...],
+    certificate: Path | None = None,
 ) -> Server:
     log_path = directory.parent / f"{kind}.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             command, cwd=directory, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
-    server = Server(kind, directory.name, port, process, log_path, directory)
+    server = Server(kind, directory.name, port, process, log_path, directory, certificate=certificate)
     if until:
         try:
             server.wait_health(*until)

@@ -27,14 +27,15 @@ pub enum Refusal {
     /// A stream was wanted from a model that does not stream.
     #[error("the model does not stream")]
     NotStreaming,
-    /// The webhook's address cannot be used.
-    #[error("webhook `{url}` cannot be used: {reason}")]
+    /// The webhook's address cannot be used. It is not repeated here: it may hold credentials.
+    #[error("the webhook cannot be used: {reason}")]
     BadWebhook {
-        /// As it was given.
-        url: String,
         /// Why.
         reason: String,
     },
+    /// There is no room for the job's files.
+    #[error("the server has no space left for the files of this job; try again later")]
+    NoSpace,
     /// The server is on its way out.
     #[error("the server is shutting down")]
     Closing,

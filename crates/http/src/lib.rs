@@ -1,7 +1,9 @@
 //! The faces: HTTP dialects side by side on one port. Each folder is one dialect with the same rooms:
 //! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
+//! `edge` is what stands before all of them.
 
 pub mod access;
+pub mod admin;
 pub mod cog;
-pub mod serve;
+pub mod edge;
 mod shared;

@@ -1,6 +1,8 @@
-//! Which addresses we call at all.
+//! Addresses as people write them: what is refused before anybody is called.
 
 use url::Url;
+
+use crate::Networks;
 
 /// An address that is never called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,14 +16,22 @@ pub enum BadAddress {
     /// It names nobody.
     #[error("it names no host")]
     NoHost,
+    /// It names a machine that is not on the public internet. Where a name leads is not said: it would
+    /// tell strangers about our networks.
+    #[error("`{0}` is not a public address; who runs this server can allow it with --allow-private-networks")]
+    Private(String),
 }
 
-/// Reads an address that somebody gave us: http or https with a host.
-pub fn check_address(text: &str) -> Result<Url, BadAddress> {
+/// Reads an address: http or https, with a host that may be called.
+pub fn check_address(text: &str, networks: &Networks) -> Result<Url, BadAddress> {
     let url = Url::parse(text).map_err(|error| BadAddress::Unreadable(error.to_string()))?;
+    check_url(&url, networks)?;
+    Ok(url)
+}
+
+pub(crate) fn check_url(url: &Url, networks: &Networks) -> Result<(), BadAddress> {
     match url.scheme() {
-        "http" | "https" if url.host().is_some() => Ok(url),
-        "http" | "https" => Err(BadAddress::NoHost),
+        "http" | "https" => networks.check(url),
         other => Err(BadAddress::Scheme(other.to_owned())),
     }
 }
@@ -32,9 +42,56 @@ mod tests {
 
     #[test]
     fn only_web_addresses_pass() {
-        assert!(check_address("https://example.com/x?y=1").is_ok());
+        let networks = Networks::everything();
+        assert!(check_address("https://example.com/x?y=1", &networks).is_ok());
         for bad in ["", "example.com", "file:///etc/passwd", "ftp://h/x", "http://", "javascript:1"] {
-            assert!(check_address(bad).is_err(), "{bad:?}");
+            assert!(check_address(bad, &networks).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_refused_however_they_are_written() {
+        let networks = Networks::public();
+        for host in [
+            "127.0.0.1",
+            "127.1",
+            "2130706433",
+            "0x7f.0.0.1",
+            "0177.0.0.1",
+            "127.0.0.1.",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:7f00:1]",
+            "localhost",
+            "LOCALHOST",
+            "localhost.",
+            "a.localhost",
+            "169.254.169.254",
+            "0",
+            "10.0.0.1:8080",
+            "user:pass@192.168.0.1",
+        ] {
+            let refused = check_address(&format!("http://{host}/x"), &networks);
+            assert!(matches!(&refused, Err(BadAddress::Private(_))), "{host}: {refused:?}");
+        }
+        for host in ["1.1.1.1", "example.com", "localhost.example.com", "notlocalhost"] {
+            assert!(check_address(&format!("http://{host}/x"), &networks).is_ok(), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_open_loopback_opens_its_name() {
+        let networks = Networks::parse("127.0.0.0/8").unwrap();
+        assert!(check_address("http://localhost:1/x", &networks).is_ok());
+        assert!(check_address("http://127.0.0.1:1/x", &networks).is_ok());
+        assert!(check_address("http://[::1]:1/x", &networks).is_err());
+    }
+
+    #[test]
+    fn refusals_keep_credentials_to_themselves() {
+        for text in ["http://me:hunter2@127.0.0.1/hunter2?hunter2", "ftp://me:hunter2@h/", "http://me:hunter2@h:port/"] {
+            let error = check_address(text, &Networks::public()).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 }

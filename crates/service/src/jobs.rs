@@ -1,6 +1,5 @@
 //! The door of the desk: submit, find, cancel, wait.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tidegate_core::health::Report;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later};
 use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
-use tidegate_net::Client;
+use tidegate_net::{Client, Url};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,17 +21,27 @@ use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob};
+use crate::random;
 use crate::registry::{Registry, Retention};
 use crate::stream::Reader;
 use crate::tracker::Tracker;
-use crate::webhook::{Sender, SenderTools, Webhook};
+use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook};
+
+/// Webhooks that wait to be sent again.
+const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
+/// Nobody waits longer for a webhook; beyond it clocks overflow.
+const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How the desk is set up.
 pub struct Config {
     /// Sent as a bearer token with every webhook.
     pub webhook_token: Option<String>,
+    /// Sign every webhook.
+    pub webhook_secrets: Secrets,
     /// Webhooks about logs come at most this often.
     pub webhook_throttle: Duration,
+    /// How long the last webhook of a job is sent again.
+    pub webhook_retry_for: Duration,
     /// How many events of a stream are kept for late readers.
     pub stream_history: usize,
     /// How long a job that is over can still be looked up.
@@ -55,6 +64,29 @@ pub struct Tools {
     pub net: Arc<Client>,
     /// Names a place for the files of a job.
     pub scratch: Box<dyn Fn() -> PathBuf + Send + Sync>,
+    /// How many bytes may be written there, if that is known.
+    pub room: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// Inputs of more bytes than this pass through a file.
+    pub spill_above: usize,
+}
+
+impl Tools {
+    /// Refuses a job whose files do not fit on the disk. Most jobs have none and are not asked.
+    fn room_for(&self, checked: &Checked) -> Result<(), Refusal> {
+        let spilled = if checked.json.len() > self.spill_above { checked.json.len() } else { 0 };
+        if checked.files.is_empty() && spilled == 0 {
+            return Ok(());
+        }
+        // What is downloaded has at least a byte.
+        let needed = (checked.file_bytes + spilled as u64).max(1);
+        match (self.room)() {
+            Some(room) if room < needed => {
+                tracing::warn!(room, needed, "no space for the files of a job: it was refused");
+                Err(Refusal::NoSpace)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 /// A job that somebody wants done.
@@ -176,11 +208,17 @@ struct Inner {
 impl Jobs {
     /// Opens the desk.
     pub fn new(tools: Tools, config: Config) -> Self {
+        let closing = CancellationToken::new();
         let senders = SenderTools {
             net: Arc::clone(&tools.net),
             tasks: TaskTracker::new(),
             token: config.webhook_token,
+            secrets: config.webhook_secrets,
             throttle: config.webhook_throttle,
+            retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
+            waiting: Arc::new(Waiting::new(WAITING)),
+            deliveries: Deliveries::default(),
+            closing: closing.clone(),
         };
         let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
         let inner = Inner {
@@ -193,7 +231,7 @@ impl Jobs {
             job_timeout: config.job_timeout,
             max_output: config.max_output,
             tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
+            closing,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -219,6 +257,7 @@ impl Jobs {
         if inner.closing.is_cancelled() {
             return Err(Refusal::Closing);
         }
+        inner.tools.room_for(&checked)?;
         let turn = inner.tools.executor.admit()?;
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
@@ -226,7 +265,9 @@ impl Jobs {
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
-            id: submission.id.unwrap_or_else(new_id),
+            id: submission
+                .id
+                .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
             input: checked.json.clone(),
             secrets: checked.secrets,
@@ -287,13 +328,18 @@ impl Jobs {
     fn check(&self, schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
         // Before the model is loaded nothing can be checked; it will be refused as not ready.
         let Some(schema) = schema else {
-            return Ok(Checked { json: submission.input.clone(), files: Vec::new(), secrets: Vec::new() });
+            return Ok(Checked::untouched(&submission.input));
         };
         let check = schema.check(match submission.kind {
             JobKind::Prediction => self.inner.predictions_are,
             JobKind::Training => JobKind::Training,
         });
-        heavy(submission.input.len(), || check.check(&submission.input)).map_err(Refusal::InvalidInput)
+        heavy(submission.input.len(), || check.check(&submission.input, &self.inner.tools.files)).map_err(Refusal::InvalidInput)
+    }
+
+    /// Reads the address of a webhook; private ones are refused unless they are allowed.
+    pub fn webhook_url(&self, text: &str) -> Result<Url, Refusal> {
+        self.inner.tools.net.check(text).map_err(|error| Refusal::BadWebhook { reason: error.to_string() })
     }
 
     /// A job of this account that runs, or that was over not long ago.
@@ -309,6 +355,11 @@ impl Jobs {
             audit::canceled(&job);
         }
         running
+    }
+
+    /// What became of the last webhooks.
+    pub fn deliveries(&self) -> &Deliveries {
+        &self.inner.senders.deliveries
     }
 
     /// The model's schema, once it has been loaded.
@@ -379,21 +430,4 @@ fn same_json(a: &Bytes, b: &Bytes) -> bool {
 
 fn parsed(json: &Bytes) -> Option<serde_json::Value> {
     serde_json::from_slice(json).ok()
-}
-
-/// An id of 128 random bits. They are fetched for many ids at once: one system call for each would be
-/// a visible part of a small job.
-fn new_id() -> JobId {
-    thread_local!(static BITS: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) });
-    BITS.with_borrow_mut(|stock| {
-        if stock.is_empty() {
-            stock.resize(64, [0; 16]);
-            getrandom::fill(stock.as_flattened_mut()).expect("the system gives random bits");
-        }
-        let mut bits = stock.pop().expect("it was just filled");
-        if planted(Planted::RepeatedId) {
-            bits[1..].fill(0);
-        }
-        JobId::from_random(u128::from_le_bytes(bits))
-    })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
 use tidegate_core::port::{Admission, Running, Turn};
-use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work, chain};
+use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
@@ -77,7 +77,7 @@ impl Tracker {
             };
             match fetched {
                 Ok(files) => self.work.files = files,
-                Err(error) => return Terminal::Failed(format!("Input validation error: {}", chain(&error))),
+                Err(error) => return Terminal::Failed(error.to_string()),
             }
         }
         if self.job.cancel_token().is_cancelled() {

@@ -7,6 +7,8 @@ use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Account;
 
+use tidegate_net::Networks;
+
 use crate::{build_info, units};
 
 /// Serve any Python model behind every API its callers already speak.
@@ -142,6 +144,36 @@ pub(crate) struct Serve {
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
+    /// The largest file that an input names or brings along, and the largest output file that is uploaded
+    #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
+    pub(crate) max_file: usize,
+    /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as
+    /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
+    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
+    pub(crate) allow_private_networks: Networks,
+    /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
+    /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
+    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+    pub(crate) webhook_secret_file: Option<PathBuf>,
+    /// How long the last webhook of a prediction is sent again when its receiver does not take it
+    #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
+    pub(crate) webhook_retry_for: Duration,
+    /// How many connections may be open at once; others wait to be accepted [default: what the limit of
+    /// open files allows]
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", value_parser = units::count)]
+    pub(crate) max_connections: Option<usize>,
+    /// How long the headers of a request may take to come, and how long an idle connection is kept
+    #[arg(long, env = "TIDEGATE_HEADER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration)]
+    pub(crate) header_timeout: Duration,
+    /// How long the body of a request may make no progress
+    #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::some_duration)]
+    pub(crate) body_timeout: Duration,
+    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM)
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Run the model's code as this user and group, by name or number; the server must be root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]")]
     pub(crate) run_as: Option<String>,

@@ -24,6 +24,8 @@ pub(crate) struct CogEnv {
     pub(crate) user_agent: Option<String>,
     /// `WEBHOOK_AUTH_TOKEN`
     pub(crate) webhook_token: Option<String>,
+    /// `TIDEGATE_WEBHOOK_SECRET`
+    pub(crate) webhook_secret: Option<String>,
     /// Where Kubernetes' probes look, when we are in Kubernetes.
     pub(crate) ready_file: Option<PathBuf>,
     /// `RUST_LOG`, or `COG_LOG_LEVEL`
@@ -31,6 +33,9 @@ pub(crate) struct CogEnv {
     /// `LOG_FORMAT`
     pub(crate) log_format: Option<String>,
 }
+
+/// Secrets that sign webhooks. There is no flag for them: every user of a machine sees its command lines.
+pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
 const DEFAULT_HISTORY: usize = 1024;
@@ -52,6 +57,7 @@ impl CogEnv {
             stream_history: filled("COG_STREAM_HISTORY_CAPACITY").and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_HISTORY),
             user_agent: filled("COG_USER_AGENT"),
             webhook_token: filled("WEBHOOK_AUTH_TOKEN"),
+            webhook_secret: filled(WEBHOOK_SECRET),
             ready_file: filled("KUBERNETES_SERVICE_HOST").map(|_| PathBuf::from("/var/run/cog/ready")),
             log_filter: filled("RUST_LOG")
                 .or_else(|| filled("COG_LOG_LEVEL").map(|level| level.to_ascii_lowercase().replace("warning", "warn"))),

@@ -6,6 +6,7 @@ mod commands;
 mod compat;
 mod exit;
 mod failure;
+mod front;
 mod inputs;
 mod listen;
 mod model;
@@ -19,6 +20,7 @@ mod shutdown;
 mod telemetry;
 mod tokens;
 mod units;
+mod webhook_secrets;
 mod wiring;
 
 use std::process::ExitCode;

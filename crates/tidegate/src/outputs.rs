@@ -7,7 +7,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tidegate_net::{Client, Config, check_address};
+use tidegate_net::{Client, Config, Networks};
 
 /// Writes the output to `to`, or to standard output: text as text, everything else as JSON.
 pub(crate) async fn deliver(output: &Value, schema: &Value, to: Option<&Path>) -> anyhow::Result<()> {
@@ -76,11 +76,13 @@ fn numbered(folder: &Path, index: usize, address: &str) -> PathBuf {
 
 async fn write_file(address: &str, to: &Path) -> anyhow::Result<()> {
     let Some((_, body)) = address.strip_prefix("data:").and_then(|rest| rest.split_once("base64,")) else {
-        let url = check_address(address).with_context(|| format!("`{address}` cannot be fetched"))?;
+        // The output of who asked for it: it may come from their own network.
+        let client = Client::new(Config { networks: Networks::everything(), ..Config::default() });
+        let url = client.check(address).with_context(|| format!("`{address}` cannot be fetched"))?;
         if to.exists() {
             std::fs::remove_file(to).with_context(|| format!("could not replace `{}`", to.display()))?;
         }
-        return Client::new(Config::default()).download(&url, to).await.map_err(Into::into);
+        return client.download(&url, to).await.map_err(Into::into);
     };
     let body = STANDARD.decode(body).context("the output's data URI cannot be read")?;
     std::fs::write(to, body).with_context(|| format!("could not write `{}`", to.display()))

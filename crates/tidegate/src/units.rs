@@ -11,6 +11,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
+/// A duration that is not zero.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if duration.is_zero() { Err("it must be longer than nothing, like `30s`".to_owned()) } else { Ok(duration) }
+}
+
+/// A number that is not zero.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("write a number above 0".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
 /// A port; an empty variable is none, and means the usual one.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     if text.is_empty() { Ok(5000) } else { text.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned()) }
@@ -44,6 +58,13 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("-3").is_err());
+        assert!(duration("0").is_ok() && some_duration("0").is_err() && some_duration("0.1").is_ok());
+    }
+
+    #[test]
+    fn counts() {
+        assert_eq!(count("7"), Ok(7));
+        assert!(count("0").is_err() && count("-1").is_err() && count("many").is_err());
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
-use tidegate_ipc::control;
-use tidegate_net::{Client, Config as NetConfig, Url, check_address};
+use tidegate_ipc::{SPILL_ABOVE, control};
+use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Config, Files, Jobs, Tools};
+use tidegate_service::{Config, Files, Jobs, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -33,6 +33,23 @@ pub(crate) struct Setting {
     pub(crate) max_output: usize,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
+    pub(crate) outward: Outward,
+}
+
+/// Whom the server calls, and how.
+pub(crate) struct Outward {
+    pub(crate) networks: Networks,
+    pub(crate) max_file: u64,
+    pub(crate) webhook_secrets: Secrets,
+    pub(crate) webhook_retry_for: Duration,
+}
+
+impl Outward {
+    /// For who types the addresses themselves: no guard, and nobody to be told.
+    pub(crate) fn own() -> Self {
+        let max_file = NetConfig::default().max_file;
+        Self { networks: Networks::everything(), max_file, webhook_secrets: Secrets::default(), webhook_retry_for: Duration::ZERO }
+    }
 }
 
 /// A model that runs, and the desk in front of it.
@@ -47,16 +64,26 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
     let scratch = Scratch::new(setting.run_as.as_ref()).context("could not make a folder for temporary files; is TMPDIR writable?")?;
     let launch = launch(model, args, env, setting, python);
     let runtime = Runtime::start(launch, scratch.clone(), observer);
-    let net = Arc::new(Client::new(NetConfig { download_user_agent: env.user_agent.clone(), ..NetConfig::default() }));
+    let net = Arc::new(Client::new(NetConfig {
+        download_user_agent: env.user_agent.clone(),
+        networks: setting.outward.networks.clone(),
+        max_file: setting.outward.max_file,
+        ..NetConfig::default()
+    }));
+    let scratch_root = scratch.path().to_owned();
     let tools = Tools {
         executor: Arc::new(runtime.clone()),
-        files: Files { net: Arc::clone(&net), upload_to },
+        files: Files { net: Arc::clone(&net), upload_to, owner: setting.run_as.as_ref().map(|user| user.uid) },
         net,
         scratch: Box::new(move || scratch.fresh()),
+        room: Box::new(move || room_in(&scratch_root)),
+        spill_above: SPILL_ABOVE,
     };
     let config = Config {
         webhook_token: env.webhook_token.clone(),
+        webhook_secrets: setting.outward.webhook_secrets.clone(),
         webhook_throttle: env.throttle,
+        webhook_retry_for: setting.outward.webhook_retry_for,
         stream_history: env.stream_history,
         keep_for: setting.keep_for,
         predictions_are: match args.mode {
@@ -94,6 +121,6 @@ fn launch(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, pyth
 }
 
 fn upload_url(text: &str) -> Result<Url, Usage> {
-    check_address(text)
+    check_address(text, &Networks::everything())
         .map_err(|error| Usage::new(format!("--upload-url `{text}` cannot be used: {error}")).hint("give an http or https address"))
 }

@@ -10,10 +10,12 @@ mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
+use predictions::PathId;
 use tidegate_core::JobKind;
 use tidegate_service::Jobs;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +27,8 @@ use crate::access::admins_only;
 pub struct Config {
     /// The largest body, in bytes.
     pub max_body: usize,
+    /// The longest that a body may make no progress.
+    pub body_timeout: Duration,
     /// For the health report.
     pub build: Build,
     /// Touched when a health check finds the model ready, for Kubernetes probes.
@@ -64,15 +68,15 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
         .route("/shutdown", post(index::shutdown).route_layer(from_fn(admins_only)))
         .merge(resource("/predictions", JobKind::Prediction))
         .merge(resource("/trainings", JobKind::Training))
+        .fallback(reply::no_such_path)
+        .method_not_allowed_fallback(reply::no_such_method)
         .with_state(face)
 }
 
 /// Predictions and trainings are the same machinery under two names.
 fn resource(path: &str, kind: JobKind) -> Router<Shared> {
     let create = move |state, caller, headers, body| predictions::create(state, kind, caller, None, headers, body);
-    let put = move |state, caller, axum::extract::Path(id): axum::extract::Path<String>, headers, body| {
-        predictions::create(state, kind, caller, Some(id), headers, body)
-    };
+    let put = move |state, caller, PathId(id): PathId, headers, body| predictions::create(state, kind, caller, Some(id), headers, body);
     Router::new()
         .route(path, post(create))
         .route(&format!("{path}/{{id}}"), get(predictions::show).put(put))

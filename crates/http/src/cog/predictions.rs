@@ -3,25 +3,37 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_net::check_address;
-use tidegate_service::{Delivery, EventFilter, Job, Replay, Submission, Submitted, Webhook};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::access::Identity;
-use crate::shared::body::json_body;
+use crate::shared::body::{Bounds, json_body};
 use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
 
 /// The trace of the caller, passed on to its webhooks.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// The id in a path.
+pub(super) struct PathId(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+        let id = Path::<String>::from_request_parts(parts, state).await;
+        id.map(|Path(id)| Self(id)).map_err(|_| Trouble::UnreadablePath)
+    }
+}
 
 /// `POST /predictions` and, with an id, `PUT /predictions/{id}`.
 pub(super) async fn create(
@@ -33,8 +45,9 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, Trouble> {
     let delivery = wanted(&headers);
-    let body = json_body(&headers, body, face.config.max_body).await?;
-    let submission = read(&body, &headers, kind, caller.account, url_id, delivery)?;
+    let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
+    let body = json_body(&headers, body, bounds).await?;
+    let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
     match face.jobs.submit(submission)? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
@@ -52,13 +65,13 @@ pub(super) async fn create(
 }
 
 /// `GET /predictions/{id}`
-pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+pub(super) async fn show(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Result<Response, Trouble> {
     let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&caller.account, &id)).ok_or(Trouble::Unknown(id))?;
     Ok(reply::details(&job.snapshot()))
 }
 
 /// `POST /predictions/{id}/cancel`
-pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
     let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }
@@ -79,6 +92,7 @@ fn wanted(headers: &HeaderMap) -> Delivery {
 }
 
 fn read(
+    jobs: &Jobs,
     body: &Bytes,
     headers: &HeaderMap,
     kind: JobKind,
@@ -102,7 +116,8 @@ fn read(
         Some(raw) if raw.get() != "null" => kept(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
-    let webhook = envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(url, &envelope, headers)).transpose()?;
+    let webhook =
+        envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(jobs, url, &envelope, headers)).transpose()?;
     let deadline = cancel_after(headers)?;
     Ok(Submission { account, id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
 }
@@ -113,8 +128,8 @@ fn kept(body: &Bytes, input: &str) -> Bytes {
     if input.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
 }
 
-fn webhook(url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
-    let url = check_address(url).map_err(|error| Refusal::BadWebhook { url: url.to_owned(), reason: error.to_string() })?;
+fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
+    let url = jobs.webhook_url(url)?;
     let mut passed_on = HeaderMap::new();
     for name in TRACE_HEADERS {
         if let Some(value) = headers.get(name) {

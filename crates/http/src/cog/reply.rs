@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use tidegate_service::Snapshot;
 use super::wire::EnvelopeError;
 use crate::shared::body::BodyError;
 use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
+pub(super) use crate::shared::json::json;
 use crate::shared::object::Object;
 
 /// The answer to a caller that waited.
@@ -85,11 +86,14 @@ pub(super) fn empty(status: StatusCode) -> Response {
     json(status, Bytes::from_static(b"{}"))
 }
 
-pub(super) fn json(status: StatusCode, body: Bytes) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+/// The answer on paths that nobody knows.
+pub(super) async fn no_such_path(uri: Uri) -> Response {
+    plain_error(StatusCode::NOT_FOUND, &format!("there is nothing at `{}`; GET / lists what there is", uri.path()))
+}
+
+/// The answer to methods that a path does not have. Those that it has are in `Allow`.
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
+    plain_error(StatusCode::METHOD_NOT_ALLOWED, &format!("`{}` cannot be asked with {method}; see the header `allow`", uri.path()))
 }
 
 /// A stream of events.
@@ -113,6 +117,7 @@ pub(super) enum Trouble {
     Refused(Refusal),
     TooManyReaders,
     Unknown(String),
+    UnreadablePath,
     NoSchema,
 }
 
@@ -146,7 +151,7 @@ impl IntoResponse for Trouble {
             Self::Body(error @ BodyError::TooLarge { .. }) => plain_error(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
             Self::Body(error @ BodyError::Stalled(_)) => plain_error(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
             Self::Body(error @ BodyError::Broken(_)) => plain_error(StatusCode::BAD_REQUEST, &error.to_string()),
-            Self::Body(error @ (BodyError::NotJson(_) | BodyError::NoContentType)) => {
+            Self::Body(error @ (BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType)) => {
                 plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
             }
             Self::Envelope(error @ EnvelopeError::Syntax(_)) => {
@@ -176,6 +181,7 @@ impl IntoResponse for Trouble {
                 StatusCode::NOT_FOUND,
                 &format!("there is no prediction with the id `{id}`, or it was over too long ago to be kept"),
             ),
+            Self::UnreadablePath => plain_error(StatusCode::BAD_REQUEST, "the path is not UTF-8 when its `%` escapes are read"),
             Self::NoSchema => plain_error(StatusCode::SERVICE_UNAVAILABLE, "OpenAPI schema not available"),
             Self::Refused(refusal) => refused(&refusal),
         }
@@ -193,6 +199,7 @@ fn refused(refusal: &Refusal) -> Response {
             "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
         ),
         Refusal::Closing => failed(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down."),
+        Refusal::NoSpace => failed(StatusCode::INSUFFICIENT_STORAGE, &refusal.to_string()),
         Refusal::AtCapacity => failed(StatusCode::CONFLICT, "At capacity - all prediction slots busy"),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => failed(StatusCode::CONFLICT, &refusal.to_string()),
         Refusal::NotStreaming => plain_error(

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-/// The longest that a body may make no progress.
-const STALL: Duration = Duration::from_secs(60);
+/// What a body may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// So many bytes.
+    pub(crate) size: usize,
+    /// The longest that it may make no progress.
+    pub(crate) stall: Duration,
+}
 
 /// The body cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,17 +28,26 @@ pub(crate) enum BodyError {
     Broken(String),
     #[error("the content type is `{0}`; send `content-type: application/json`")]
     NotJson(String),
+    #[error("the body is packed as `{0}`; send it without `content-encoding`")]
+    Packed(String),
     #[error("the body has no content type; send `content-type: application/json`")]
     NoContentType,
 }
 
 /// The body of a request that should be JSON; empty when there is none.
-pub(crate) async fn json_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, BodyError> {
+pub(crate) async fn json_body(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
     let content_type = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if let Some(other) = content_type.as_ref().filter(|value| !is_json(value)) {
         return Err(BodyError::NotJson(other.clone()));
     }
-    let bytes = whole(Limited::new(body, limit), limit, STALL).await?;
+    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(BodyError::Packed(String::from_utf8_lossy(coding.as_bytes()).into_owned()));
+    }
+    // A body that says its length is refused before any of it is read.
+    if body.size_hint().lower() > bounds.size as u64 {
+        return Err(BodyError::TooLarge { limit: bounds.size });
+    }
+    let bytes = whole(body, bounds).await?;
     if content_type.is_none() && !bytes.is_empty() {
         return Err(BodyError::NoContentType);
     }
@@ -40,7 +55,9 @@ pub(crate) async fn json_body(headers: &HeaderMap, body: Body, limit: usize) -> 
 }
 
 /// All of a body. Nobody holds a connection by sending it a byte at a time for ever.
-async fn whole(mut body: Limited<Body>, limit: usize, stall: Duration) -> Result<Bytes, BodyError> {
+async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
+    let Bounds { size: limit, stall } = bounds;
+    let mut body = Limited::new(body, limit);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     loop {
@@ -79,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together() {
-        let read = |parts, limit| whole(Limited::new(Body::from_stream(pieces(parts)), limit), limit, STALL);
+        let read = |parts, size| whole(Body::from_stream(pieces(parts)), Bounds { size, stall: Duration::from_secs(60) });
         assert_eq!(read(&[], 9).await, Ok(Bytes::new()));
         assert_eq!(read(&["one"], 9).await, Ok(Bytes::from("one")));
         assert_eq!(read(&["one", "", "two", "3"], 9).await, Ok(Bytes::from("onetwo3")));
@@ -91,7 +108,7 @@ mod tests {
         use futures_util::StreamExt;
         let stall = Duration::from_millis(20);
         let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
-        assert_eq!(whole(Limited::new(body, 9), 9, stall).await, Err(BodyError::Stalled(stall)));
+        assert_eq!(whole(body, Bounds { size: 9, stall }).await, Err(BodyError::Stalled(stall)));
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 pub(crate) mod body;
 pub(crate) mod deadline;
+pub(crate) mod json;
 pub(crate) mod lists;
 pub(crate) mod object;

@@ -5,9 +5,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use data_url::DataUrl;
+use data_url::forgiving_base64::DecodeError;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tidegate_core::chain;
-use tidegate_net::check_address;
+use tokio::io::AsyncWriteExt;
 
 use super::{Files, name};
 use crate::heavy::heavy;
@@ -18,17 +19,43 @@ const AT_ONCE: usize = 8;
 /// A file of the input could not be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("`{pointer}`: the data URI cannot be read: {reason}")]
-    DataUri { pointer: String, reason: String },
-    #[error("`{pointer}`: the address cannot be used: {reason}")]
-    Address { pointer: String, reason: String },
-    #[error("`{pointer}`: {reason}")]
-    Download { pointer: String, reason: String },
-    #[error("`{pointer}`: could not write the file: {reason}")]
-    Write { pointer: String, reason: String },
+    #[error("Input validation error: `{pointer}`: {reason}")]
+    Unusable { pointer: String, reason: String },
+    #[error("the server has no space left for the file of `{pointer}`; try again later, or tell who runs it")]
+    DiskFull { pointer: String },
 }
 
 impl Files {
+    /// Whether a text names a file that can be had. Gives the bytes that it brings along itself; what
+    /// comes from elsewhere is known when it is fetched.
+    pub(crate) fn check(&self, text: &str) -> Result<u64, String> {
+        match scheme_of(text).as_deref() {
+            Some("data") => self.check_data_uri(text),
+            Some("http" | "https") => match self.net.check(text) {
+                Ok(_) => Ok(0),
+                Err(error) => Err(format!("the address cannot be used: {error}")),
+            },
+            Some(_) | None => Err("a file is given as an http or https address or as a data URI; \
+                `tidegate predict … -i name=@file` sends a local one"
+                .to_owned()),
+        }
+    }
+
+    /// Counts what a data URI holds without keeping it.
+    fn check_data_uri(&self, text: &str) -> Result<u64, String> {
+        let data = DataUrl::process(text).map_err(|error| format!("the data URI cannot be read: {error}"))?;
+        let (limit, mut bytes) = (self.net.max_file(), 0u64);
+        let counted = data.decode(|part| {
+            bytes += part.len() as u64;
+            if bytes > limit { Err(()) } else { Ok(()) }
+        });
+        match counted {
+            Ok(_) => Ok(bytes),
+            Err(DecodeError::WriteError(())) => Err(format!("the data URI holds more than the {limit} bytes of --max-file")),
+            Err(DecodeError::InvalidBase64(error)) => Err(format!("the data URI is not base64: {error}")),
+        }
+    }
+
     /// Fetches every address into `folder`; gives their places by JSON pointer.
     pub(crate) async fn fetch(&self, addresses: Vec<(String, String)>, folder: &Path) -> Result<BTreeMap<String, PathBuf>, FetchError> {
         let mut fetches = Vec::new();
@@ -45,25 +72,93 @@ impl Files {
 
     async fn fetch_one(&self, pointer: &str, address: &str, place: PathBuf) -> Result<PathBuf, FetchError> {
         let pointer = pointer.trim_start_matches('/').to_owned();
-        let unwritable = |error: std::io::Error| FetchError::Write { pointer: pointer.clone(), reason: error.to_string() };
+        let unusable = |reason: String| FetchError::Unusable { pointer: pointer.clone(), reason };
+        let unwritable = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::StorageFull => FetchError::DiskFull { pointer: pointer.clone() },
+            _ => FetchError::Unusable { pointer: pointer.clone(), reason: format!("could not write the file: {error}") },
+        };
         private_folder(&place).map_err(unwritable)?;
-        if address.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
-            let broken = |reason: String| FetchError::DataUri { pointer: pointer.clone(), reason };
-            let data = DataUrl::process(address).map_err(|error| broken(format!("{error:?}")))?;
+        if scheme_of(address).as_deref() == Some("data") {
+            let data = DataUrl::process(address).map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
             let mime = data.mime_type();
             let path = place.join(name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)));
-            let (body, _) = heavy(address.len(), || data.decode_to_vec()).map_err(|error| broken(error.to_string()))?;
-            tokio::fs::write(&path, body).await.map_err(unwritable)?;
+            let decoded = heavy(address.len(), || data.decode_to_vec());
+            let (body, _) = decoded.map_err(|error| unusable(format!("the data URI is not base64: {error}")))?;
+            write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
         }
-        let url = check_address(address).map_err(|error| FetchError::Address { pointer: pointer.clone(), reason: error.to_string() })?;
+        let url = self.net.check(address).map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
         let path = place.join(name::of_url(&url));
-        let failed = |error| FetchError::Download { pointer: pointer.clone(), reason: chain(&error).to_string() };
-        self.net.download(&url, &path).await.map_err(failed)?;
-        Ok(path)
+        match self.net.download(&url, &path).await {
+            Ok(()) => Ok(path),
+            Err(error) if error.is_disk_full() => Err(FetchError::DiskFull { pointer }),
+            Err(error) => Err(unusable(chain(&error).to_string())),
+        }
     }
+}
+
+fn scheme_of(text: &str) -> Option<String> {
+    // No scheme that is known here is longer, and a text may be.
+    let head = text.as_bytes().get(..text.len().min(6))?;
+    let colon = head.iter().position(|byte| *byte == b':')?;
+    Some(text.get(..colon)?.to_ascii_lowercase())
 }
 
 fn private_folder(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+async fn write_private(path: &Path, body: &[u8]) -> std::io::Result<()> {
+    let mut file = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await?;
+    file.write_all(body).await?;
+    file.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_net::{Client, Config};
+
+    use super::*;
+
+    fn files() -> Files {
+        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None, owner: None }
+    }
+
+    #[test]
+    fn what_can_be_a_file() {
+        for (text, bytes) in [
+            ("https://example.com/a.png", 0),
+            ("HTTP://example.com/a.png", 0),
+            ("data:,hello%20you", 9),
+            ("data:text/plain;base64,aGVs\nbG8=", 5),
+            ("DATA:;base64,", 0),
+        ] {
+            assert_eq!(files().check(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_file_says_why() {
+        for (text, why) in [
+            ("/etc/passwd", "-i name=@file"),
+            ("../x", "-i name=@file"),
+            ("", "-i name=@file"),
+            ("file:///etc/passwd", "-i name=@file"),
+            (" https://example.com/", "-i name=@file"),
+            ("gopher://example.com/", "-i name=@file"),
+            ("http://127.0.0.1/x", "not a public address"),
+            ("http://169.254.169.254/latest", "not a public address"),
+            ("https://localhost/x", "not a public address"),
+            ("http://", "cannot be used"),
+            ("data:nocomma", "cannot be read"),
+            ("data:text/plain;base64,!!!", "not base64"),
+            ("data:,12345678901", "--max-file"),
+            ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),
+        ] {
+            let error = files().check(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
 }

@@ -4,10 +4,12 @@
 mod incoming;
 mod name;
 mod outgoing;
+mod space;
 
 use std::sync::Arc;
 
 pub use name::of_mime as file_name_for;
+pub use space::room_in;
 
 use tidegate_net::{Client, Url};
 
@@ -17,4 +19,7 @@ pub struct Files {
     pub net: Arc<Client>,
     /// Where output files are put; without it they become data URIs.
     pub upload_to: Option<Url>,
+    /// To whom output files must belong: the user that the model's code runs as, when it is not ours. We
+    /// could read files for it that it cannot read itself.
+    pub owner: Option<u32>,
 }

@@ -1,20 +1,27 @@
 //! Files in an output become data URIs, or addresses where they were uploaded to.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use rustix::fs::OFlags;
 use tidegate_core::{JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::io::AsyncReadExt;
 
 use super::Files;
 use crate::heavy::heavy;
 
 /// How many files of one output are uploaded at once.
 const AT_ONCE: usize = 8;
+/// The largest file that becomes a data URI; it is held in memory, a third larger.
+const MAX_INLINE: u64 = 256 * 1024 * 1024;
+/// The largest output that comes as a file.
+const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
 
 impl Files {
     /// The JSON of an output with an address in the place of each file.
@@ -23,7 +30,7 @@ impl Files {
         let OutputValue { mut json, files } = value;
         let (whole, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind == OutputFileKind::WholeOutput);
         if let Some(whole) = whole.first() {
-            json = read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
+            json = self.read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
         }
         if files.is_empty() {
             return Ok(json);
@@ -37,19 +44,23 @@ impl Files {
     }
 
     async fn publish(&self, file: &OutputFile, job: &JobId) -> Result<String, String> {
-        // Pipes and devices would be read for ever.
-        let kind = tokio::fs::metadata(&file.path).await.map_err(|error| unreadable(&file.path, &error))?;
-        if !kind.is_file() {
-            return Err(format!("output file `{}` is not a regular file", file.path.display()));
+        let opened = open(&file.path, OFlags::empty()).await.map_err(|error| unreadable(&file.path, &error))?;
+        let opened = opened.ok_or_else(|| format!("output file `{}` is not a regular file", file.path.display()))?;
+        if !self.may_give(&opened) {
+            return Err(format!("output file `{}` does not belong to the user that the model runs as", file.path.display()));
         }
         let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
         match &self.upload_to {
-            Some(base) => self.upload(base, file, mime, job).await,
-            None => inline(&file.path, mime).await,
+            Some(base) => self.upload(base, file, opened, mime, job).await,
+            None => inline(&file.path, opened, mime).await,
         }
     }
 
-    async fn upload(&self, base: &Url, file: &OutputFile, mime: &str, job: &JobId) -> Result<String, String> {
+    async fn upload(&self, base: &Url, file: &OutputFile, opened: Opened, mime: &str, job: &JobId) -> Result<String, String> {
+        if opened.size > self.net.max_file() {
+            let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
+            return Err(format!("output file `{path}` has {size} bytes, more than the {limit} of --max-file"));
+        }
         let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -60,28 +71,65 @@ impl Files {
         if let Ok(id) = HeaderValue::from_str(job.as_str()) {
             headers.insert("x-prediction-id", id);
         }
-        self.net.upload(&url, headers, &file.path).await.map_err(|error| match error {
+        self.net.upload(&url, headers, &opened.file, opened.size).await.map_err(|error| match error {
             tidegate_net::Error::Status { status, .. } => format!("Failed to upload output: upload returned status {status}"),
             other => format!("Failed to upload output: {}", chain(&other)),
         })
     }
+
+    /// Our own child writes this file, and user code in it could name another.
+    async fn read_whole(&self, path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
+        let foreign = || std::io::Error::other("it is not a file of the job");
+        if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
+            return Err(foreign());
+        }
+        let opened = open(path, OFlags::NOFOLLOW).await?.filter(|opened| self.may_give(opened)).ok_or_else(foreign)?;
+        read(opened, MAX_WHOLE).await?.map(Bytes::from).ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
+    }
+
+    fn may_give(&self, opened: &Opened) -> bool {
+        self.owner.is_none_or(|owner| owner == opened.owner)
+    }
 }
 
-/// Our own child writes this file, and user code in it could name another.
-async fn read_whole(path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
-    let kind = tokio::fs::symlink_metadata(path).await?;
-    if !kind.is_file() || !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
-        return Err(std::io::Error::other("it is not a file of the job"));
+/// A file that is open, so that what was checked is what is read.
+struct Opened {
+    file: std::fs::File,
+    size: u64,
+    owner: u32,
+}
+
+/// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
+async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
+    // Opening a pipe would wait for who writes into it.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = tokio::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).await?;
+    let kind = file.metadata().await?;
+    if !kind.is_file() {
+        return Ok(None);
     }
-    tokio::fs::read(path).await.map(Bytes::from)
+    Ok(Some(Opened { file: file.into_std().await, size: kind.len(), owner: kind.uid() }))
+}
+
+/// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
+async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+    if opened.size > limit {
+        return Ok(None);
+    }
+    let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
+    tokio::fs::File::from_std(opened.file).take(limit + 1).read_to_end(&mut body).await?;
+    Ok((body.len() as u64 <= limit).then_some(body))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
     format!("output file `{}` cannot be read: {error}", path.display())
 }
 
-async fn inline(path: &Path, mime: &str) -> Result<String, String> {
-    let body = tokio::fs::read(path).await.map_err(|error| unreadable(path, &error))?;
+async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, String> {
+    let body = read(opened, MAX_INLINE).await.map_err(|error| unreadable(path, &error))?;
+    let body = body.ok_or_else(|| {
+        format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with --upload-url", path.display())
+    })?;
     let mut uri = format!("data:{mime};base64,");
     heavy(body.len(), || STANDARD.encode_string(&body, &mut uri));
     Ok(uri)
@@ -108,8 +156,42 @@ fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<By
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn only_regular_files_are_opened() {
+        let folder = std::env::temp_dir().join(format!("tidegate-outgoing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (real, link, pipe) = (folder.join("real"), folder.join("link"), folder.join("pipe"));
+        std::fs::write(&real, "12345").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        for odd in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
+            assert!(open(odd, OFlags::empty()).await.unwrap().is_none(), "{odd:?}");
+        }
+        // Models return links to what they have made; our own child does not.
+        let through = open(&link, OFlags::empty()).await.unwrap().unwrap();
+        assert_eq!(read(through, 5).await.unwrap().unwrap(), b"12345");
+        assert!(open(&link, OFlags::NOFOLLOW).await.is_err());
+        assert!(read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4).await.unwrap().is_none());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     fn file(offset: usize) -> OutputFile {
         OutputFile { path: "/x".into(), mime_type: None, offset, kind: OutputFileKind::User }
+    }
+
+    #[tokio::test]
+    async fn with_another_user_only_its_own_files_are_given_away() {
+        let path = std::env::temp_dir().join(format!("tidegate-owner-{}", std::process::id()));
+        std::fs::write(&path, "12345").unwrap();
+        let us = std::fs::metadata(&path).unwrap().uid();
+        let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
+        let output = OutputFile { path: path.clone(), ..file(0) };
+        let job = JobId::parse("a").unwrap();
+        for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
+            let files = Files { net: net.clone(), upload_to: None, owner };
+            assert_eq!(files.publish(&output, &job).await.is_ok(), good, "{owner:?}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

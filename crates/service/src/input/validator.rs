@@ -8,6 +8,8 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 use tidegate_core::refusal::FieldError;
 
+use crate::files::Files;
+
 /// Of a larger input only the first error is told: a list of a million wrong items has a million.
 const TOO_LARGE_FOR_ALL_ERRORS: usize = 1024 * 1024;
 /// Files that one input may name.
@@ -25,6 +27,8 @@ pub(crate) struct InputCheck {
 struct Compiled {
     validator: jsonschema::Validator,
     fields: BTreeMap<String, Field>,
+    /// Whether any field takes files: most models have none and pay nothing.
+    takes_files: bool,
 }
 
 struct Field {
@@ -35,22 +39,35 @@ struct Field {
     null_when_absent: bool,
 }
 
+/// Addresses by JSON pointer.
+type Addresses = Vec<(String, String)>;
+
 /// An input that fits.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// What goes to the model: the caller's own bytes when nothing had to be changed.
     pub(crate) json: Bytes,
-    /// Addresses of files in it, by JSON pointer.
-    pub(crate) files: Vec<(String, String)>,
+    /// Addresses of files in it.
+    pub(crate) files: Addresses,
+    /// How many bytes of files it brings along, in data URIs.
+    pub(crate) file_bytes: u64,
     /// The fields that nobody else may see.
     pub(crate) secrets: Vec<String>,
+}
+
+impl Checked {
+    /// What nothing is known about passes as it is.
+    pub(crate) fn untouched(raw: &Bytes) -> Self {
+        Self { json: raw.clone(), files: Vec::new(), file_bytes: 0, secrets: Vec::new() }
+    }
 }
 
 impl InputCheck {
     pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
         let mut schema = schema.clone();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let fields = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
+        let fields: BTreeMap<String, Field> = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
+        let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
         let validator = jsonschema::validator_for(&schema).or_else(|error| {
             // Python's regular expressions can more than ours; the model still gets to see the value.
@@ -59,21 +76,19 @@ impl InputCheck {
             jsonschema::validator_for(&schema)
         });
         let validator = validator.map_err(|error| error.to_string())?;
-        Ok(Self { compiled: Some(Compiled { validator, fields }) })
+        Ok(Self { compiled: Some(Compiled { validator, fields, takes_files }) })
     }
 
     /// Checks the caller's input, which is one JSON text.
-    pub(crate) fn check(&self, raw: &Bytes) -> Result<Checked, Vec<FieldError>> {
-        let Some(compiled) = &self.compiled else {
-            return Ok(Checked { json: raw.clone(), files: Vec::new(), secrets: Vec::new() });
-        };
+    pub(crate) fn check(&self, raw: &Bytes, files: &Files) -> Result<Checked, Vec<FieldError>> {
+        let Some(compiled) = &self.compiled else { return Ok(Checked::untouched(raw)) };
         let value: Value = serde_json::from_slice(raw).map_err(|error| vec![root_error(error.to_string())])?;
-        compiled.check(raw, value)
+        compiled.check(raw, value, files)
     }
 }
 
 impl Compiled {
-    fn check(&self, raw: &Bytes, value: Value) -> Result<Checked, Vec<FieldError>> {
+    fn check(&self, raw: &Bytes, value: Value, files: &Files) -> Result<Checked, Vec<FieldError>> {
         let mut changed = false;
         let value = match value {
             Value::Object(mut object) => {
@@ -102,31 +117,43 @@ impl Compiled {
                 changed = true;
             }
         }
-        let (files, secrets) = (self.files(&object), self.secrets(&object));
-        if files.len() > MAX_FILES {
-            return Err(vec![root_error(format!("the input names {} files, at most {MAX_FILES} are allowed", files.len()))]);
-        }
+        let (found, file_bytes) = self.files(&object, files)?;
+        let secrets = self.secrets(&object);
         let json = if changed { serde_json::to_vec(&object).expect("it was JSON before").into() } else { raw.clone() };
-        Ok(Checked { json, files, secrets })
+        Ok(Checked { json, files: found, file_bytes, secrets })
     }
 
-    fn files(&self, input: &Map<String, Value>) -> Vec<(String, String)> {
+    /// The addresses in file fields, and how many bytes they bring along themselves.
+    fn files(&self, input: &Map<String, Value>, files: &Files) -> Result<(Addresses, u64), Vec<FieldError>> {
         let mut found = Vec::new();
+        if !self.takes_files {
+            return Ok((found, 0));
+        }
         for (name, value) in input {
             if !self.fields.get(name).is_some_and(|field| field.is_file) {
                 continue;
             }
             let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
             match value {
-                Value::String(text) if is_address(text) => found.push((pointer, text.clone())),
+                Value::String(text) => found.push((pointer, text.clone())),
                 Value::Array(items) => {
                     let items = items.iter().enumerate().filter_map(|(i, item)| Some((i, item.as_str()?)));
-                    found.extend(items.filter(|(_, text)| is_address(text)).map(|(i, text)| (format!("{pointer}/{i}"), text.to_owned())));
+                    found.extend(items.map(|(i, text)| (format!("{pointer}/{i}"), text.to_owned())));
                 }
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
             }
         }
-        found
+        if found.len() > MAX_FILES {
+            return Err(vec![root_error(format!("the input names {} files, at most {MAX_FILES} are allowed", found.len()))]);
+        }
+        let (mut bytes, mut errors) = (0, Vec::new());
+        for (pointer, text) in &found {
+            match files.check(text) {
+                Ok(more) => bytes += more,
+                Err(message) => errors.push(FieldError { field: pointer[1..].to_owned(), message, missing: false }),
+            }
+        }
+        if errors.is_empty() { Ok((found, bytes)) } else { Err(errors) }
     }
 
     fn secrets(&self, input: &Map<String, Value>) -> Vec<String> {
@@ -145,11 +172,6 @@ impl Field {
             null_when_absent: nullable && property.get("default").is_none(),
         }
     }
-}
-
-fn is_address(text: &str) -> bool {
-    let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    matches!(scheme.as_deref(), Some("http" | "https" | "data"))
 }
 
 /// Choices are components of their own; the validator gets them in place, so that its messages speak
@@ -208,8 +230,12 @@ fn root_error(message: String) -> FieldError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
     use serde_json::json;
+    use tidegate_net::{Client, Config};
+
+    use super::*;
 
     fn check(input: Value) -> Result<Value, Vec<String>> {
         let document = json!({"components": {"schemas": {
@@ -226,7 +252,8 @@ mod tests {
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
         }}}}});
         let check = InputCheck::compile(document.pointer("/components/schemas/Input").unwrap(), &document).unwrap();
-        match check.check(&Bytes::from(input.to_string())) {
+        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None };
+        match check.check(&Bytes::from(input.to_string()), &files) {
             Ok(checked) => Ok(json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files})),
             Err(errors) => Err(errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()),
         }
@@ -267,7 +294,19 @@ mod tests {
 
     #[test]
     fn addresses_of_files_are_found_by_pointer() {
-        let seen = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "plain", "HTTP://h/b"]})).unwrap();
-        assert_eq!(seen["files"], json!([["/image", "https://h/a.png"], ["/images/0", "data:,x"], ["/images/2", "HTTP://h/b"]]));
+        let seen = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "HTTP://h/b"]})).unwrap();
+        assert_eq!(seen["files"], json!([["/image", "https://h/a.png"], ["/images/0", "data:,x"], ["/images/1", "HTTP://h/b"]]));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_by_field() {
+        let errors = check(json!({"n": 1, "image": "/etc/passwd", "images": ["data:,x", "../y", "http://127.0.0.1/"]})).unwrap_err();
+        let fields: Vec<_> = errors.iter().map(|error| error.split(':').next().unwrap()).collect();
+        assert_eq!(fields, ["image", "images/1", "images/2"]);
+    }
+
+    #[test]
+    fn texts_of_other_fields_may_be_anything() {
+        assert!(check(json!({"n": 1, "o": "file:///etc/passwd", "d": "http://127.0.0.1/", "u": "/etc/passwd"})).is_ok());
     }
 }

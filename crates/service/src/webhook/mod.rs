@@ -2,9 +2,14 @@
 //!
 //! Each job with a webhook has one sender task, so its messages leave in order and never tell a lower
 //! state after a higher one. Messages before the end are sent once and may be lost; the last one is
-//! sent until somebody takes it or the attempts run out.
+//! sent until somebody takes it or the time for it is over. [`Deliveries`] remembers what became of them.
 
+mod deliveries;
+mod parcel;
+mod schedule;
 mod sender;
+mod signature;
+mod waiting;
 
 use bytes::Bytes;
 use tidegate_net::Url;
@@ -12,7 +17,10 @@ use tidegate_net::header::HeaderMap;
 
 use crate::Snapshot;
 
+pub use deliveries::{Attempt, Deliveries, DeliveryRecord, DeliveryState};
 pub(crate) use sender::{Sender, SenderTools};
+pub use signature::{BadSecret, Secrets};
+pub(crate) use waiting::{Bounds, Waiting};
 
 /// Where and how to tell.
 #[derive(Debug, Clone)]

@@ -1,24 +1,28 @@
 //! The task that sends the messages of one job.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::chain;
 use tidegate_net::Client;
-use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Webhook, WebhookEvent};
+use super::deliveries::Deliveries;
+use super::parcel::{Parcel, Verdict};
+use super::waiting::{Place, Waiting};
+use super::{Secrets, Webhook, WebhookEvent, schedule};
 use crate::job::{Job, Moment};
+use crate::random;
 
-/// Attempts after the first for the last message of a job.
-const RETRIES: u32 = 12;
 /// What is still on its way when a job ends may take this long before the end is told over it.
 const OVERTAKE_AFTER: Duration = Duration::from_secs(2);
 /// Messages that wait for a slow receiver; above this only the end is still queued.
 const MAX_WAITING: usize = 256;
+/// The longest pause while the server is on its way out.
+const HURRIED: Duration = Duration::from_secs(5);
 
 /// What all senders share.
 pub(crate) struct SenderTools {
@@ -26,8 +30,16 @@ pub(crate) struct SenderTools {
     pub(crate) tasks: TaskTracker,
     /// Sent as a bearer token with every message.
     pub(crate) token: Option<String>,
+    /// Sign every message.
+    pub(crate) secrets: Secrets,
     /// Log messages come at most this often.
     pub(crate) throttle: Duration,
+    /// How long the last message of a job is sent again.
+    pub(crate) retry_for: Duration,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) deliveries: Deliveries,
+    /// The server is on its way out: no time for long pauses.
+    pub(crate) closing: CancellationToken,
 }
 
 /// The tracker's end of a sender task.
@@ -40,7 +52,7 @@ pub(crate) struct Sender {
 
 /// A message to be written when its turn comes.
 enum Message {
-    At(Moment),
+    At(WebhookEvent, Moment),
     Completed,
 }
 
@@ -78,7 +90,7 @@ impl Sender {
     fn tell(&mut self, event: WebhookEvent, moment: Moment) {
         if self.webhook.filter.wants(event) {
             self.last = Some(Instant::now());
-            self.to_task.send(Message::At(moment)).ok();
+            self.to_task.send(Message::At(event, moment)).ok();
         }
     }
 }
@@ -96,9 +108,9 @@ impl Task {
             match message {
                 Message::Completed => return self.complete().await,
                 // A receiver this slow has lost count anyway.
-                Message::At(_) if self.messages.len() > MAX_WAITING => {}
-                Message::At(moment) => {
-                    if self.send_or_overtake(moment).await.is_break() {
+                Message::At(..) if self.messages.len() > MAX_WAITING => {}
+                Message::At(event, moment) => {
+                    if self.send_or_overtake(event, moment).await.is_break() {
                         return self.complete().await;
                     }
                 }
@@ -106,64 +118,74 @@ impl Task {
         }
     }
 
-    /// Sends a message before the end. Breaks when the end has come and waited long enough.
-    async fn send_or_overtake(&mut self, moment: Moment) -> std::ops::ControlFlow<()> {
-        let (tools, webhook) = (Arc::clone(&self.tools), Arc::clone(&self.webhook));
-        let body = (webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs));
-        let headers = self.headers();
-        let sending = tools.net.post(&webhook.url, headers, body);
-        tokio::pin!(sending);
+    /// Sends a message before the end, once. Breaks when the end has come and waited long enough.
+    async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
+        let body = (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs));
+        let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;
             tokio::time::sleep(OVERTAKE_AFTER).await;
         };
-        let sent = tokio::select! {
-            sent = &mut sending => sent,
+        tokio::select! {
+            verdict = parcel.send() => {
+                match verdict {
+                    Verdict::Delivered => {}
+                    Verdict::Later { .. } => parcel.give_up("only the last message of a job is sent again"),
+                    Verdict::Never(why) => parcel.give_up(why),
+                }
+                ControlFlow::Continue(())
+            }
             () = ended => {
+                parcel.give_up("the job ended before the receiver answered");
                 // Whatever else waits is older than the end.
                 let wants = self.webhook.filter.wants(WebhookEvent::Completed);
-                return if wants { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) };
+                if wants { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
-        };
-        if let Err(error) = sent {
-            tracing::warn!(job = %self.job.id(), error = %chain(&error), "webhook not delivered");
         }
-        std::ops::ControlFlow::Continue(())
     }
 
     /// Sends the last message until it is taken.
-    async fn complete(&self) {
+    async fn complete(self) {
         self.job.ended().await;
         let body = (self.webhook.body)(&self.job.snapshot());
-        for attempt in 0..=RETRIES {
-            if attempt > 0 {
-                tokio::time::sleep(Duration::from_millis(100 << attempt.min(10))).await;
-            }
-            match self.tools.net.post(&self.webhook.url, self.headers(), body.clone()).await {
-                Ok(status) if status.is_success() => return,
-                Ok(status) if !worth_retrying(status.as_u16()) => {
-                    tracing::warn!(job = %self.job.id(), %status, "webhook refused");
-                    return;
-                }
-                Ok(status) => tracing::warn!(job = %self.job.id(), %status, attempt, "webhook not taken"),
-                Err(error) => tracing::warn!(job = %self.job.id(), error = %chain(&error), attempt, "webhook not delivered"),
-            }
-        }
-        tracing::error!(job = %self.job.id(), attempts = RETRIES + 1, "webhook given up");
-    }
-
-    fn headers(&self) -> HeaderMap {
-        let mut headers = self.webhook.headers.clone();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(Ok(mut value)) = self.tools.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}"))) {
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
-        headers
+        let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, WebhookEvent::Completed, body);
+        let Self { tools, job, .. } = self;
+        // The message may wait for a day; the job need not.
+        drop(job);
+        until_taken(&tools, &parcel).await;
     }
 }
 
-/// Answers after which the same message may still be taken later.
-fn worth_retrying(status: u16) -> bool {
-    matches!(status, 429 | 500 | 502 | 503 | 504)
+async fn until_taken(tools: &SenderTools, parcel: &Parcel) {
+    let deadline = Instant::now() + tools.retry_for;
+    let mut place: Option<Place> = None;
+    for failed in 1.. {
+        let retry_after = match parcel.send().await {
+            Verdict::Delivered => return,
+            Verdict::Never(why) => return parcel.lose(why),
+            Verdict::Later { retry_after } => retry_after,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return parcel.lose("it was not taken within --webhook-retry-for");
+        }
+        let place = place.get_or_insert_with(|| tools.waiting.enter(parcel.bytes()));
+        let pause = schedule::pause(failed, random::fraction(), retry_after).min(left);
+        if rest(tools, parcel, place, pause).await.is_break() {
+            return parcel.lose("too many messages wait for receivers that do not take them");
+        }
+    }
+}
+
+/// Waits for the next attempt; breaks when there is no room to wait.
+async fn rest(tools: &SenderTools, parcel: &Parcel, place: &Place, pause: Duration) -> ControlFlow<()> {
+    let was_closing = tools.closing.is_cancelled();
+    let pause = if was_closing { pause.min(HURRIED) } else { pause };
+    parcel.again_in(pause);
+    tokio::select! {
+        () = tokio::time::sleep(pause) => ControlFlow::Continue(()),
+        // One more try before the server is gone.
+        () = tools.closing.cancelled(), if !was_closing => ControlFlow::Continue(()),
+        () = place.sent_away() => ControlFlow::Break(()),
+    }
 }

@@ -10,7 +10,7 @@ use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Running, Turn};
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
-use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Submission, Tools};
+use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Secrets, Submission, Tools};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +68,13 @@ impl FakeModel {
 
     pub(crate) fn without_streaming(slots: usize) -> Self {
         Self::new(slots, r#"{"components":{"schemas":{}},"paths":{}}"#)
+    }
+
+    pub(crate) fn with_a_file() -> Self {
+        Self::new(
+            1,
+            r#"{"components":{"schemas":{"Input":{"type":"object","properties":{"image":{"type":"string","format":"uri"}, "text":{"type":"string"}}}}},"paths":{}}"#,
+        )
     }
 
     /// The next job that the desk has started.
@@ -165,25 +172,38 @@ pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
 }
 
 pub(crate) fn desk_of(model: FakeModel) -> Jobs {
-    desk_with(model, None)
+    desk_with(model, Wishes::default())
 }
 
 /// A desk that lets no job take longer than [`JOB_TIMEOUT`].
 pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
-    desk_with(model, Some(JOB_TIMEOUT))
+    desk_with(model, Wishes { job_timeout: Some(JOB_TIMEOUT), ..Wishes::default() })
 }
 
-fn desk_with(model: FakeModel, job_timeout: Option<Duration>) -> Jobs {
-    let net = Arc::new(Client::new(tidegate_net::Config::default()));
+/// What is different about a desk.
+#[derive(Default)]
+pub(crate) struct Wishes {
+    pub(crate) job_timeout: Option<Duration>,
+    pub(crate) net: tidegate_net::Config,
+    pub(crate) room: Option<u64>,
+}
+
+pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
+    let Wishes { job_timeout, net, room } = wishes;
+    let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
-        files: Files { net: Arc::clone(&net), upload_to: None },
+        files: Files { net: Arc::clone(&net), upload_to: None, owner: None },
         net,
         scratch: Box::new(|| "/nonexistent".into()),
+        room: Box::new(move || room),
+        spill_above: 1024 * 1024,
     };
     let config = Config {
         webhook_token: None,
+        webhook_secrets: Secrets::default(),
         webhook_throttle: Duration::ZERO,
+        webhook_retry_for: Duration::from_secs(24 * 60 * 60),
         stream_history: 1024,
         keep_for: KEEP_FOR,
         predictions_are: JobKind::Prediction,

@@ -2,6 +2,8 @@
 
 mod bounds;
 mod fake;
+mod space;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;

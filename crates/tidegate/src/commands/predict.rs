@@ -21,7 +21,7 @@ use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::shutdown::Signals;
-use crate::wiring::{self, Setting};
+use crate::wiring::{self, Outward, Setting};
 use crate::{exit, inputs, outputs, secrets};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -133,6 +133,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
         run_as: None,

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::DumpableBehavior;
 use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
 use tidegate_runtime::Limits;
-use tidegate_service::{Jobs, ModelSchema};
+use tidegate_service::{Jobs, ModelSchema, Secrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +22,8 @@ use crate::progress::Progress;
 use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::tokens::Sources;
-use crate::wiring::{self, Setting};
-use crate::{build_info, exit, inputs, run_as};
+use crate::wiring::{self, Outward, Setting};
+use crate::{build_info, exit, front, inputs, run_as, webhook_secrets};
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
@@ -31,10 +32,12 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let mut reload = Reload::default();
     let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
+    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let edge = front::edge(args, &mut reload)?;
     let reload = reload.listen()?;
     let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
     let listener = listen(&addresses, &args.host, args.port).await?;
-    let url = format!("http://{}", listener.local_addr()?);
+    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -48,19 +51,19 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args)?;
+    let setting = setting(args, webhook_secrets)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone());
+    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone()).merge(admin::routes(wired.jobs.clone()));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
         None => faces,
     };
-    let http = tidegate_http::serve::serve(listener, faces, stop.clone(), goodbye.clone());
+    let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     tokio::pin!(http, reload);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
@@ -111,7 +114,7 @@ async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Resu
     })
 }
 
-fn setting(args: &Serve) -> Result<Setting, Usage> {
+fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
@@ -129,12 +132,19 @@ fn setting(args: &Serve) -> Result<Setting, Usage> {
         max_output: args.max_output,
         run_as,
         limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
+        outward: Outward {
+            networks: args.allow_private_networks.clone(),
+            max_file: args.max_file as u64,
+            webhook_secrets,
+            webhook_retry_for: args.webhook_retry_for,
+        },
     })
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
+        body_timeout: args.body_timeout,
         build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
         ready_file: env.ready_file.clone(),
     }

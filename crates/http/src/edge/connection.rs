@@ -1,0 +1,95 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::guard::{Guard, Left};
+use super::refusal::Refusal;
+use super::stream::Stream;
+use super::turn::Turn;
+use crate::access::Peer;
+
+/// A caller that still sends is listened to so long after the last answer. If the socket were closed
+/// with bytes in it, the caller would be told of a broken connection, and might never read the answer.
+const LINGER: Duration = Duration::from_secs(5);
+/// And no longer than this when it is silent.
+const LINGER_SILENCE: Duration = Duration::from_secs(1);
+
+/// What all connections share.
+pub(super) struct Manner {
+    pub(super) faces: Router,
+    pub(super) header_timeout: Duration,
+    pub(super) stop: CancellationToken,
+}
+
+/// Serves one connection until it ends, or the open request has been answered after `stop`.
+pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builder, manner: &Manner) {
+    let turn = Arc::new(Turn::default());
+    let guard = Guard::new(stream, Arc::clone(&turn));
+    let service = service_fn(|mut request: Request<_>| {
+        let answering = turn.answer();
+        request.extensions_mut().insert(Peer(peer));
+        let answer = manner.faces.clone().call(request);
+        async { answer.await.map(|response| response.map(|body: Body| answering.with(body))) as Result<_, Infallible> }
+    });
+    let mut connection = http.serve_connection(TokioIo::new(guard), service);
+    let ended = match manner.stop.run_until_cancelled(&mut connection).await {
+        Some(ended) => ended,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
+        }
+    };
+    let (stream, left) = connection.into_parts().io.into_inner().into_parts();
+    match left {
+        Left::Gone => {}
+        Left::Refused(refusal) => refuse(stream, refusal).await,
+        Left::MidHead if ended.as_ref().is_err_and(hyper::Error::is_timeout) => {
+            refuse(stream, Refusal::TooSlow(manner.header_timeout)).await;
+        }
+        Left::MidHead | Left::MidRequest => part(stream).await,
+        Left::Clean => close(stream).await,
+    }
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Says why nothing more is read here.
+pub(super) async fn refuse(mut stream: Stream, refusal: Refusal) {
+    tracing::debug!(%refusal, "request refused");
+    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&refusal.answer())).await {
+        part(stream).await;
+    }
+}
+
+/// Closes our side, and gives the caller time to read what was said before it finds the other closed.
+async fn part(mut stream: Stream) {
+    let listen = async {
+        stream.shutdown().await?;
+        let mut ignored = vec![0; 16 * 1024];
+        while let Ok(1..) = timeout(LINGER_SILENCE, stream.read(&mut ignored)).await.unwrap_or(Ok(0)) {}
+        Ok::<_, std::io::Error>(())
+    };
+    // Whether the caller has taken leave too changes nothing.
+    timeout(LINGER, listen).await.ok();
+}
+
+/// Closes a connection on which nothing is left to say.
+async fn close(mut stream: Stream) {
+    timeout(LINGER_SILENCE, stream.shutdown()).await.ok();
+}

@@ -1,0 +1,19 @@
+//! The edge: everything between the network and the faces. It accepts connections as long as there is
+//! room for them, opens TLS, follows the framing of every byte that comes, and closes so that the last
+//! answer is read. No face is asked before a request's head is beyond doubt.
+
+mod chunks;
+mod connection;
+pub mod descriptors;
+mod framing;
+mod guard;
+mod head;
+mod listener;
+mod presence;
+mod refusal;
+mod stream;
+mod tls;
+mod turn;
+
+pub use listener::{Edge, serve};
+pub use tls::{Tls, TlsError};

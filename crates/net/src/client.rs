@@ -1,0 +1,168 @@
+//! The client: three ways out, each built when it is first used, because reading the system's
+//! certificates takes longer than a whole prediction.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{ClientBuilder, StatusCode, redirect};
+use url::Url;
+
+use crate::address::check_url;
+use crate::error::host_of;
+use crate::resolve::{self, Guarded, Lookup};
+use crate::{BadAddress, Config, Error, check_address};
+
+/// How often an address may point on to another.
+pub(crate) const MAX_REDIRECTS: usize = 5;
+/// Connections to one host that wait for the next call; each is a file descriptor.
+const MAX_IDLE: usize = 8;
+
+/// The one HTTP client.
+pub struct Client {
+    pub(crate) config: Config,
+    lookup: Lookup,
+    /// For webhooks, which go to the address that was given and nowhere else.
+    strict: OnceLock<reqwest::Client>,
+    /// For downloads, where an address may point on to another; each is checked.
+    following: OnceLock<reqwest::Client>,
+    /// For addresses that the operator chose.
+    own: OnceLock<reqwest::Client>,
+}
+
+/// What a receiver said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// How long it wants to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl Answer {
+    /// Whether it took the message.
+    pub fn is_success(self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+impl Client {
+    /// A client with these limits; nothing is built yet.
+    pub fn new(config: Config) -> Self {
+        Self::with_lookup(config, resolve::system())
+    }
+
+    pub(crate) fn with_lookup(config: Config, lookup: Lookup) -> Self {
+        Self { config, lookup, strict: OnceLock::new(), following: OnceLock::new(), own: OnceLock::new() }
+    }
+
+    /// The largest file in either direction, in bytes.
+    pub fn max_file(&self) -> u64 {
+        self.config.max_file
+    }
+
+    /// Reads an address that a stranger gave us. Where its name leads is checked later, at each call.
+    pub fn check(&self, text: &str) -> Result<Url, BadAddress> {
+        check_address(text, &self.config.networks)
+    }
+
+    /// Posts a webhook. Redirects are not followed and the body of the answer is not read.
+    pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Error> {
+        self.guard(url)?;
+        let client = ready(&self.strict, url, || self.guarded().redirect(redirect::Policy::none()))?;
+        let sent = client.post(url.clone()).headers(headers).timeout(self.config.webhook_timeout).body(body).send().await;
+        let answer = sent.map_err(|error| Error::from_send(url, error))?;
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
+        Ok(Answer { status: answer.status().as_u16(), retry_after })
+    }
+
+    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON, with a
+    /// token if the server wants one. The answer may take as long as a model takes.
+    pub async fn fetch(&self, url: &Url, token: Option<&str>, json: Option<Bytes>) -> Result<(StatusCode, Bytes), Error> {
+        let client = self.own(url)?;
+        let request = match json {
+            Some(json) => client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(json),
+            None => client.get(url.clone()),
+        };
+        let request = if let Some(token) = token { request.bearer_auth(token) } else { request };
+        let answer = request.send().await.map_err(|error| Error::from_send(url, error))?;
+        let status = answer.status();
+        Ok((status, answer.bytes().await.map_err(|error| Error::from_send(url, error))?))
+    }
+
+    /// Refuses what the resolver never sees: hosts that are addresses already.
+    pub(crate) fn guard(&self, url: &Url) -> Result<(), Error> {
+        check_url(url, &self.config.networks).map_err(|source| Error::Refused { host: host_of(url), source })
+    }
+
+    pub(crate) fn following(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        let networks = self.config.networks.clone();
+        let checked = redirect::Policy::custom(move |next| {
+            if next.previous().len() > MAX_REDIRECTS {
+                return next.error("it pointed on too often");
+            }
+            match check_url(next.url(), &networks) {
+                Ok(()) => next.follow(),
+                Err(refusal) => next.error(refusal),
+            }
+        });
+        ready(&self.following, url, || self.guarded().redirect(checked))
+    }
+
+    pub(crate) fn own(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        ready(&self.own, url, || self.basic().redirect(redirect::Policy::limited(MAX_REDIRECTS)))
+    }
+
+    fn guarded(&self) -> ClientBuilder {
+        // A proxy would resolve names itself, where no guard sees the address.
+        let resolver = Guarded { networks: self.config.networks.clone(), lookup: self.lookup.clone() };
+        self.basic().no_proxy().dns_resolver(resolver)
+    }
+
+    fn basic(&self) -> ClientBuilder {
+        // Installing it twice is harmless: another client of this process was first.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let agent = HeaderValue::from_str(&self.config.user_agent).unwrap_or(HeaderValue::from_static("tidegate"));
+        let builder = reqwest::Client::builder().user_agent(agent).referer(false).connect_timeout(Duration::from_secs(10));
+        builder.pool_max_idle_per_host(MAX_IDLE)
+    }
+}
+
+/// The client in `cell`. One that cannot be built now, without file descriptors for instance, is built
+/// by a later call.
+fn ready<'a>(
+    cell: &'a OnceLock<reqwest::Client>,
+    url: &Url,
+    builder: impl FnOnce() -> ClientBuilder,
+) -> Result<&'a reqwest::Client, Error> {
+    if let Some(client) = cell.get() {
+        return Ok(client);
+    }
+    let client = builder().build().map_err(|source| Error::NotReady { host: host_of(url), source })?;
+    Ok(cell.get_or_init(|| client))
+}
+
+/// `Retry-After`: seconds, or a date.
+fn delay(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text.trim()).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(delay("120"), Some(Duration::from_secs(120)));
+        assert_eq!(delay("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
+        assert!(delay(&later).is_some_and(|delay| (50..=60).contains(&delay.as_secs())));
+        assert_eq!(delay("soon"), None);
+        assert_eq!(delay("-5"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! What became of the last messages: who was told what and when, and what the receiver said.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tidegate_core::{Account, JobId};
+
+use super::WebhookEvent;
+
+/// How many messages are remembered.
+const MAX_RECORDS: usize = 1000;
+/// How many attempts of one message are remembered; a day of them is less.
+const MAX_ATTEMPTS: usize = 100;
+
+/// The last messages.
+#[derive(Default)]
+pub struct Deliveries {
+    ring: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    next: u64,
+    /// Oldest first, by rising number.
+    records: VecDeque<(u64, DeliveryRecord)>,
+}
+
+/// One message and what became of it.
+#[derive(Debug, Clone)]
+pub struct DeliveryRecord {
+    /// The message's own id, the same over all attempts.
+    pub id: String,
+    /// Whose job it is about.
+    pub account: Account,
+    /// The job.
+    pub job: JobId,
+    /// What it says.
+    pub event: WebhookEvent,
+    /// Who is told: host and port, nothing else of the address.
+    pub host: String,
+    /// When it was written.
+    pub created_at: Timestamp,
+    /// What became of it.
+    pub state: DeliveryState,
+    /// Why nothing more is tried.
+    pub given_up: Option<String>,
+    /// Every time it was sent, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// When it is sent again.
+    pub next_attempt_at: Option<Timestamp>,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryState {
+    /// It is on its way for the first time.
+    Sending,
+    /// The receiver took it.
+    Delivered,
+    /// It was not taken and will be, or is being, sent again.
+    Retrying,
+    /// It was not taken and nothing more is tried.
+    Failed,
+}
+
+/// One time that a message was sent.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// When.
+    pub at: Timestamp,
+    /// How long until the receiver answered, or was given up.
+    pub took: Duration,
+    /// The status of its answer, or why there was none.
+    pub result: Result<u16, String>,
+}
+
+impl Deliveries {
+    /// The messages that are wanted, newest first.
+    pub fn list(&self, wanted: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
+        self.with(|ring| ring.records.iter().rev().map(|(_, record)| record).filter(|record| wanted(record)).cloned().collect())
+    }
+
+    /// Notes a new message; the number is for [`Deliveries::change`].
+    pub(super) fn open(&self, record: DeliveryRecord) -> u64 {
+        self.with(|ring| {
+            if ring.records.len() >= MAX_RECORDS {
+                ring.forget_one();
+            }
+            let number = ring.next;
+            ring.next += 1;
+            ring.records.push_back((number, record));
+            number
+        })
+    }
+
+    /// Changes a record, unless it has been forgotten.
+    pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut DeliveryRecord)) {
+        self.with(|ring| {
+            if let Ok(place) = ring.records.binary_search_by_key(&number, |(number, _)| *number) {
+                change(&mut ring.records[place].1);
+            }
+        });
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Ring) -> R) -> R {
+        f(&mut self.ring.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Ring {
+    /// The oldest that is settled: an operator looks for those that are not.
+    fn forget_one(&mut self) {
+        let settled = |record: &DeliveryRecord| matches!(record.state, DeliveryState::Delivered | DeliveryState::Failed);
+        let place = self.records.iter().position(|(_, record)| settled(record)).unwrap_or(0);
+        self.records.remove(place);
+    }
+}
+
+impl DeliveryRecord {
+    pub(super) fn attempted(&mut self, attempt: Attempt) {
+        if self.attempts.len() == MAX_ATTEMPTS {
+            self.attempts.remove(0);
+        }
+        self.attempts.push(attempt);
+        self.next_attempt_at = None;
+    }
+
+    pub(super) fn settle(&mut self, state: DeliveryState, given_up: Option<&str>) {
+        self.state = state;
+        self.given_up = given_up.map(str::to_owned);
+        self.next_attempt_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(job: &str, state: DeliveryState) -> DeliveryRecord {
+        DeliveryRecord {
+            id: format!("msg_{job}"),
+            account: Account::ANONYMOUS,
+            job: JobId::parse(job).unwrap(),
+            event: WebhookEvent::Completed,
+            host: "example.com".to_owned(),
+            created_at: Timestamp::now(),
+            state,
+            given_up: None,
+            attempts: Vec::new(),
+            next_attempt_at: None,
+        }
+    }
+
+    #[test]
+    fn the_newest_come_first_and_those_that_are_not_settled_stay() {
+        let deliveries = Deliveries::default();
+        let waiting = deliveries.open(record("waiting", DeliveryState::Retrying));
+        for i in 0..MAX_RECORDS + 10 {
+            deliveries.open(record(&i.to_string(), DeliveryState::Delivered));
+        }
+        let all = deliveries.list(|_| true);
+        assert_eq!(all.len(), MAX_RECORDS);
+        assert_eq!((all[0].job.as_str(), all[MAX_RECORDS - 1].job.as_str()), ("1009", "waiting"));
+        deliveries.change(waiting, |record| record.settle(DeliveryState::Failed, Some("enough")));
+        let found = deliveries.list(|record| record.job.as_str() == "waiting");
+        assert_eq!((found[0].state, found[0].given_up.as_deref()), (DeliveryState::Failed, Some("enough")));
+    }
+
+    #[test]
+    fn a_forgotten_message_changes_nothing() {
+        let deliveries = Deliveries::default();
+        let first = deliveries.open(record("first", DeliveryState::Delivered));
+        for i in 0..MAX_RECORDS {
+            deliveries.open(record(&i.to_string(), DeliveryState::Delivered));
+        }
+        deliveries.change(first, |_| panic!("it was forgotten"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Signatures as the Standard Webhooks specification has them, so that a receiver can tell our messages
+//! from a stranger's with the library of its language.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use ring::hmac;
+
+/// The least random bytes of a secret.
+const SHORTEST: usize = 16;
+
+/// The secrets that sign messages. All handles see a replacement at once.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    keys: Arc<ArcSwap<Vec<Key>>>,
+}
+
+struct Key(Vec<u8>);
+
+/// A secret that cannot be used. It is named by its place: secrets stay out of messages.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSecret {
+    /// Something else stands there.
+    #[error("webhook secret number {0} does not begin with `whsec_`")]
+    Prefix(usize),
+    /// It cannot be decoded.
+    #[error("webhook secret number {0} has something else than base64 after `whsec_`")]
+    NotBase64(usize),
+    /// It can be guessed.
+    #[error("webhook secret number {0} has less than {SHORTEST} bytes")]
+    TooShort(usize),
+}
+
+impl Secrets {
+    /// Reads secrets parted by spaces or lines; what follows a `#` is a remark.
+    pub fn parse(text: &str) -> Result<Self, BadSecret> {
+        let words = text.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
+        let keys: Result<Vec<Key>, BadSecret> = words.enumerate().map(|(i, word)| key(i + 1, word)).collect();
+        Ok(Self { keys: Arc::new(ArcSwap::from_pointee(keys?)) })
+    }
+
+    /// Whether nothing is signed.
+    pub fn is_empty(&self) -> bool {
+        self.keys.load().is_empty()
+    }
+
+    /// Takes the secrets of `other` from now on.
+    pub fn replace(&self, other: &Self) {
+        self.keys.store(other.keys.load_full());
+    }
+
+    /// The signatures of a message, one for each secret: who verifies it may know the old or the new one.
+    pub(super) fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
+        let keys = self.keys.load();
+        let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, timestamp, body)).collect();
+        (!signatures.is_empty()).then(|| signatures.join(" "))
+    }
+}
+
+impl Key {
+    fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
+        context.update(format!("{id}.{timestamp}.").as_bytes());
+        context.update(body);
+        format!("v1,{}", STANDARD.encode(context.sign()))
+    }
+}
+
+fn key(number: usize, word: &str) -> Result<Key, BadSecret> {
+    // Some tools leave the padding out.
+    let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let text = word.strip_prefix("whsec_").ok_or(BadSecret::Prefix(number))?;
+    let bytes = GeneralPurpose::new(&alphabet::STANDARD, lenient).decode(text).map_err(|_| BadSecret::NotBase64(number))?;
+    if bytes.len() < SHORTEST { Err(BadSecret::TooShort(number)) } else { Ok(Key(bytes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    fn sign(secrets: &Secrets) -> Option<String> {
+        secrets.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
+    }
+
+    #[test]
+    fn signatures_are_those_of_the_specification() {
+        let known = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        assert_eq!(sign(&Secrets::parse(SECRET).unwrap()).unwrap(), known);
+        let two = Secrets::parse(&format!("# old\n{SECRET} # until May\n\n{SECRET}\n")).unwrap();
+        assert_eq!(sign(&two).unwrap(), format!("{known} {known}"));
+        assert_eq!(sign(&Secrets::default()), None);
+    }
+
+    #[test]
+    fn every_handle_sees_a_replacement() {
+        let secrets = Secrets::default();
+        let handle = secrets.clone();
+        secrets.replace(&Secrets::parse(SECRET).unwrap());
+        assert!(sign(&handle).is_some());
+    }
+
+    #[test]
+    fn a_bad_secret_is_named_by_its_place_and_not_shown() {
+        let cases = [
+            ("hunter2", BadSecret::Prefix(1)),
+            ("whsec_hunter2!", BadSecret::NotBase64(1)),
+            ("whsec_aHVudGVyMg==", BadSecret::TooShort(1)),
+        ];
+        for (text, want) in cases {
+            let error = Secrets::parse(text).err().unwrap();
+            assert_eq!(error, want);
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        assert_eq!(Secrets::parse(&format!("{SECRET} nope")).err(), Some(BadSecret::Prefix(2)));
+    }
+}

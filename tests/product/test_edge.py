@@ -1,0 +1,372 @@
+"""The edge: bytes that are not requests, callers that hold on, and too many of them."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from raw import Caller, ask, request
+from servers import Server, wait_until
+
+MIB = 1 << 20
+JSON = "content-type: application/json"
+#: A request that would be answered if it were read.
+SMUGGLED = request(method="GET", target="/health-check")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("content-length: 5", "transfer-encoding: chunked"),
+        ("transfer-encoding: chunked", "content-length: 5"),
+        ("content-length: 5", "content-length: 6"),
+        ("content-length: 5", "content-length: 5"),
+        ("content-length: 5, 6",),
+        ("content-length: -5",),
+        ("transfer-encoding: chunked, gzip",),
+        ("transfer-encoding: identity",),
+        ("no colon",),
+        ("content-length : 5",),
+    ],
+)
+def test_framing_that_is_in_doubt_ends_the_connection(shared, headers):
+    (answer,) = ask(shared("echo"), request(JSON, *headers, body=b"0\r\n\r\n" + SMUGGLED))
+    assert answer.status == 400
+    assert answer.error
+    assert answer.headers["connection"] == "close"
+
+
+def test_requests_before_a_bad_one_are_answered(shared):
+    body = b'{"input": {"text": "first"}}'
+    good = request(JSON, f"content-length: {len(body)}", body=body)
+    first, second = ask(shared("echo"), good + request("content-length: x") + SMUGGLED)
+    assert (first.status, first.json["output"]) == (200, "first")
+    assert second.status == 400
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (request(*(f"x-{n}: v" for n in range(150))), 431),
+        (request(*(f"x-{n}: v" for n in range(5000))), 431),
+        (request("x: " + "v" * 100_000), 431),
+        (request("x: " + "v" * MIB), 431),
+        (request(method="GET", target="/" + "x" * 65536), 414),
+        (request(method="GET", target="/health-check?" + "x" * 65536), 414),
+    ],
+)
+def test_heads_have_bounds(shared, data, status):
+    (answer,) = ask(shared("echo"), data)
+    assert answer.status == status
+    assert answer.error
+
+
+def test_tls_on_the_plain_port_is_told_apart(shared):
+    hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(200)
+    (answer,) = ask(shared("echo"), hello)
+    assert answer.status == 400
+    assert "TLS" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("BREW", "/predictions", 405),
+        ("DELETE", "/predictions", 405),
+        ("PUT", "/predictions/%ff", 400),
+        ("GET", "/predictions/%ff", 400),
+        ("POST", "/predictions/%ff/cancel", 400),
+    ],
+)
+def test_what_no_route_takes_is_refused_in_json(shared, method, target, status):
+    (answer,) = ask(shared("echo"), request("connection: close", method=method, target=target))
+    assert answer.status == status
+    assert answer.error
+    assert (status == 405) == ("allow" in answer.headers)
+
+
+@pytest.mark.parametrize(
+    ("target", "header", "status"),
+    [
+        ("/predictions", "content-type: text/plain", 415),
+        ("/nowhere", JSON, 404),
+        ("/health-check", JSON, 405),
+    ],
+)
+def test_a_body_that_nobody_reads_is_not_the_next_request(shared, target, header, status):
+    body = SMUGGLED * 5000
+    (answer,) = ask(shared("echo"), request(header, f"content-length: {len(body)}", target=target, body=body))
+    assert answer.status == status
+    chunk = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
+    (answer,) = ask(shared("echo"), request(header, "transfer-encoding: chunked", target=target, body=chunk))
+    assert answer.status == status
+
+
+def memory(server: Server) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def test_a_body_of_200_mib_is_refused_by_its_length(fresh):
+    server = fresh("echo")
+    before = memory(server)
+    with Caller(server) as caller:
+        caller.send(request(JSON, f"content-length: {200 * MIB}"))
+        for _ in range(200):
+            caller.send_what_it_takes(bytes(MIB))
+        assert caller.answer().status == 413
+    assert memory(server) - before < 20 * MIB
+
+
+@pytest.mark.parametrize("expect", [(), ("expect: 100-continue",)])
+def test_a_declared_gibibyte_is_refused_before_it_is_sent(shared, expect):
+    with Caller(shared("echo")) as caller:
+        answer = caller.send(request(JSON, f"content-length: {1024 * MIB}", *expect)).answer()
+    assert answer.status == 413
+    assert "allowed" in answer.error
+
+
+def test_a_chunked_body_is_refused_when_it_crosses_the_limit(fresh):
+    server = fresh("echo", "--max-body", "10MiB")
+    before = memory(server)
+    with Caller(server) as caller:
+        caller.send(request(JSON, "transfer-encoding: chunked"))
+        for _ in range(200):
+            caller.send_what_it_takes(b"100000\r\n" + b" " * MIB + b"\r\n")
+        assert caller.answer().status == 413
+    # A buffer that grows is there twice for a moment.
+    assert memory(server) - before < 50 * MIB
+    assert server.predict().status == 200
+
+
+def test_headers_that_never_end_are_given_up(fresh):
+    server = fresh("echo", "--header-timeout", "500ms")
+    with Caller(server) as caller:
+        answer = caller.send(request()[:-4]).answer()
+    assert answer.status == 408
+    assert "headers" in answer.error
+    with Caller(server) as caller:
+        assert caller.rest() == b"", "nothing was asked, nothing is answered"
+
+
+def test_headers_that_come_byte_by_byte_are_given_up(fresh):
+    server = fresh("echo", "--header-timeout", "1s")
+    with Caller(server) as caller:
+        caller.socket.setblocking(False)
+
+        def hung_up() -> bool:
+            caller.send_what_it_takes(b"x")
+            with suppress(BlockingIOError):
+                return b"408" in caller.socket.recv(100)
+            return False
+
+        wait_until(hung_up, "the server to give up")
+
+
+def test_a_body_that_never_ends_is_given_up(fresh):
+    server = fresh("echo", "--body-timeout", "500ms")
+    with Caller(server) as caller:
+        answer = caller.send(request(JSON, "content-length: 100", body=b'{"input"')).answer()
+    assert answer.status == 408
+    assert answer.error
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_ordinary_request_is_served_beside_2000_idle_connections(fresh, many_files):
+    server = fresh("echo")
+    with ExitStack() as held:
+        for _ in range(2000):
+            held.enter_context(Caller(server))
+        assert server.predict({"text": "served"}).json["output"] == "served"
+
+
+def test_an_ordinary_request_is_served_beside_200_half_sent_ones(shared):
+    server = shared("echo")
+    with ExitStack() as held:
+        for number in range(200):
+            half = request(JSON, "content-length: 100", body=b"{") if number % 2 else request()[:30]
+            held.enter_context(Caller(server)).send(half)
+        assert server.predict({"text": "served"}).json["output"] == "served"
+
+
+def test_connections_beyond_the_limit_wait_until_one_closes(fresh):
+    server = fresh("echo", "--max-connections", "3")
+    health = request("connection: close", method="GET", target="/health-check")
+    assert server.get("/").status == 200  # one connection, which the client keeps
+    with Caller(server) as first, Caller(server), Caller(server) as late:
+        late.send(health).socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            late.socket.recv(1)
+        wait_until(lambda: "--max-connections" in server.log(), "the warning")
+        first.socket.close()
+        late.socket.settimeout(10)
+        assert late.answer().status == 200
+
+
+def descriptors(server: Server) -> int:
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def test_a_webhook_arrives_when_descriptors_run_out(fresh, gate, receiver):
+    server, hook = fresh("echo", "--queue", "10"), receiver.path()
+    server.start(
+        {"gate": str(gate), "text": "kept"}, webhook=receiver.url + hook, webhook_events_filter=["completed"]
+    )
+    _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    limit = descriptors(server) + 8
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, hard))
+    with ExitStack() as held:
+        for _ in range(50):
+            held.enter_context(Caller(server)).send(request()[:20])
+        wait_until(lambda: "descriptors" in server.log(), "the server to notice")
+        assert descriptors(server) < limit, "some are left for others"
+        gate.open()
+        assert receiver.wait_terminal(hook)["output"] == "kept"
+    # One at a time is still served, and everybody when there is room again.
+    assert server.predict({"text": "tight"}).json["output"] == "tight"
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert server.predict({"text": "roomy"}).json["output"] == "roomy"
+
+
+def test_the_limit_of_open_files_is_raised(fresh):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        server = fresh("echo")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MIB)
+
+
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=30
+    )
+    return certificate, key
+
+
+@pytest.fixture
+def https(fresh, tmp_path) -> Server:
+    certificate, key = make_certificate(tmp_path, "first")
+    return fresh("echo", "--tls-cert", str(certificate), "--tls-key", str(key), certificate=certificate)
+
+
+def s_client(server: Server, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", *flags]
+    return subprocess.run(command, input="", capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_predictions_over_tls(https):
+    assert https.predict({"text": "secret"}).json["output"] == "secret"
+    assert f"https://127.0.0.1:{https.port}" in https.log()
+
+
+def test_tls_1_2_and_1_3_and_nothing_older(https):
+    for version, name in (("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")):
+        spoken = s_client(https, version, "-alpn", "h2,http/1.1")
+        assert f"Protocol  : {name}" in spoken.stdout or f"New, {name}" in spoken.stdout
+        assert "ALPN protocol: http/1.1" in spoken.stdout
+    for version in ("-tls1", "-tls1_1"):
+        # The client's own defaults would refuse these before the server is asked.
+        assert s_client(https, version, "-cipher", "ALL:@SECLEVEL=0").returncode != 0
+
+
+def test_plain_http_on_the_tls_port_is_told_so(https):
+    (answer,) = ask(https, SMUGGLED)
+    assert answer.status == 400
+    assert "https://" in answer.error
+
+
+def test_framing_is_watched_under_tls_too(https):
+    data = request("content-length: 5", "transfer-encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED)
+    command = ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{https.port}"]
+    spoken = subprocess.run(command, input=data, capture_output=True, timeout=20, check=False)
+    assert spoken.stdout.startswith(b"HTTP/1.1 400 ")
+    assert spoken.stdout.count(b"HTTP/1.1") == 1
+
+
+def test_a_handshake_that_hangs_holds_up_nobody(https):
+    with ExitStack() as held:
+        for data in (b"", b"\x16", b"\x16\x03\x01\x00\xc8"):
+            held.enter_context(Caller(https)).send(data)
+        assert https.predict({"text": "served"}).json["output"] == "served"
+
+
+def issuer(server: Server) -> str:
+    return s_client(server).stdout
+
+
+def test_a_certificate_is_exchanged_while_connections_stay(https, tmp_path):
+    assert "CN = first" in issuer(https) or "CN=first" in issuer(https)
+    assert https.predict({"text": "before"}).status == 200  # this connection stays open
+    second, key = make_certificate(tmp_path, "second")
+    second.replace(tmp_path / "first.pem")
+    key.replace(tmp_path / "first.key")
+    https.signal(signal.SIGHUP)
+    wait_until(lambda: "second" in issuer(https), "the new certificate")
+    assert https.predict({"text": "after"}).json["output"] == "after"
+
+    (tmp_path / "first.pem").write_text("no certificate")
+    https.mark_log()
+    https.signal(signal.SIGHUP)
+    wait_until(lambda: "first.pem" in https.log(), "the complaint")
+    assert "second" in issuer(https)
+
+
+def test_a_certificate_that_cannot_be_used_says_why(tidegate, tmp_path):
+    certificate, key = make_certificate(tmp_path, "one")
+    _, other = make_certificate(tmp_path, "two")
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for flags, words in [
+        (["--tls-cert", certificate, "--tls-key", other], [str(other), "together"]),
+        (["--tls-cert", tmp_path / "missing", "--tls-key", key], ["missing", "No such file"]),
+        (["--tls-cert", empty, "--tls-key", key], ["empty.pem", "certificate"]),
+        (["--tls-cert", certificate, "--tls-key", certificate], ["--tls-key"]),
+        (["--tls-cert", certificate], ["--tls-key"]),
+        (["--tls-key", key], ["--tls-cert"]),
+    ]:
+        ended = tidegate("serve", Path(__file__).parents[1] / "models" / "echo", "--port", 0, *flags)
+        assert ended.returncode == 64, ended.stderr
+        for word in words:
+            assert word in ended.stderr, ended.stderr
+
+
+def test_a_caller_that_stops_reading_a_stream_does_not_hold_the_model(fresh):
+    """Its buffers are full after some kilobytes; the job goes on to its end all the same."""
+    server = fresh("generator")
+    before = memory(server)
+    body = b'{"input": {"count": 300000}}'
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        caller.connect(("127.0.0.1", server.port))
+        caller.sendall(request(JSON, "accept: text/event-stream", f"content-length: {len(body)}", body=body))
+        server.wait_health("BUSY")
+        server.wait_health("READY")
+        assert memory(server) - before < 200 * MIB
+        assert server.predict({"count": 1}).status == 200
