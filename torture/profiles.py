@@ -56,6 +56,7 @@ FAULTS: Weights = {
     "hook_hang": 1.5,
     "hook_refuse": 1.5,
     "hook_slow": 1,
+    "hook_redirect": 1,
     "nofile": 1,
     "garbage_bytes": 1,
     "half_requests": 1,
@@ -166,7 +167,7 @@ _BASES: dict[str, Profile] = {
         name="crash",
         behaviours={"ok": 4, "sleep": 2, "leave": 1, "segfault": 1},
         faults={"kill_worker": 1},
-        fault_pause=(0.2, 0.6),
+        fault_pause=(0.4, 1.0),
     ),
     #: The same while descriptors are short.
     "scarce": replace(
@@ -174,7 +175,7 @@ _BASES: dict[str, Profile] = {
         name="scarce",
         behaviours={"ok": 4, "sleep": 2, "file": 1, "leave": 1},
         faults={"kill_worker": 1, "nofile": 1},
-        fault_pause=(0.2, 0.8),
+        fault_pause=(0.8, 2.5),
         settle=20.0,
     ),
 }

@@ -27,7 +27,7 @@ PLANTED = [
     ("overtaking", "queue", 2, "I18"),
     ("two-ends", "fickle", 2, "I02"),
     ("leaked-descriptor", "crowd", 2, "I24"),
-    ("not-replaced", "crash", 1, "I09"),
+    ("not-replaced", "crash", 2, "I09"),
 ]
 
 
