@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::child::Child;
 use super::control::{self, ReadError, Reader};
 use super::link::Link;
-use super::spawn::{self, SpawnError};
+use super::spawn::{self, SpawnError, is_shortage};
 use crate::launch::{Launch, Phase};
 use crate::scratch::Scratch;
 
@@ -50,7 +50,11 @@ pub(crate) enum BootError {
 impl BootError {
     /// Whether it is the machine's fault and may be over in a moment.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::Spawn(error) if error.is_passing())
+        match self {
+            Self::Spawn(error) => error.is_passing(),
+            Self::Slots(error) => is_shortage(error),
+            Self::Fatal(_) | Self::Crashed(_) | Self::Silent { .. } | Self::TimedOut(_) => false,
+        }
     }
 }
 
