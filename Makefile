@@ -8,7 +8,7 @@ VENV := .venv
 VENV_COG := .venv-cog
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
-SECONDS_EACH ?= 30
+SECONDS ?= 30
 PORT ?= 5000
 
 .DEFAULT_GOAL := help
@@ -52,9 +52,9 @@ fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
 	$(VENV)/bin/ruff format .
 
-torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEEDS="…" SECONDS_EACH=…); see docs/torture.md
+torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEEDS="…" SECONDS=…); see docs/torture.md
 	cargo build --locked -p tidegate
-	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS_EACH)
+	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh
