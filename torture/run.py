@@ -79,6 +79,7 @@ class Run:
             slots=profile.slots,
             queue=profile.queue,
             tenants=profile.tenants,
+            fair=profile.tenants > 1,
             grace=GRACE,
             exit_limit=self.server.exit_limit,
             plant=self.settings.plant,
