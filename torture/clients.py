@@ -57,7 +57,7 @@ class Client:
         """A new job that behaves in a random or in the given way."""
         behave = behave or pick(rng, self.profile.behaviours)
         input: dict[str, Any] = {"behave": behave, "count": rng.randint(2, 8)}
-        input["seconds"] = round(rng.choice((0.0, 0.0, 0.02, 0.1, 0.4)), 3)
+        input["seconds"] = rng.choice(self.profile.seconds)
         if behave == "swallow":
             input["seconds"] = rng.choice((0.3, 1.0, 4.0))
         if behave == "large":

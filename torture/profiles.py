@@ -87,6 +87,8 @@ class Profile:
     clients: int = 10
     #: Accounts with tokens; with one there are no tokens.
     tenants: int = 1
+    #: How long jobs take.
+    seconds: tuple[float, ...] = (0.0, 0.0, 0.02, 0.1, 0.4)
     #: How many of the jobs have a webhook, and what it may ask for.
     hooked: float = 0.6
     filters: tuple[list[str] | None, ...] = FILTERS
@@ -130,6 +132,19 @@ _BASES: dict[str, Profile] = {
     "calm": _CALM,
     #: One slot: here the order of starts is the order of acceptance.
     "queue": replace(_CALM, name="queue", workers=1, behaviours={"ok": 2, "sleep": 3, "fail": 2}, clients=8),
+    #: Three accounts want the one slot all the time.
+    "accounts": replace(
+        _CALM,
+        name="accounts",
+        workers=1,
+        tenants=3,
+        queue=64,
+        clients=24,
+        ops={"later": 1},
+        behaviours={"sleep": 1},
+        seconds=(0.03,),
+        settle=10.0,
+    ),
     #: Short jobs on several slots: what belongs to whom.
     "crowd": replace(
         _CALM,

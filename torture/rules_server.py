@@ -127,7 +127,7 @@ def _fits(outputs: list[dict[str, object]], body: dict[str, object]) -> bool:
 
 def first_come_first_served(history: History) -> Iterator[Violation]:
     """I18: with one slot, who was accepted before another asked starts no later."""
-    if history.run["workers"] * history.run["slots"] != 1:
+    if history.run["workers"] * history.run["slots"] != 1 or history.run.get("tenants", 1) > 1:
         return
     begun = [
         (job.accepted, job.executions[0]) for job in history.jobs.values() if job.accepted and job.executions

@@ -25,6 +25,7 @@ PLANTED = [
     ("extra-slot", "crowd", 1, "I09"),
     ("lost-chunk", "crowd", 1, "I17"),
     ("overtaking", "queue", 2, "I18"),
+    ("unfair", "accounts", 3, "I23"),
     ("two-ends", "fickle", 2, "I02"),
     ("leaked-descriptor", "crowd", 2, "I24"),
     ("not-replaced", "crash", 2, "I09"),

@@ -40,6 +40,8 @@ pub enum Planted {
     LostChunk,
     /// The last in the line is the first to be served.
     Overtaking,
+    /// The account that came last has its turn first, again and again.
+    Unfair,
     /// Looking a canceled job up shows another end.
     TwoEnds,
     /// Every job leaves a descriptor open.
@@ -50,7 +52,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them, with the names that switch them on.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
         ("early-end", Self::EarlyEnd),
@@ -66,6 +68,7 @@ impl Planted {
         ("extra-slot", Self::ExtraSlot),
         ("lost-chunk", Self::LostChunk),
         ("overtaking", Self::Overtaking),
+        ("unfair", Self::Unfair),
         ("two-ends", Self::TwoEnds),
         ("leaked-descriptor", Self::LeakedDescriptor),
         ("not-replaced", Self::NotReplaced),

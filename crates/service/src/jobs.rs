@@ -258,7 +258,7 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let turn = inner.tools.executor.admit()?;
+        let turn = inner.tools.executor.admit(&submission.account)?;
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
