@@ -98,7 +98,15 @@ def headings(page: Path) -> set[str]:
 def missing_path(text: str) -> str | None:
     """Say what is missing, if `text` looks like a path of the repository."""
     path, _, name = text.partition("::")
-    if not PLACE.match(path) or path in ("python", "bench", "tests", "docs", "examples", "scripts"):
+    if not PLACE.match(path) or path in (
+        "python",
+        "bench",
+        "tests",
+        "torture",
+        "docs",
+        "examples",
+        "scripts",
+    ):
         return None
     found = list(ROOT.glob(path)) if "*" in path else [ROOT / path]
     if not found or not all(file.exists() for file in found):

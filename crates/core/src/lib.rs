@@ -11,6 +11,7 @@ pub mod health;
 pub mod id;
 pub mod job;
 pub mod metrics;
+pub mod planted;
 pub mod port;
 pub mod refusal;
 pub mod status;

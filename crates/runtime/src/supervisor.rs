@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::chain;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_ipc::control::{HealthcheckStatus, Response};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +95,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             return;
         }
         strikes = if innocent { 0 } else { strikes + 1 };
-        let Some(pause) = pause(shared.launch.respawn, strikes) else {
+        let Some(pause) = pause(shared.launch.respawn, strikes).filter(|_| !planted(Planted::NotReplaced)) else {
             return give_up(&shared, worker, &reason);
         };
         shared.state.starting(worker, &reason);

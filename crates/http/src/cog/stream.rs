@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
 use tidegate_service::{Reader, StreamEvent, Streamed};
 
@@ -43,6 +44,7 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
     for event in events {
         match event {
             StreamEvent::Start => frame(&mut out, "start", &Start { id: job, status: "processing" }),
+            StreamEvent::Output { index: 1, .. } if planted(Planted::LostChunk) => {}
             StreamEvent::Output { index, chunk } => {
                 out.put_slice(b"event: output\ndata: {\"chunk\":");
                 put_one_line(&mut out, chunk);

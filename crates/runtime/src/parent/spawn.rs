@@ -35,11 +35,16 @@ pub(crate) enum SpawnError {
 impl SpawnError {
     /// Whether the machine may have room for it a moment later.
     pub(crate) fn is_passing(&self) -> bool {
-        use rustix::io::Errno;
         let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::StartAs { source, .. }) = self;
-        let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
-        passing.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+        is_shortage(source)
     }
+}
+
+/// Whether something has run out that may be there again a moment later.
+pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
+    passing.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 pub(crate) fn spawn(launch: &Launch, scratch: &Scratch, family: &Family) -> Result<Spawned, SpawnError> {
