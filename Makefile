@@ -7,10 +7,15 @@ PYTHON ?= python3
 VENV := .venv
 VENV_COG := .venv-cog
 MODEL ?= examples/hello
+SEEDS ?= 1 2 3 4
+SECONDS ?= 30
 PORT ?= 5000
+TARGET ?=
+# bash has a variable SECONDS of its own, so only one that was given to make counts.
+FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt bench wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +32,7 @@ test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
 test-product: $(VENV)/tools $(VENV_COG)/tools native ## The program from outside, beside the real Cog
+	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2
 
@@ -49,6 +55,13 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
 	$(VENV)/bin/ruff format .
+
+fuzz: ## Fuzz every target for SECONDS=600, or only TARGET=name; see docs/fuzzing.md
+	scripts/fuzz.sh $(FUZZ_SECONDS) $(TARGET)
+
+torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEEDS="…" SECONDS=…); see docs/torture.md
+	cargo build --locked -p tidegate
+	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

@@ -67,7 +67,7 @@ impl JobId {
 /// Invisible characters and those that turn text around would let one id look like another.
 fn allowed(c: char) -> bool {
     let invisible = matches!(c,
-        '\u{00AD}' | '\u{061C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF0}'..='\u{FFFF}');
+        '\u{00AD}' | '\u{061C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF0}'..='\u{FFFF}' | '\u{E0000}'..='\u{E0FFF}');
     !c.is_control() && !invisible && c != '/' && c != '\\'
 }
 
@@ -101,7 +101,8 @@ mod tests {
         for good in ["a", "my job", "é", "a.b", "...", &"x".repeat(128)] {
             assert!(JobId::parse(good).is_ok(), "{good:?}");
         }
-        for bad in ["", ".", "..", "a/b", "a\\b", "a\nb", "a\0", "\u{202E}x", &"x".repeat(129), &"é".repeat(65)] {
+        for bad in ["", ".", "..", "a/b", "a\\b", "a\nb", "a\0", "\u{202E}x", "x\u{E0061}", "x\u{180E}", &"x".repeat(129), &"é".repeat(65)]
+        {
             assert!(JobId::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -4,10 +4,14 @@
 pub mod account;
 pub mod chain;
 pub mod event;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;
 pub mod metrics;
+pub mod planted;
 pub mod port;
 pub mod record;
 pub mod refusal;

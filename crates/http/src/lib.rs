@@ -6,4 +6,7 @@ pub mod access;
 pub mod admin;
 pub mod cog;
 pub mod edge;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod shared;

@@ -8,6 +8,9 @@ mod address;
 mod client;
 mod download;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guard;
 mod resolve;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::{Ending, Record};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, LogSource, Metric, Status, Step, metrics};
@@ -188,7 +189,7 @@ impl Job {
     pub(crate) fn snapshot_at(&self, outputs: usize, logs: usize) -> Snapshot {
         self.with(|state| {
             let mut then = self.picture(state, outputs, logs);
-            if state.status.is_terminal() {
+            if state.status.is_terminal() && !(planted(Planted::EarlyEnd) && outputs == 1) {
                 then.status = Status::Processing;
                 then.metrics.remove("predict_time");
                 then.error = None;

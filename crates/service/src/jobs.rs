@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::Report;
+use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later, Patience, Turn};
 use tidegate_core::record::{Face, Order, Target};
 use tidegate_core::store::{Inserted, Store, StoreError};
@@ -246,10 +247,15 @@ impl Jobs {
         }
         inner.tools.room_for(&checked)?;
         let turn = inner.tools.executor.admit(&submission.account, Patience::Short)?;
+        if planted(Planted::LeakedDescriptor) {
+            std::mem::forget(std::fs::File::open("/dev/null"));
+        }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
-            id: submission.id.unwrap_or_else(|| JobId::from_random(random::bits())),
+            id: submission
+                .id
+                .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
@@ -307,7 +313,9 @@ impl Jobs {
         let tracker: Option<Later<()>> = if waits {
             Some(Box::pin(inner.tasks.track_future(tracker.run(turn))))
         } else {
-            inner.tasks.spawn(tracker.run(turn));
+            if !planted_now_and_then(Planted::ForgottenJob) {
+                inner.tasks.spawn(tracker.run(turn));
+            }
             None
         };
         Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader })
@@ -378,7 +386,7 @@ impl Jobs {
     /// Asks a job of this account to stop. Says whether it was running.
     pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let Some(job) = self.inner.registry.get(account, id) else { return false };
-        let running = job.cancel();
+        let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
         if running {
             audit::canceled(&job);
         }
@@ -412,6 +420,9 @@ impl Jobs {
 
     /// How the model is, as its own health check says too.
     pub async fn health(&self) -> Report {
+        if planted(Planted::SlowHealth) && !self.inner.registry.running().is_empty() {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
         self.inner.tools.executor.check().await
     }
 

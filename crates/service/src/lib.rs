@@ -8,6 +8,9 @@
 mod audit;
 mod deadline;
 mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod heavy;
 mod input;
 mod job;
@@ -22,7 +25,7 @@ mod submission;
 mod tracker;
 mod webhook;
 
-pub use files::{Files, file_name_for, room_in};
+pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::{Config, Jobs, OnLost, Tools};

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
 use tidegate_core::port::{Admission, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
@@ -44,7 +45,9 @@ impl Tracker {
             return self.registry.forget(&self.job);
         };
         // A job that did not get to its end may have left files that nobody has heard of.
-        if self.scratch_used || !matches!(terminal, Terminal::Succeeded) {
+        // A model that runs as another user always has its folder made.
+        let made = self.tools.files.owner.is_some();
+        if self.scratch_used || made || !matches!(terminal, Terminal::Succeeded) {
             remove(self.work.scratch.clone()).await;
         }
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
@@ -58,7 +61,9 @@ impl Tracker {
         };
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
-        if let Some(hook) = self.hook {
+        if let Some(hook) = self.hook
+            && !planted_now_and_then(Planted::LostWebhook)
+        {
             hook.completed(letter);
         }
     }
@@ -124,6 +129,7 @@ impl Tracker {
             };
             match event {
                 Event::Log { source, text } => {
+                    let text = the_one_before(Planted::ForeignLogs, &text).unwrap_or(text);
                     tracing::info!(target: "model", job = %self.job.id(), "{}", text.trim_end());
                     let moment = self.job.log(source, &text);
                     if let Some(hook) = &mut self.hook {
@@ -158,6 +164,10 @@ impl Tracker {
                         },
                     };
                     // The slot is free before anybody can see the end.
+                    if planted(Planted::LeakedPermit) && matches!(terminal, Terminal::Failed(_)) {
+                        std::mem::forget(running);
+                        return terminal;
+                    }
                     drop(running);
                     return terminal;
                 }
@@ -178,6 +188,7 @@ impl Tracker {
                 },
                 Err(error) => Terminal::Failed(error),
             },
+            Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Terminal::Succeeded,
             Outcome::Failed { error } => Terminal::Failed(error),
             Outcome::Canceled => Terminal::Canceled,
         }
@@ -193,6 +204,9 @@ impl Tracker {
 
     async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
         if value.files.is_empty() {
+            if let Some(other) = std::str::from_utf8(&value.json).ok().and_then(|mine| the_one_before(Planted::ForeignOutput, mine)) {
+                return Ok(other.into());
+            }
             return Ok(value.json);
         }
         self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));

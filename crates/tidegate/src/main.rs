@@ -2,11 +2,14 @@
 
 mod build_info;
 mod cli;
+mod cog_yaml;
 mod commands;
 mod compat;
 mod exit;
 mod failure;
 mod front;
+#[cfg(test)]
+mod fuzz;
 mod inputs;
 mod listen;
 mod model;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde::Deserialize;
 
 use crate::cli::{Mode, ModelArgs};
+use crate::cog_yaml;
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 
@@ -23,30 +23,6 @@ pub(crate) struct Model {
     pub(crate) env: Vec<(OsString, OsString)>,
 }
 
-/// The parts of `cog.yaml` that matter when a model runs; the others are for building images.
-#[derive(Debug, Default, Deserialize)]
-#[serde(expecting = "keys and values like `predict: \"predict.py:Predictor\"`")]
-struct CogYaml {
-    predict: Option<String>,
-    run: Option<String>,
-    train: Option<String>,
-    concurrency: Option<Concurrency>,
-    environment: Option<Environment>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(expecting = "the key `max` below it: `concurrency: {max: 4}`")]
-struct Concurrency {
-    max: Option<u32>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Environment {
-    Lines(Vec<String>),
-    Map(std::collections::BTreeMap<String, serde_yaml_ng::Value>),
-}
-
 impl Model {
     /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
@@ -57,7 +33,7 @@ impl Model {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| format!("could not read `{}`", file.display())),
         };
-        let yaml = text.as_deref().map(|text| parse(&file, text)).transpose()?.unwrap_or_default();
+        let yaml = text.as_deref().map(|text| cog_yaml::parse(&file, text)).transpose()?.unwrap_or_default();
         if let (Some(run), Some(predict)) = (&yaml.run, &yaml.predict)
             && run != predict
         {
@@ -75,7 +51,7 @@ impl Model {
         for reference in [Some(&predictor_ref), train_ref.as_ref()].into_iter().flatten() {
             check_ref(&dir, reference, text.as_deref())?;
         }
-        let env = environment(yaml.environment, &file)?;
+        let env = cog_yaml::environment(yaml.environment, &file)?;
         Ok(Self {
             concurrency: yaml.concurrency.and_then(|concurrency| concurrency.max).filter(|max| *max > 0),
             dir,
@@ -95,18 +71,6 @@ fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
     }
     let hint = found.parent().map_or_else(String::new, |parent| format!("tidegate serve {}", parent.display()));
     Err(Usage::new(format!("`{}` is not a folder", dir.display())).hint(hint).into())
-}
-
-fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
-    if text.trim().is_empty() {
-        return Ok(CogYaml::default());
-    }
-    serde_yaml_ng::from_str(text).map_err(|error| {
-        let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        Usage::new(format!("{}{place}: {error}", file.display()))
-            .hint("the keys that are read are predict, run, train, concurrency.max and environment")
-            .into()
-    })
 }
 
 fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
@@ -148,30 +112,6 @@ fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<
     Err(Usage::new(format!("{place}the predictor is `{reference}`, but there is no file `{}`", missing.display())).hint(hint).into())
 }
 
-fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
-    let lines = match environment {
-        None => return Ok(Vec::new()),
-        Some(Environment::Map(map)) => return Ok(map.into_iter().map(|(key, value)| (key.into(), scalar(&value).into())).collect()),
-        Some(Environment::Lines(lines)) => lines,
-    };
-    let pair = |line: String| match line.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.into())),
-        Some(_) | None => {
-            Err(Usage::new(format!("{}: `environment` has the entry `{line}`", file.display())).hint("write it as `NAME=value`").into())
-        }
-    };
-    lines.into_iter().map(pair).collect()
-}
-
-/// A value as it was written: people do not quote numbers.
-fn scalar(value: &serde_yaml_ng::Value) -> String {
-    match value {
-        serde_yaml_ng::Value::String(text) => text.clone(),
-        serde_yaml_ng::Value::Null => String::new(),
-        other => serde_yaml_ng::to_string(other).unwrap_or_default().trim().to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +148,15 @@ mod tests {
     fn the_environment_may_be_a_map() {
         let model = read(&[("cog.yaml", "run: a.py:A\nenvironment:\n  A: 1\n  B: x\n  C:\n"), ("a.py", "")], &[]).unwrap();
         assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x".into()), ("C".into(), "".into())]);
+    }
+
+    #[test]
+    fn variables_that_no_process_can_have_are_refused() {
+        for entries in ["[A]", "[=x]", "['A=x', ' =y']", r#"["A=\0"]"#, r#"["A\0=x"]"#, "{'': x}", "{A=B: x}", r#"{A: "\0"}"#] {
+            let yaml = format!("run: a.py:A\nenvironment: {entries}\n");
+            let error = read(&[("cog.yaml", &yaml), ("a.py", "")], &[]).unwrap_err();
+            assert!(error.contains("`environment` has the entry"), "{entries}: {error}");
+        }
     }
 
     #[test]

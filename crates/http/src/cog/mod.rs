@@ -1,6 +1,8 @@
 //! The Cog face: what a container built by Cog answers, on the same paths with the same bodies.
 
 mod docs;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod health;
 mod index;
 mod predictions;

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook};
 
@@ -108,7 +109,7 @@ fn read(
     if kind == JobKind::Training && delivery == Delivery::Stream {
         return Err(Trouble::TrainingStream);
     }
-    let replay = if url_id.is_some() { Replay::Answer } else { Replay::Refuse };
+    let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) { Replay::Answer } else { Replay::Refuse };
     let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
     let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
     let input = match envelope.input {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
+use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::refusal::FieldError;
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::Snapshot;
@@ -45,7 +46,12 @@ pub(super) fn details(job: &Snapshot) -> Response {
     body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
     body.field("logs", &job.logs).field("metrics", &job.metrics).raw("output", job.output.as_ref());
     body.maybe("started_at", job.started_at.map(super::health::timestamp).as_deref());
-    json(StatusCode::OK, body.field("status", word(job.status)).finish())
+    let status = match job.status {
+        Status::Canceled if planted(Planted::TwoEnds) => Status::Failed,
+        Status::Succeeded if planted_now_and_then(Planted::StaleState) => Status::Processing,
+        status => status,
+    };
+    json(StatusCode::OK, body.field("status", word(status)).finish())
 }
 
 /// A job as answers, webhooks and the last event of a stream tell it.
@@ -148,7 +154,7 @@ impl IntoResponse for Trouble {
             Self::Body(error @ (BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType)) => {
                 plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
             }
-            Self::Envelope(error @ EnvelopeError::Syntax(_)) => {
+            Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
                 details_of(StatusCode::BAD_REQUEST, &[Detail::of(&["body"], &error.to_string())])
             }
             Self::Envelope(error @ EnvelopeError::Shape(_)) => {

@@ -7,8 +7,9 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
-use tidegate_service::{Job, Reader, StreamEvent, Streamed};
+use tidegate_service::{Reader, StreamEvent, Streamed};
 
 use super::reply;
 
@@ -25,7 +26,10 @@ pub(super) fn answer(reader: Reader) -> Response {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
             Ok(None) => return None,
-            Ok(Some(Streamed::Events(events))) => frames(reader.job(), &events),
+            Ok(Some(Streamed::Events(events))) => {
+                let job = reader.job();
+                frames(job.id(), &events, || reply::result_body(&job.snapshot()))
+            }
             Ok(Some(Streamed::Lagged(skipped))) => error_frame("SSE stream lagged; events were dropped", skipped),
         };
         Some((Ok::<_, std::convert::Infallible>(frames), reader))
@@ -33,12 +37,14 @@ pub(super) fn answer(reader: Reader) -> Response {
     reply::event_stream(Body::from_stream(frames))
 }
 
-/// All events that are ready in one piece: one write to the socket.
-fn frames(job: &Job, events: &[StreamEvent]) -> Bytes {
+/// All events that are ready in one piece: one write to the socket. `result` is asked for once the job
+/// is over.
+pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(64 * events.len());
     for event in events {
         match event {
-            StreamEvent::Start => frame(&mut out, "start", &Start { id: job.id(), status: "processing" }),
+            StreamEvent::Start => frame(&mut out, "start", &Start { id: job, status: "processing" }),
+            StreamEvent::Output { index: 1, .. } if planted(Planted::LostChunk) => {}
             StreamEvent::Output { index, chunk } => {
                 out.put_slice(b"event: output\ndata: {\"chunk\":");
                 put_one_line(&mut out, chunk);
@@ -52,7 +58,7 @@ fn frames(job: &Job, events: &[StreamEvent]) -> Bytes {
             }
             StreamEvent::Completed => {
                 out.put_slice(b"event: completed\ndata: ");
-                put_one_line(&mut out, &reply::result_body(&job.snapshot()));
+                put_one_line(&mut out, &result());
                 out.put_slice(b"\n\n");
             }
         }

@@ -6,6 +6,8 @@ mod chunks;
 mod connection;
 pub mod descriptors;
 mod framing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod guard;
 mod head;
 mod listener;

@@ -2,6 +2,9 @@
 
 pub(crate) mod body;
 pub(crate) mod deadline;
+pub(crate) mod depth;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod json;
 pub(crate) mod lists;
 pub(crate) mod object;

@@ -1,6 +1,14 @@
 //! Every message of the wire as a snapshot: a change here is a change of the contract between the
 //! server and a child that may come from another wheel.
 
+mod child;
+#[path = "../../../../python/src/fuzz.rs"]
+mod fuzz;
+#[path = "../../../../python/src/inbox.rs"]
+mod inbox;
+#[path = "../../../../python/src/lines.rs"]
+mod lines;
+
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
@@ -34,7 +42,7 @@ fn control_requests() {
         mode: Mode::Predict,
         num_slots: Some(4),
         socket: "/tmp/t/s".into(),
-        limits: control::Limits { memory: Some(1 << 30), processes: None },
+        limits: control::Limits { memory: Some(1 << 30), processes: None, output_file: Some(1 << 28) },
     };
     let all = [R::Init(init), R::Cancel { slot: 2, nth: 3 }, R::Healthcheck { id: 7 }, R::Shutdown];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Request>(json).unwrap()).unwrap()));

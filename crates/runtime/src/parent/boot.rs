@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::LogSource;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_ipc::control::{Fatal, Init, Ready, Request, Response};
 use tidegate_ipc::slot::LogSource as WireSource;
 use tokio::net::UnixListener;
@@ -14,8 +15,9 @@ use tokio_util::task::TaskTracker;
 use super::child::Child;
 use super::control::{self, ReadError, Reader};
 use super::link::Link;
-use super::spawn::{self, SpawnError};
+use super::spawn::{self, SpawnError, is_shortage};
 use crate::launch::{Launch, Phase};
+use crate::leftovers::Family;
 use crate::scratch::Scratch;
 
 /// A child that takes jobs.
@@ -49,7 +51,11 @@ pub(crate) enum BootError {
 impl BootError {
     /// Whether it is the machine's fault and may be over in a moment.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::Spawn(error) if error.is_passing())
+        match self {
+            Self::Spawn(error) => error.is_passing(),
+            Self::Slots(error) => is_shortage(error),
+            Self::Fatal(_) | Self::Crashed(_) | Self::Silent { .. } | Self::TimedOut(_) => false,
+        }
     }
 }
 
@@ -65,18 +71,19 @@ pub(crate) struct Boot<'a> {
     pub(crate) launch: &'a Launch,
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
+    pub(crate) family: &'a Arc<Family>,
     pub(crate) tell: &'a (dyn Fn(Phase<'_>) + Sync),
 }
 
 impl Boot<'_> {
     /// Starts a child and waits until it is ready. A child that does not get there is killed.
     pub(crate) async fn run(&self) -> Result<Booted, BootError> {
-        let spawned = spawn::spawn(self.launch, self.scratch)?;
+        let spawned = spawn::spawn(self.launch, self.scratch, self.family)?;
         (self.tell)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
         requests.send(Request::Init(init)).expect("the receiver is right here");
-        let child = Arc::new(Child::new(spawned.pid, spawned.mark, requests));
+        let child = Arc::new(Child::new(spawned.pid, spawned.mark, Arc::clone(self.family), requests));
         let mut unborn = Unborn(Some(Arc::clone(&child)));
         self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 
@@ -117,7 +124,7 @@ impl Boot<'_> {
             predictor_ref: launch.predictor_ref.clone(),
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
-            num_slots: launch.slots,
+            num_slots: launch.slots.map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
             socket: socket.to_string_lossy().into_owned(),
             limits: launch.limits,
         }

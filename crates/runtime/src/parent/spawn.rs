@@ -7,7 +7,7 @@ use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::launch::Launch;
-use crate::leftovers::Mark;
+use crate::leftovers::{Family, Mark};
 use crate::scratch::Scratch;
 
 /// A process that has been started and told nothing yet.
@@ -35,14 +35,19 @@ pub(crate) enum SpawnError {
 impl SpawnError {
     /// Whether the machine may have room for it a moment later.
     pub(crate) fn is_passing(&self) -> bool {
-        use rustix::io::Errno;
         let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::StartAs { source, .. }) = self;
-        let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
-        passing.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+        is_shortage(source)
     }
 }
 
-pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, SpawnError> {
+/// Whether something has run out that may be there again a moment later.
+pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
+    passing.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+pub(crate) fn spawn(launch: &Launch, scratch: &Scratch, family: &Family) -> Result<Spawned, SpawnError> {
     let socket = scratch.fresh();
     let deaf = |source| SpawnError::Listen { path: socket.clone(), source };
     let slots = UnixListener::bind(&socket).map_err(deaf)?;
@@ -52,8 +57,12 @@ pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, Spawn
         None => SpawnError::Start { python: launch.python.clone(), source },
     };
     let mark = Mark::new(scratch.number());
-    let mut process = command(launch, scratch, &mark).spawn().map_err(failed)?;
-    let pid = process.id().expect("it has not been waited for");
+    let start = || {
+        let process = command(launch, scratch, &mark).spawn()?;
+        let pid = process.id().expect("it has not been waited for");
+        Ok(((process, pid), pid))
+    };
+    let (mut process, pid) = family.add(&mark, start).map_err(failed)?;
     Ok(Spawned {
         pid,
         mark,

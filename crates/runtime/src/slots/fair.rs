@@ -6,6 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
+use tidegate_core::planted::{Planted, planted};
+
 /// Somebody in a line who belongs to an owner.
 pub trait Owned {
     /// Who counts as the same.
@@ -51,9 +53,9 @@ impl<W: Owned> Fair<W> {
 
     /// The first of the owner whose turn it is.
     pub(super) fn pop(&mut self) -> Option<W> {
-        let owner = self.turns.pop_front()?;
+        let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
         let line = self.lines.get_mut(&owner)?;
-        let waiter = line.pop_front()?;
+        let waiter = if planted(Planted::Overtaking) { line.pop_back()? } else { line.pop_front()? };
         self.len -= 1;
         if line.is_empty() {
             self.lines.remove(&owner);

@@ -1,6 +1,8 @@
 //! Files on their way in and out: addresses in inputs become local paths, files in outputs become
 //! data URIs or addresses of uploads.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod incoming;
 mod name;
 mod outgoing;
@@ -9,6 +11,7 @@ mod space;
 use std::sync::Arc;
 
 pub use name::of_mime as file_name_for;
+pub use outgoing::MAX_INLINE as MAX_INLINE_FILE;
 pub use space::room_in;
 
 use tidegate_net::{Client, Url};

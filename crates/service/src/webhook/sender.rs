@@ -17,6 +17,7 @@ use super::deliveries::Deliveries;
 use super::parcel::{Parcel, Verdict};
 use super::waiting::{Place, Waiting};
 use super::{Secrets, Webhook, WebhookEvent, schedule};
+use crate::heavy::heavy;
 use crate::job::{Job, Moment};
 use crate::random;
 
@@ -126,7 +127,7 @@ impl Task {
 
     /// Sends a message before the end, once. Breaks when the end has come and waited long enough.
     async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
-        let body = (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs));
+        let body = heavy(self.job.weight(), || (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs)));
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;
@@ -167,7 +168,7 @@ impl Task {
             return deliver(&tools, webhook, letter).await;
         }
         job.ended().await;
-        let body = (webhook.body)(&job.snapshot());
+        let body = heavy(job.weight(), || (webhook.body)(&job.snapshot()));
         let parcel = Parcel::new(&tools, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; the job need not.
         drop(job);

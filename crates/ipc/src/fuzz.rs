@@ -1,0 +1,103 @@
+//! Fuzz targets: see `docs/fuzzing.md`.
+
+use tidegate_fuzzing::{parts, pieces};
+
+use crate::frame::{self, HEADER, MAX, Oversized};
+use crate::slot::{Predict, append_predict};
+use crate::{control, slot};
+
+/// A stream has the same frames however it comes, and what is no frame is refused at the same place.
+/// The first byte says how it comes.
+pub fn frames(input: &[u8]) {
+    let Some((seed, stream)) = input.split_first() else { return };
+    assert_eq!(read(pieces(*seed, stream)), expected(stream));
+
+    let parts: Vec<&[u8]> = parts(stream).collect();
+    let mut written = Vec::new();
+    for part in &parts {
+        frame::append(&mut written, |out| out.extend_from_slice(part));
+    }
+    let (frames, oversized) = read(pieces(*seed, &written));
+    assert_eq!(frames, parts, "what was written is read back");
+    assert_eq!(oversized, None);
+}
+
+fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<Oversized>) {
+    let (mut frames, mut buffer) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            match frame::complete(&buffer) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    frames.push(buffer[HEADER..HEADER + length].to_vec());
+                    buffer.drain(..HEADER + length);
+                }
+                Err(oversized) => return (frames, Some(oversized)),
+            }
+        }
+    }
+    (frames, None)
+}
+
+/// The same by the letter of the format, with the whole stream at hand.
+fn expected(mut stream: &[u8]) -> (Vec<Vec<u8>>, Option<Oversized>) {
+    let mut frames = Vec::new();
+    while let [a, b, c, d, rest @ ..] = stream {
+        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16 | usize::from(*d) << 24;
+        if length > MAX {
+            return (frames, Some(Oversized { length }));
+        }
+        let Some((frame, later)) = rest.split_at_checked(length) else { break };
+        frames.push(frame.to_vec());
+        stream = later;
+    }
+    (frames, None)
+}
+
+/// A message that is understood is written as the same message, and nothing else breaks the reader.
+pub fn messages(input: &[u8]) {
+    // Not a function: the type of what is read back borrows from another text.
+    macro_rules! round_trip {
+        ($type:ty) => {
+            if let Ok(message) = serde_json::from_slice::<$type>(input) {
+                let written = serde_json::to_vec(&message).expect("a message can be written");
+                let again: $type = serde_json::from_slice(&written).expect("a message reads back");
+                assert_eq!(format!("{again:?}"), format!("{message:?}"));
+            }
+        };
+    }
+    round_trip!(control::Request);
+    round_trip!(control::Response);
+    round_trip!(slot::Request<'_>);
+    round_trip!(slot::Response<'_>);
+    if let Ok(slot::Request::Predict(predict @ Predict { input: Some(_), .. })) = serde_json::from_slice(input) {
+        put_together(predict);
+    }
+}
+
+/// The parent writes a job's input in without reading it.
+fn put_together(mut predict: Predict<'_>) {
+    let before = format!("{predict:?}");
+    let input = predict.input.take().map_or("", |input| input.get());
+    let mut buffer = Vec::new();
+    append_predict(&mut buffer, predict, input.as_bytes());
+    assert_eq!(frame::complete(&buffer), Ok(Some(buffer.len() - HEADER)));
+    let slot::Request::Predict(again) = serde_json::from_slice(&buffer[HEADER..]).expect("a job reads back");
+    assert_eq!(format!("{again:?}"), before);
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_fuzzing::short_run;
+
+    #[test]
+    fn frames_hold_for_made_inputs() {
+        short_run("frames", super::frames);
+    }
+
+    #[test]
+    fn messages_hold_for_made_inputs() {
+        short_run("messages", super::messages);
+    }
+}

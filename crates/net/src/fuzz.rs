@@ -1,0 +1,78 @@
+//! Fuzz targets: see `docs/fuzzing.md`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+use crate::{Networks, check_address};
+
+/// However an address is written, one that may be called names nobody who is only reachable from here,
+/// and a refusal does not repeat its password.
+pub fn address(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let networks = Networks::public();
+    for text in [&*text, &format!("http://{text}/x")] {
+        match check_address(text, &networks) {
+            Ok(url) => {
+                assert!(matches!(url.scheme(), "http" | "https"), "{url}");
+                let open = match url.host() {
+                    None => false,
+                    Some(Host::Ipv4(address)) => !is_special_v4(address),
+                    Some(Host::Ipv6(address)) => !is_special_v6(address),
+                    Some(Host::Domain(name)) => name.split('.').rfind(|part| !part.is_empty()) != Some("localhost"),
+                };
+                assert!(open, "{url} may be called");
+                assert_eq!(check_address(url.as_str(), &networks).as_ref(), Ok(&url), "it means something else when it is read again");
+            }
+            Err(error) => {
+                let message = error.to_string();
+                let password = Url::parse(text).ok().and_then(|url| url.password().map(str::to_owned));
+                // A short one may be in any text.
+                assert!(!password.is_some_and(|password| password.len() > 8 && message.contains(&password)), "{message}");
+            }
+        }
+    }
+    list(&text);
+}
+
+/// What opens nothing that it does not name.
+fn list(text: &str) {
+    match Networks::parse(text) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(networks) => {
+            let wide = text.to_ascii_lowercase().contains("all") || text.contains('/');
+            let named = text.contains("169.254") || text.contains(':');
+            assert!(wide || named || !networks.permit(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254))), "{text:?} opens too much");
+        }
+    }
+}
+
+/// By the words of the standard library, which is another list than ours.
+fn is_special_v4(address: Ipv4Addr) -> bool {
+    address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_broadcast()
+        || address.is_documentation()
+        || address.is_multicast()
+}
+
+fn is_special_v6(address: Ipv6Addr) -> bool {
+    address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_unique_local()
+        || address.is_unicast_link_local()
+        || address.to_ipv4().is_some_and(is_special_v4)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_fuzzing::short_run;
+
+    #[test]
+    fn addresses_hold_for_made_inputs() {
+        short_run("address", super::address);
+    }
+}

@@ -1,0 +1,76 @@
+//! Fuzz targets: see `docs/fuzzing.md`. Those for private things are beside them.
+
+use bytes::Bytes;
+
+pub use crate::files::fuzz::{data_uri, file_name, splice_files};
+pub use crate::input::fuzz::input;
+use crate::stream::{Entry, History, StreamEvent, Streamed};
+
+/// Readers of a job's history get every event after their place, or are told how many they miss.
+///
+/// The first byte is how many events are kept; the others are events, or readers who come and go.
+pub fn history(input: &[u8]) {
+    let Some((capacity, steps)) = input.split_first() else { return };
+    let capacity = usize::from(capacity % 16);
+    let mut history = History::new(capacity);
+    let mut pushed = 0;
+    for step in steps {
+        match step {
+            0..192 => {
+                history.push(StreamEvent::Output { index: pushed, chunk: Bytes::new() });
+                pushed += 1;
+            }
+            192..224 => history.readers += 1,
+            224.. => history.readers = history.readers.saturating_sub(1),
+        }
+        for cursor in [0, pushed / 2, pushed.saturating_sub(usize::from(*step)), pushed] {
+            check_reader(&history, cursor, pushed);
+        }
+        match history.entry(false) {
+            Entry::At(0) => check_reader(&history, 0, pushed),
+            Entry::At(at) => assert_eq!((at, capacity), (pushed, 0)),
+            Entry::Truncated(missing) => assert_eq!(missing, pushed - capacity),
+        }
+    }
+}
+
+fn check_reader(history: &History, cursor: usize, pushed: usize) {
+    match history.after(cursor) {
+        None => assert_eq!(cursor, pushed, "there is more to read"),
+        Some(Streamed::Lagged(missed)) => assert!(missed > 0 && cursor + missed <= pushed, "{missed} are not missing"),
+        Some(Streamed::Events(events)) => {
+            let seen = events.iter().map(|event| if let StreamEvent::Output { index, .. } = event { *index } else { usize::MAX });
+            assert!(seen.eq(cursor..pushed), "not all events, or not in order");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_fuzzing::short_run;
+
+    #[test]
+    fn data_uris_hold_for_made_inputs() {
+        short_run("data_uri", super::data_uri);
+    }
+
+    #[test]
+    fn file_names_hold_for_made_inputs() {
+        short_run("file_name", super::file_name);
+    }
+
+    #[test]
+    fn splicing_files_holds_for_made_inputs() {
+        short_run("splice_files", super::splice_files);
+    }
+
+    #[test]
+    fn inputs_hold_for_made_inputs() {
+        short_run("input", super::input);
+    }
+
+    #[test]
+    fn histories_hold_for_made_inputs() {
+        short_run("history", super::history);
+    }
+}

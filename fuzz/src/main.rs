@@ -1,0 +1,57 @@
+//! All fuzz targets in one program for libFuzzer: `TIDEGATE_FUZZ` names the one to run. Built and
+//! started by `scripts/fuzz.sh`, which also sets the flags without which there is nothing to see here.
+
+#![no_main]
+#![allow(dead_code, reason = "whole files of the program and the extension are compiled in, and not all of them is called")]
+
+use std::sync::LazyLock;
+
+/// The parts of the program that have targets. It has no library to link with.
+#[path = "../../crates/tidegate/src/cog_yaml.rs"]
+mod cog_yaml;
+#[path = "../../crates/tidegate/src/exit.rs"]
+mod exit;
+#[path = "../../crates/tidegate/src/failure.rs"]
+mod failure;
+#[path = "../../crates/tidegate/src/fuzz.rs"]
+mod program;
+#[path = "../../crates/tidegate/src/units.rs"]
+mod units;
+
+/// The same of the Python extension.
+#[path = "../../python/src/fuzz.rs"]
+mod child;
+#[path = "../../python/src/inbox.rs"]
+mod inbox;
+#[path = "../../python/src/lines.rs"]
+mod lines;
+
+/// The targets, by the names of their folders in `corpus`.
+const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("address", tidegate_net::fuzz::address),
+    ("cog_yaml", program::cog_yaml),
+    ("data_uri", tidegate_service::fuzz::data_uri),
+    ("envelope", tidegate_http::fuzz::envelope),
+    ("events", tidegate_http::fuzz::events),
+    ("file_name", tidegate_service::fuzz::file_name),
+    ("fold", tidegate_core::fuzz::fold),
+    ("frames", tidegate_ipc::fuzz::frames),
+    ("framing", tidegate_http::fuzz::framing),
+    ("headers", tidegate_http::fuzz::headers),
+    ("history", tidegate_service::fuzz::history),
+    ("inbox", child::inbox),
+    ("input", tidegate_service::fuzz::input),
+    ("job_id", tidegate_core::fuzz::job_id),
+    ("lines", child::lines),
+    ("messages", tidegate_ipc::fuzz::messages),
+    ("splice_files", tidegate_service::fuzz::splice_files),
+    ("units", program::units),
+];
+
+static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let name = std::env::var("TIDEGATE_FUZZ").unwrap_or_default();
+    let found = TARGETS.iter().find(|(target, _)| *target == name);
+    found.unwrap_or_else(|| panic!("there is no target `{name}`")).1
+});
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| TARGET(input));

@@ -1,0 +1,212 @@
+"""The checker by itself: for every invariant a history in which it holds and one in which it does not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from servers import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from torture.checker import check
+from torture.history import History
+
+RUN = {"t": 0.0, "k": "run", "workers": 1, "slots": 1, "grace": 3, "exit_limit": 25}
+N, M = "n1c1k1z", "n1c1k2z"
+
+
+def event(t, kind, **fields):
+    return {"t": t, "k": kind, **fields}
+
+
+def asked(t, r, op="create", n=N, **fields):
+    return event(
+        t, "request", r=r, op=op, method="PUT", path="/x", n=n, **({"id": f"p-{n}", "mode": "later"} | fields)
+    )
+
+
+def reply(t, r, code=202, **body):
+    return event(t, "reply", r=r, status=code, body={"json": True, **body})
+
+
+def begin(t, n=N, pid=7, how="ok"):
+    return event(t, "begin", n=n, pid=pid, how=how)
+
+
+def end(t, n=N, pid=7, how="ok"):
+    return event(t, "end", n=n, pid=pid, how=how)
+
+
+def accepted(n=N, t=1.0, r=1, **fields):
+    return [asked(t, r, n=n, **fields), reply(t + 0.01, r, id=f"p-{n}", status="starting")]
+
+
+def ran(n=N, t=1.02, how="ok"):
+    return [begin(t, n), end(t + 0.1, n, how=how)]
+
+
+def shown(t, r, status="succeeded", n=N, **body):
+    told = {"status": status, "input": n}
+    told |= {"out": "x", "out_nonces": [n]} if status == "succeeded" else {}
+    return [
+        asked(t, r, op="get", n=n),
+        event(t + 0.01, "reply", r=r, status=200, body={"json": True, **told, **body}),
+    ]
+
+
+def canceled(t, r, status=200, n=N):
+    return [asked(t, r, op="cancel", n=n), reply(t + 0.01, r, status)]
+
+
+def hook(t, h, status, n=N, answer=200):
+    told = {"status": status} | ({"out": "x", "out_nonces": [n]} if status == "succeeded" else {})
+    return [event(t, "hook", h=h, n=n, body=told), event(t + 0.01, "hook_answered", h=h, n=n, status=answer)]
+
+
+def fault(name, opened, closed):
+    return [
+        event(opened, "fault", w=1, name=name, phase="open"),
+        event(closed, "fault", w=1, name=name, phase="close"),
+    ]
+
+
+def stream(t, r, indices, *names):
+    events = [asked(t, r, mode="stream"), event(t + 0.01, "stream", r=r, status=200)]
+    chunks = [{"event": "output", "index": index, "out": f"o{index}", "out_nonces": [N]} for index in indices]
+    body = {"status": "succeeded", "out": "all", "out_nonces": [N], "chunks": ["o0", "o1"]}
+    finals = [{"event": name, "body": body} for name in names]
+    told = [event(t + 0.02 + 0.01 * i, "sse", r=r, n=N, **one) for i, one in enumerate([*chunks, *finals])]
+    return [*events, *told, event(t + 0.2, "stream_end", r=r)]
+
+
+def violated(*events):
+    flat = [RUN]
+    for one in events:
+        flat += one if isinstance(one, list) else [one]
+    lines = [one | {"line": number} for number, one in enumerate(flat, 1)]
+    return {violation.invariant for violation in check(History(sorted(lines, key=lambda one: one["t"])))}
+
+
+GOOD = [*accepted(), *ran(), *shown(2, 2)]
+SENT = [asked(1, 1, hook=True), reply(1.01, 1, status="starting"), *ran()]
+TIMES = {"created_at": "1", "started_at": "2", "completed_at": "3"}
+
+HOLDS = {
+    "an ordinary job": [GOOD],
+    "I02 the same twice": [GOOD, shown(3, 3)],
+    "I03 a question that crossed the end": [accepted(), ran(), shown(1.5, 2), shown(1.505, 3, "processing")],
+    "I04 taken at the second attempt": [
+        SENT,
+        hook(1.2, 1, "succeeded", answer=500),
+        hook(1.5, 2, "succeeded"),
+    ],
+    "I07 a cancel that crossed the end": [accepted(), ran(), canceled(1.05, 2), shown(2, 3)],
+    "I08 swallowed, but within the grace": [
+        accepted(),
+        begin(1.02),
+        canceled(1.1, 2),
+        end(3.0),
+        shown(3.1, 3, "canceled"),
+    ],
+    "I09 one after the other": [GOOD, accepted(M, 1.2, 5), ran(M, 1.3), shown(2, 6, n=M)],
+    "I13 times in order": [accepted(), ran(), shown(2, 2, **TIMES), shown(3, 3, **TIMES)],
+    "I14 refused": [asked(1, 1), reply(1.1, 1, 409)],
+    "I15 broken while there were no descriptors": [
+        fault("nofile", 1, 2),
+        asked(1.5, 1),
+        event(1.6, "broken", r=1, why="reset"),
+    ],
+    "I16 the server was stopped": [
+        fault("stop_server", 1, 3),
+        event(3.1, "health", asked=1.1, took=2.0, status="READY", fresh=False),
+    ],
+    "I17 a whole stream": [stream(1, 1, [0, 1], "completed"), ran()],
+    "I19 served again": [
+        fault("kill_worker", 1, 1),
+        GOOD,
+        event(30, "term", pid=1),
+        event(31, "exited", pid=1, code=0),
+    ],
+    "I21 another input is refused": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 409)],
+    "I22 canceled while it returned": [accepted(), ran(), canceled(1.05, 2), shown(2, 3, "canceled")],
+}
+
+BREAKS = {
+    "I01": [accepted(), ran()],
+    "I02": [GOOD, shown(3, 3, out="y")],
+    "I03": [GOOD, shown(3, 3, "processing")],
+    "I04": [SENT, hook(1.2, 1, "succeeded", answer=500), shown(2, 2)],
+    "I05": [GOOD, [begin(1.2, pid=8), end(1.3, pid=8)]],
+    "I06": [accepted(), shown(1.5, 2, "canceled"), begin(2.0)],
+    "I07": [accepted(), begin(1.02), canceled(1.1, 2), end(2.0), shown(3, 3)],
+    "I08": [accepted(), begin(1.02), canceled(1.1, 2), end(5.0), shown(5.1, 3, "canceled")],
+    "I09": [
+        accepted(),
+        begin(1.02),
+        accepted(M, 1.03, 5),
+        begin(1.05, M),
+        end(1.2),
+        end(1.3, M),
+        shown(2, 2),
+        shown(2.1, 6, n=M),
+    ],
+    "I10": [accepted(), ran(), shown(2, 2, out_nonces=[M])],
+    "I11": [accepted(), ran(), shown(2, 2, log_nonces=[N, M])],
+    "I12": [
+        accepted(id=None),
+        ran(),
+        shown(2, 2),
+        [asked(3, 3, n=M, id=None), reply(3.1, 3, id=f"p-{N}")],
+        ran(M, 3.2),
+        shown(4, 4, n=M),
+    ],
+    "I13": [accepted(), ran(), shown(2, 2, **TIMES), shown(3, 3, **TIMES | {"started_at": "2.5"})],
+    "I14": [asked(1, 1), reply(1.1, 1, 409), ran(t=1.2)],
+    "I15": [asked(1, 1), event(1.6, "broken", r=1, why="reset")],
+    "I16": [event(3.1, "health", asked=1.1, took=2.0, status="READY", fresh=False)],
+    "I17": [stream(1, 1, [0, 2], "completed"), ran()],
+    "I18": [accepted(), accepted(M, 1.1, 5), ran(M, 1.2), ran(N, 1.4), shown(2, 2), shown(2.1, 6, n=M)],
+    "I19": [
+        fault("kill_worker", 2, 2),
+        event(3, "load", phase="close"),
+        event(30, "term", pid=1),
+        event(31, "exited", pid=1, code=0),
+    ],
+    "I20": [event(1, "term", pid=1), event(40, "exited", pid=1, code=0)],
+    "I21": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 202), ran(M, 3.2)],
+    "I22": [accepted(), ran(how="fail"), shown(2, 2)],
+    "F2": [asked(1, 1, op="foreign"), reply(1.1, 1, 200)],
+    "C6": [
+        SENT,
+        [one | {"headers": {"webhook-id": "msg_1"}} for one in hook(1.2, 1, "succeeded", answer=500)],
+        [one | {"headers": {"webhook-id": "msg_2"}} for one in hook(1.5, 2, "succeeded")],
+    ],
+    "I24": [
+        event(1, "sample", moment="before", pid=1, fds=20, memory=0),
+        event(2, "sample", moment="after", pid=1, fds=90, memory=0),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", HOLDS.values(), ids=HOLDS)
+def test_nothing_is_said_against_a_good_history(history):
+    assert violated(*history) == set()
+
+
+@pytest.mark.parametrize(("invariant", "history"), BREAKS.items(), ids=BREAKS)
+def test_a_violation_is_found(invariant, history):
+    assert violated(*history) == {invariant}
+
+
+def test_a_tenant_that_waits_for_too_long_is_found():
+    fair = RUN | {"fair": True, "tenants": 2}
+    mine = [accepted(N, 1, 1, tenant="a"), accepted(M, 1.1, 2, tenant="a"), ran(N, 2), ran(M, 20)]
+    others = []
+    for number in range(4):
+        nonce = f"n1c2k{number}z"
+        others += [accepted(nonce, 1.2, 10 + number, tenant="b"), ran(nonce, 3 + number)]
+    flat = [fair, *[one for part in [*mine, *others] for one in part]]
+    lines = [one | {"line": number} for number, one in enumerate(flat, 1)]
+    found = check(History(sorted(lines, key=lambda one: one["t"])))
+    assert "I23" in {violation.invariant for violation in found}

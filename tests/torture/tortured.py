@@ -1,0 +1,23 @@
+"""Runs the torture program as a developer would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from servers import ROOT, shim_python, tidegate_bin
+
+
+def torture(*arguments: str, logs: Path | None = None) -> subprocess.CompletedProcess[str]:
+    where = ["--server", str(tidegate_bin()), "--logs", str(logs)] if logs else []
+    return subprocess.run(
+        [sys.executable, "-m", "torture", *where, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"TIDEGATE_TEST_PYTHON": str(shim_python())},
+        capture_output=True,
+        text=True,
+        timeout=58,
+        check=False,
+    )

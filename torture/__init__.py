@@ -1,0 +1,1 @@
+"""The torture program: random clients, faults, and a checker of what must hold all the same."""

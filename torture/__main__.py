@@ -1,0 +1,114 @@
+"""The command: `python -m torture` runs, `python -m torture check LOG` looks at a saved log again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from torture.checker import check, explain
+from torture.history import History
+from torture.profiles import NAMES, profile_of
+from torture.rules_jobs import Violation
+from torture.run import Settings, torture
+from torture.server import ROOT
+
+#: So many violations are shown in full; of the rest only the number.
+SHOWN = 12
+
+
+def main() -> int:
+    """Run what was asked for; the exit code says whether everything held."""
+    arguments = _arguments()
+    if arguments.command == "check":
+        return _check(arguments.log)
+    binary = arguments.server.absolute()
+    if not binary.exists():
+        print(f"there is no server at {binary}; build it with `cargo build -p tidegate`", file=sys.stderr)
+        return 64
+    failed = 0
+    for seed in arguments.seed:
+        profile = profile_of(arguments.profile, seed)
+        if arguments.settle is not None:
+            profile = replace(profile, settle=arguments.settle)
+        settings = Settings(binary, profile, seed, arguments.seconds, arguments.plant)
+        failed += not _one(settings, arguments)
+    print(f"{len(arguments.seed) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__, allow_abbrev=False)
+    parser.set_defaults(command="run")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long each run is under load")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run for each")
+    default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
+    parser.add_argument("--settle", type=float, help="how long to wait for the rest after the load")
+    parser.add_argument("--server", type=Path, default=default, help="the program under torture")
+    parser.add_argument("--profile", choices=NAMES, default="storm", help="what happens how often")
+    parser.add_argument(
+        "--plant", default="", metavar="BUG", help="a bug of an unoptimised build to switch on"
+    )
+    parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="where logs are saved")
+    parser.add_argument("--keep", action="store_true", help="keep the logs of runs in which all held, too")
+    commands = parser.add_subparsers(dest="command_given")
+    again = commands.add_parser("check", help="look at a saved log again")
+    again.add_argument("log", type=Path)
+    arguments = parser.parse_args()
+    arguments.command = arguments.command_given or "run"
+    return arguments
+
+
+def _one(settings: Settings, arguments: argparse.Namespace) -> bool:
+    """One run; says whether all held."""
+    arguments.logs.mkdir(parents=True, exist_ok=True)
+    plant = f"-{settings.plant}" if settings.plant else ""
+    log = arguments.logs / f"{settings.profile.name}-{settings.seed}{plant}.jsonl"
+    began = time.monotonic()
+    tail = torture(settings, log)
+    history = History.read(log)
+    violations = check(history)
+    _summary(settings, history, violations, time.monotonic() - began)
+    if not violations:
+        if not arguments.keep:
+            log.unlink()
+        return True
+    _show(violations, log)
+    (log.with_suffix(".server.log")).write_text(tail)
+    print(f"  saved: {log}")
+    return False
+
+
+def _summary(settings: Settings, history: History, violations: list[Violation], took: float) -> None:
+    accepted = sum(1 for job in history.jobs.values() if job.accepted)
+    faults = sum(1 for event in history.of("fault") if event["phase"] == "open")
+    print(
+        f"seed {settings.seed} {settings.profile.name}/{settings.profile.variant}: "
+        f"{len(history.requests)} requests, {accepted} jobs accepted, {len(history.of('begin'))} executions, "
+        f"{len(history.of('hook'))} webhooks, {faults} faults in {took:.0f} s: "
+        f"{len(violations)} violations",
+        flush=True,
+    )
+
+
+def _show(violations: list[Violation], log: Path) -> None:
+    counts = Counter(violation.invariant for violation in violations)
+    print("  " + ", ".join(f"{invariant}: {count}" for invariant, count in sorted(counts.items())))
+    for violation in violations[:SHOWN]:
+        print("  " + explain(violation, log))
+
+
+def _check(log: Path) -> int:
+    violations = check(History.read(log))
+    if violations:
+        _show(violations, log)
+    print(f"{len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The event log of a run: one file of JSON lines, all times CLOCK_MONOTONIC.
+
+Every part of a run writes here what it sees, when it sees it. What the model's journal says is added
+at the end, so that one file is all the checker needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+#: What identifies a job in its input, output and logs.
+NONCE = re.compile(r"n\d+c\d+k\d+z")
+
+#: The server's own lines in the logs of a job.
+_NOTICE = "the rest of the logs was left out"
+
+Event = dict[str, Any]
+
+
+class EventLog:
+    """Writes events; may be used from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def write(self, kind: str, *, t: float | None = None, **fields: Any) -> float:
+        """Write an event that happens now, or happened at `t`; returns its time."""
+        moment = time.monotonic() if t is None else t
+        line = json.dumps({"t": round(moment, 6), "k": kind, **fields}, separators=(",", ":"))
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(line + "\n")
+        return moment
+
+    def add_journal(self, journal: Path) -> None:
+        """Add what the model has noted."""
+        if not journal.exists():
+            return
+        for line in journal.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            self.write(entry.pop("e"), **entry)
+
+    def close(self) -> None:
+        """Finish the file; later events are dropped."""
+        with self._lock:
+            self._file.close()
+
+
+def read_log(path: Path) -> list[Event]:
+    """All events of a saved log by time; `line` is where each stands in the file."""
+    events = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            event = json.loads(line)
+            event["line"] = number
+            events.append(event)
+    return sorted(events, key=lambda event: event["t"])
+
+
+def digest(body: bytes) -> Event:
+    """What the checker needs to know about the body of an answer or a message."""
+    try:
+        job = json.loads(body)
+    except ValueError:
+        return {"json": False, "start": body[:200].decode(errors="replace")}
+    if not isinstance(job, dict):
+        return {"json": True, "start": body[:200].decode(errors="replace")}
+    seen: Event = {"json": True}
+    for name in ("id", "status", "created_at", "started_at", "completed_at"):
+        if isinstance(job.get(name), str):
+            seen[name] = job[name]
+    if isinstance(job.get("input"), dict):
+        seen["input"] = job["input"].get("nonce")
+    if job.get("error"):
+        seen["error"] = str(job["error"])[:300]
+    if "detail" in job:
+        seen["detail"] = json.dumps(job["detail"])[:300]
+    if "output" in job:
+        seen |= output_digest(job["output"])
+    if isinstance(job.get("logs"), str):
+        seen |= logs_digest(job["logs"])
+    return seen
+
+
+def output_digest(output: Any) -> Event:
+    """A value of the model's: its fingerprint and whose nonces are in it."""
+    text = json.dumps(output, sort_keys=True)
+    nonces = sorted(set(NONCE.findall(text)))
+    return {"out": hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16], "out_nonces": nonces}
+
+
+def logs_digest(logs: str) -> Event:
+    """Whose nonces are in the lines, and the first line that has none."""
+    seen: Event = {"log_nonces": sorted(set(NONCE.findall(logs)))}
+    for line in logs.splitlines():
+        if line.strip() and not NONCE.search(line) and _NOTICE not in line:
+            seen["log_bare"] = line[:200]
+            break
+    return seen

@@ -1,0 +1,246 @@
+"""The invariants that speak of the server as a whole, and of how jobs stand to each other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from torture.history import NEVER, Execution, History, Request
+from torture.rules_jobs import Violation
+
+HEALTH_LIMIT = 1.0
+RECOVERY_LIMIT = 10.0
+MORE_FDS = 64
+MORE_MEMORY = 512 << 20
+#: Faults that touch connections, and how long their effect may outlast them.
+_CUTTING = ("nofile", "ending")
+_CUT_SLACK = 1.5
+
+
+def slots_are_kept(history: History) -> Iterator[Violation]:
+    """I09: never more at once in a worker than it has slots, and all of them can be used in the end."""
+    slots = history.run["slots"]
+    by_worker = defaultdict(list)
+    for job in history.jobs.values():
+        for run in job.executions:
+            end = min(run.end, job.first_end, history.downs.get(run.pid, NEVER))
+            by_worker[run.pid].append((run, end, job.nonce))
+    for pid, runs in by_worker.items():
+        runs.sort(key=lambda entry: entry[0].begin)
+        for index, (run, _, nonce) in enumerate(runs):
+            alive = [other for other, end, _ in runs[:index] if end > run.begin]
+            if len(alive) >= slots:
+                lines = [line for other in [*alive, run] for line in other.lines]
+                what = f"{len(alive) + 1} run at once in worker {pid}, which has {slots} slots"
+                yield Violation("I09", nonce, what, tuple(lines))
+    yield from _probe(history)
+
+
+def _probe(history: History) -> Iterator[Violation]:
+    opened = next((event for event in history.of("probe") if event["phase"] == "open"), None)
+    closed = next((event for event in history.of("probe") if event["phase"] == "close"), None)
+    if opened is None or closed is None:
+        return
+    runs: list[Execution] = [run for nonce in opened["nonces"] for run in history.job(nonce).executions]
+    alive = [run for run in runs if run.begin < closed["t"] <= run.end]
+    if len(alive) != opened["slots"]:
+        lines = [opened["line"], closed["line"], *(run.line for run in alive)]
+        what = f"in the quiet, {len(alive)} jobs ran at once instead of {opened['slots']}"
+        yield Violation("I09", "", what, tuple(lines))
+
+
+def made_ids_are_new(history: History) -> Iterator[Violation]:
+    """I12: a server-made id is returned once, ever."""
+    first: dict[str, Request] = {}
+    for request in history.requests.values():
+        if request.op != "create" or request.id or not request.accepted:
+            continue
+        id = (request.reply or {}).get("body", {}).get("id")
+        id = id or next((event["id"] for event in request.sse if event.get("id")), None)
+        if id is None:
+            continue
+        other = first.setdefault(id, request)
+        if other is not request:
+            what = f"the id {id} was given to {other.nonce} too"
+            yield Violation("I12", request.nonce, what, (*other.lines, *request.lines))
+
+
+def requests_are_answered(history: History) -> Iterator[Violation]:
+    """I15: good requests get JSON and no 5xx but 503; bad ones 4xx; no connection breaks by itself."""
+    for request in history.requests.values():
+        cut = request.broken if not request.dropped else None
+        if cut and not history.inside(request.t, cut["t"], *_CUTTING, slack=_CUT_SLACK):
+            what = f"the connection broke: {cut['why']}"
+            yield Violation("I15", request.nonce, what, tuple(request.lines))
+        if request.reply is None:
+            continue
+        status, body = request.status, request.reply["body"]
+        if request.op == "bad" and not 400 <= status < 500 and status != 503:
+            what = f"a bad request ({request.event['bad']}) was answered with {status}"
+            yield Violation("I15", request.nonce, what, tuple(request.lines))
+        elif status >= 500 and status != 503:
+            yield Violation("I15", request.nonce, f"answered with {status}", tuple(request.lines))
+        elif not body["json"]:
+            yield Violation("I15", request.nonce, f"{status} without JSON", tuple(request.lines))
+
+
+def health_answers(history: History) -> Iterator[Violation]:
+    """I16: within a second, while the process runs."""
+    for event in history.of("health"):
+        asked, t = event["asked"], event["t"]
+        held = sum(history.overlaps(asked, t, "stop_server", "stall", slack=0.1))
+        if event["took"] > HEALTH_LIMIT + held and not (
+            event["fresh"] and history.inside(asked, t, "nofile")
+        ):
+            yield Violation("I16", "", f"health took {event['took']:.2f} s", (event["line"],))
+        if ":" in event["status"] and not history.inside(asked, t, *_CUTTING, slack=_CUT_SLACK):
+            yield Violation("I16", "", f"health did not answer: {event['status']}", (event["line"],))
+
+
+def streams_are_whole(history: History) -> Iterator[Violation]:
+    """I17: indices 0..n-1, one final event, the chunks are the final output."""
+    for request in history.requests.values():
+        if request.stream is None:
+            continue
+        outputs = [event for event in request.sse if event["event"] == "output"]
+        finals = [event for event in request.sse if event["event"] in ("completed", "error")]
+        lines = tuple(request.lines)
+        indices = [event["index"] for event in outputs]
+        if indices != list(range(len(indices))):
+            yield Violation("I17", request.nonce, f"the indices are {indices[:20]}", lines)
+        if len(finals) > 1 or (finals and finals[-1] is not request.sse[-1]):
+            yield Violation("I17", request.nonce, "something came after the final event", lines)
+        if request.stream_end and not finals:
+            yield Violation("I17", request.nonce, "the stream ended without a final event", lines)
+        if finals and finals[0]["event"] == "completed" and not _fits(outputs, finals[0]["body"]):
+            yield Violation(
+                "I17", request.nonce, "the chunks are not the final output", (*lines, finals[0]["line"])
+            )
+
+
+def _fits(outputs: list[dict[str, object]], body: dict[str, object]) -> bool:
+    chunks = [event["out"] for event in outputs]
+    if "out" not in body:
+        return not chunks
+    return chunks in (body["chunks"], [body["out"]])
+
+
+def first_come_first_served(history: History) -> Iterator[Violation]:
+    """I18: with one slot, who was accepted before another asked starts no later."""
+    if history.run["workers"] * history.run["slots"] != 1 or history.run.get("tenants", 1) > 1:
+        return
+    begun = [
+        (job.accepted, job.executions[0]) for job in history.jobs.values() if job.accepted and job.executions
+    ]
+    promised = [(request, run) for request, run in begun if request.reply and request.status == 202]
+    for earlier, first in promised:
+        for later, second in begun:
+            if earlier.answered < later.t and second.begin < first.begin:
+                lines = (*earlier.lines, *later.lines, first.line, second.line)
+                yield Violation("I18", earlier.nonce, f"was overtaken by {later.nonce}", lines)
+
+
+def it_serves_again(history: History) -> Iterator[Violation]:
+    """I19: something begins within the bound after a fault has healed."""
+    begins = sorted(event["t"] for event in history.of("begin"))
+    load = next((event["t"] for event in history.of("load") if event["phase"] == "close"), history.end)
+    watched = min((event["t"] for event in history.of("term")), default=history.end)
+    healed = [(name, closed) for name, _, closed in history.windows if name not in ("stall", "ending")]
+    crashes = [
+        (run.behave, run.end) for job in history.jobs.values() for run in job.executions if run.how == "crash"
+    ]
+    for name, closed in [*healed, *crashes]:
+        if closed > load:
+            continue
+        next_begin = next((t for t in begins if t >= closed), watched)
+        others = {window for window, *_ in history.windows if window != "ending"}
+        more = sum(history.overlaps(closed, next_begin, *others))
+        if next_begin - closed > RECOVERY_LIMIT + more:
+            lines = tuple(e["line"] for e in history.of("fault") if abs(e["t"] - closed) < 1e-6)
+            what = f"nothing began within {RECOVERY_LIMIT:.0f} s after {name}"
+            yield Violation("I19", "", what, lines)
+
+
+def it_ends_in_time(history: History) -> Iterator[Violation]:
+    """I20: exits within the bound after SIGTERM, with 0, and leaves no process."""
+    exits = {event["pid"]: event for event in history.of("exited")}
+    for event in history.of("term"):
+        exited = exits.get(event["pid"])
+        if exited is None or exited["t"] - event["t"] > history.run["exit_limit"]:
+            yield Violation("I20", "", "did not exit in time after SIGTERM", (event["line"],))
+        elif exited["code"] != 0:
+            what = f"exited with {exited['code']} after SIGTERM"
+            yield Violation("I20", "", what, (event["line"], exited["line"]))
+    for event in history.of("left_behind"):
+        if event["pids"]:
+            what = f"left {len(event['pids'])} processes behind: {event['names']}"
+            yield Violation("I20", "", what, (event["line"],))
+
+
+def replays_change_nothing(history: History) -> Iterator[Violation]:
+    """I21: a repeated PUT starts nothing, and the first input stays."""
+    for request in history.requests.values():
+        owners = history.owners.get(request.id or "", [])
+        if request.op != "replay" or len(owners) != 1:
+            continue
+        job, other = history.job(owners[0]), request.nonce != owners[0]
+        created = job.accepted
+        if created is None or created.answered > request.t:
+            continue
+        runs = history.job(request.nonce).executions if other else job.executions[1:]
+        for run in runs:
+            lines = (*created.lines, *request.lines, *run.lines)
+            yield Violation("I21", owners[0], "ran again because of a repeated PUT", lines)
+        shown = (request.reply or {}).get("body", {}).get("input")
+        if shown and shown != owners[0]:
+            yield Violation("I21", owners[0], f"has now the input of {shown}", tuple(request.lines))
+        if other and request.reply and request.status == 200:
+            yield Violation("I21", owners[0], "a PUT with another input got a result", tuple(request.lines))
+
+
+def accounts_do_not_meet(history: History) -> Iterator[Violation]:
+    """F2: what belongs to another account is not there."""
+    for request in history.requests.values():
+        if request.op == "foreign" and request.reply and request.status != 404:
+            what = f"another account's job was answered with {request.status}"
+            yield Violation("F2", "", what, tuple(request.lines))
+
+
+def tenants_are_served_fairly(history: History) -> Iterator[Violation]:
+    """I23: between two starts of a tenant that waits, others start at most 2(k-1)s + s times."""
+    tenants = history.run.get("tenants", 1)
+    if not history.run.get("fair") or tenants < 2:
+        return
+    slots = history.run["workers"] * history.run["slots"]
+    starts = []
+    for job in history.jobs.values():
+        if job.accepted and job.executions:
+            starts.append((job.executions[0].begin, job.accepted.event.get("tenant"), job))
+    starts.sort(key=lambda start: start[0])
+    for index, (begin, tenant, _) in enumerate(starts):
+        others = Counter[str]()
+        for later, (_, who, job) in enumerate(starts[index + 1 :], index + 1):
+            if who != tenant:
+                others["others"] += 1
+                continue
+            waited = job.accepted is not None and job.accepted.answered <= begin
+            if waited and others["others"] > 2 * (tenants - 1) * slots + slots:
+                lines = tuple(start[2].executions[0].line for start in starts[index : later + 1])
+                yield Violation("I23", job.nonce, f"{others['others']} others started first", lines)
+            break
+
+
+def it_does_not_grow(history: History) -> Iterator[Violation]:
+    """I24: descriptors +64, memory +512 MiB at most over the run."""
+    samples = history.of("sample")
+    before = next((sample for sample in samples if sample["moment"] == "before"), None)
+    after = next((sample for sample in samples if sample["moment"] == "after"), None)
+    if before is None:
+        return
+    if after is not None and after["fds"] - before["fds"] > MORE_FDS:
+        what = f"{before['fds']} descriptors became {after['fds']}"
+        yield Violation("I24", "", what, (before["line"], after["line"]))
+    peak = max((s for s in samples if s["pid"] == before["pid"]), key=lambda sample: int(sample["memory"]))
+    if peak["memory"] - before["memory"] > MORE_MEMORY:
+        what = f"{before['memory'] >> 20} MiB became {peak['memory'] >> 20} MiB"
+        yield Violation("I24", "", what, (before["line"], peak["line"]))

@@ -1,0 +1,296 @@
+"""The server under torture: its process, the processes below it, and how it is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from torture.events import EventLog
+from torture.profiles import Profile
+
+ROOT = Path(__file__).resolve().parent.parent
+START_LIMIT = 30.0
+CANCEL_GRACE = 2
+#: Last messages, connections, children: each of them has its own limit after the drain.
+AFTER_THE_DRAIN = 15
+
+#: Variables of the developer's shell that would change what the server does.
+_FOREIGN = (
+    "COG_",
+    "TIDEGATE_",
+    "OTEL_",
+    "RUST_LOG",
+    "LOG_FORMAT",
+    "PORT",
+    "PYTHONPATH",
+    "WEBHOOK_AUTH_TOKEN",
+)
+
+#: A look at the processes every 50 ms that comes this late says that the machine is busy.
+LATE = 0.25
+#: So does a server that waited this long for a processor since the last look.
+STARVED = 0.15
+
+Process = tuple[int, str]
+
+
+class Server:
+    """One server on one port; it can be started again after its end."""
+
+    def __init__(self, binary: Path, profile: Profile, scratch: Path, log: EventLog) -> None:
+        self._binary = binary
+        self._profile = profile
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.model = scratch / "model"
+        self.port = free_port()
+        self.output = scratch / "server.log"
+        self.workers: set[int] = set()
+        self.seen: set[Process] = set()
+        self.plant = ""
+        self.tokens = ""
+        shutil.copytree(
+            ROOT / "torture" / "model", self.model, ignore=shutil.ignore_patterns("__pycache__", "journal")
+        )
+
+    @property
+    def journal(self) -> Path:
+        return self.model / "journal"
+
+    @property
+    def exit_limit(self) -> int:
+        """How long the end may take, in seconds."""
+        return self._profile.drain + AFTER_THE_DRAIN
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _command(self) -> list[str]:
+        profile = self._profile
+        flags = {
+            "--host": "127.0.0.1",
+            "--port": self.port,
+            "--predict": f"predict.py:{profile.variant}",
+            "--workers": profile.workers,
+            "--queue": profile.queue,
+            "--cancel-grace": f"{CANCEL_GRACE}s",
+            "--drain-timeout": f"{profile.drain}s",
+            "--log-level": "info,model=off",
+        }
+        if profile.slots > 1:
+            flags["--concurrency"] = profile.slots
+        pairs = [str(part) for pair in flags.items() for part in pair]
+        return [str(self._binary), "serve", str(self.model), *pairs]
+
+    def _env(self) -> dict[str, str]:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        python = os.environ.get("TIDEGATE_TEST_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
+        env |= {"TIDEGATE_PYTHON": python, "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8"}
+        env |= {"COG_THROTTLE_RESPONSE_INTERVAL": "0.1"}
+        if self.plant:
+            env["TIDEGATE_PLANT"] = self.plant
+        if self.tokens:
+            env["TIDEGATE_API_TOKENS"] = self.tokens
+        return env
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready."""
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self._log.write("server", state="started", pid=self.pid)
+        deadline = time.monotonic() + START_LIMIT
+        while (status := await asyncio.to_thread(self.health)) != "READY":
+            if not self.running or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not become ready ({status}):\n{self.tail()}")
+            await asyncio.sleep(0.05)
+        self._log.write("server", state="ready", pid=self.pid)
+
+    def health(self) -> str:
+        """The word of the health check, or why there is none."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/health-check")
+            return str(json.loads(connection.getresponse().read())["status"])
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            return type(error).__name__
+        finally:
+            connection.close()
+
+    async def terminate(self) -> None:
+        """Send SIGTERM, wait for the end, and see what is left behind."""
+        assert self._process is not None
+        self.look()
+        self._log.write("term", pid=self.pid)
+        self._process.terminate()
+        try:
+            code: int | None = await asyncio.to_thread(self._process.wait, self.exit_limit + 5)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._log.write("exited", pid=self.pid, code=code)
+        await asyncio.sleep(0.3)
+        left = sorted(pid for pid, born in self.seen if pid != self.pid and _born(pid) == born)
+        names = [_name(pid) for pid in left]
+        self._log.write("left_behind", pid=self.pid, pids=left, names=names)
+        self.kill()
+
+    def kill(self) -> None:
+        """End every process that this server has started and that is still there."""
+        if self._process is not None and self._process.poll() is None:
+            self.look()
+            self._process.kill()
+            self._process.wait(10)
+        for pid, born in self.seen:
+            if _born(pid) == born:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.seen.clear()
+        self.workers.clear()
+
+    def look(self) -> None:
+        """See which processes there are below the server."""
+        if not self.running:
+            return
+        direct = set(_children(self.pid))
+        for pid in direct - self.workers:
+            self._log.write("worker", state="up", pid=pid)
+        for pid in self.workers - direct:
+            self._log.write("worker", state="down", pid=pid)
+        self.workers = direct
+        frontier = list(direct)
+        while frontier:
+            pid = frontier.pop()
+            if born := _born(pid):
+                self.seen.add((pid, born))
+                frontier += _children(pid)
+
+    def sample(self, moment: str) -> None:
+        """Write what the server uses."""
+        with contextlib.suppress(OSError):
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+            fds = len(os.listdir(f"/proc/{self.pid}/fd"))
+            memory = pages * os.sysconf("SC_PAGE_SIZE")
+            self._log.write("sample", moment=moment, pid=self.pid, fds=fds, memory=memory)
+
+    def waited_for_cpu(self) -> float:
+        """How long the server's threads could have run and were not let, in seconds."""
+        total = 0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for task in os.listdir(f"/proc/{self.pid}/task"):
+                total += int(Path(f"/proc/{self.pid}/task/{task}/schedstat").read_text().split()[1])
+        return total / 1e9
+
+    def tail(self) -> str:
+        """The last of what the server has written."""
+        return self.output.read_text(errors="replace")[-300_000:]
+
+
+async def watch(server: Server, log: EventLog) -> None:
+    """Note the coming and going of processes, what the server uses and lacks, until canceled."""
+    rounds, before, waited = 0, time.monotonic(), server.waited_for_cpu()
+    while True:
+        server.look()
+        now, waits = time.monotonic(), server.waited_for_cpu()
+        late, starved = now - before, min(waits - waited, now - before)
+        if late > LATE or starved > STARVED:
+            lost = late if late > LATE else starved
+            log.write("stall", since=round(now - lost, 6), late=round(late, 3), starved=round(starved, 3))
+        before, waited = now, waits
+        if rounds % 20 == 0 and server.running:
+            server.sample("run")
+        rounds += 1
+        await asyncio.sleep(0.05)
+
+
+class HealthPoller(threading.Thread):
+    """Asks for the health ten times a second over one connection, apart from everything else."""
+
+    def __init__(self, server: Server, log: EventLog) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self._log = log
+        self._over = threading.Event()
+        self._paused = threading.Event()
+
+    def pause(self) -> None:
+        """The server is about to end on purpose."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        """The server is there again."""
+        self._paused.clear()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self.join(15)
+
+    def run(self) -> None:
+        connection: http.client.HTTPConnection | None = None
+        while not self._over.wait(0.1):
+            if self._paused.is_set():
+                connection = None
+                continue
+            fresh = connection is None
+            if connection is None:
+                connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=10)
+            asked = time.monotonic()
+            try:
+                connection.request("GET", "/health-check")
+                word = json.loads(connection.getresponse().read())["status"]
+            except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+                word = f"{type(error).__name__}: {error}"
+                connection.close()
+                connection = None
+            if not self._paused.is_set():
+                took = time.monotonic() - asked
+                self._log.write(
+                    "health", asked=round(asked, 6), took=round(took, 4), status=word, fresh=fresh
+                )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
+
+
+def _born(pid: int) -> str:
+    """When a living process was started, in the kernel's count; empty if there is none."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[18]
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+    return ""
