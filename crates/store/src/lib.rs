@@ -4,7 +4,7 @@
 //! knows which backend it opened. Who is next, who may see what, and when something is removed is decided
 //! elsewhere: a store only writes down, and says truthfully when it has.
 
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod sqlite;
 

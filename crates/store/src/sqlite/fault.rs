@@ -1,7 +1,6 @@
 //! What can go wrong between us and SQLite, and what callers are told about it.
 
 use rusqlite::{ErrorCode, ffi};
-use tidegate_core::chain;
 use tidegate_core::store::StoreError;
 
 /// Why a piece of work on a connection did not succeed.
@@ -36,10 +35,14 @@ pub(super) fn is_full(error: &rusqlite::Error) -> bool {
 }
 
 fn told(error: &rusqlite::Error) -> StoreError {
-    let text = chain(error).to_string();
     if is_full(error) {
-        return StoreError::Full(format!("{text}; make room on the disk of the data folder"));
+        return StoreError::Full("make room on the disk of the data folder".to_owned());
     }
+    // SQLite's texts are few; its number tells more.
+    let text = match error.sqlite_error() {
+        Some(code) => format!("{error} (SQLite's error {})", code.extended_code),
+        None => error.to_string(),
+    };
     match (error, error.sqlite_error_code()) {
         (_, Some(ErrorCode::TooBig | ErrorCode::ConstraintViolation)) => StoreError::Invalid(text),
         (_, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) => {

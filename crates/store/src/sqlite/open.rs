@@ -18,7 +18,7 @@ use super::{Sqlite, schema};
 /// How long we wait for another program that looks at the database, before we say that it is in the way.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The log is cut back to this length when it begins again.
-const LOG_BYTES: i64 = 32 << 20;
+const LOG_BYTES: i64 = 16 << 20;
 /// Enough for every statement that we have.
 const STATEMENTS: usize = 64;
 

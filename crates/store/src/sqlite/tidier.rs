@@ -45,8 +45,16 @@ impl Drop for Tidier {
 
 /// Moves what can be moved now. Failing is no loss: it all stays in the log.
 pub(super) fn tidy(conn: &Connection) {
-    let moved = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(2));
-    match moved {
+    checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)");
+}
+
+/// Moves everything and gives the room of the log back, for when the disk is full. Waits for those who read.
+pub(super) fn empty(conn: &Connection) {
+    checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+fn checkpoint(conn: &Connection, sql: &str) {
+    match conn.query_row(sql, [], |row| row.get::<_, i64>(2)) {
         Ok(pages) => tracing::trace!(pages, "log of the store tidied"),
         Err(error) => tracing::warn!(error = %chain(&error), "the log of the store could not be tidied and grows"),
     }

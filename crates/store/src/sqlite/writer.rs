@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::fault::Fault;
 use super::folder::Folder;
-use super::tidier::Tidier;
+use super::tidier::{Tidier, empty, tidy};
 
 /// How many changes wait in the inbox. When it is full, callers wait for a place.
 const INBOX: usize = 1024;
@@ -25,8 +25,8 @@ const BATCH: usize = 512;
 const BATCH_BYTES: usize = 32 << 20;
 /// From this many pages in the log on (4 MiB), the tidier is called after a commit.
 const TIDY_PAGES: usize = 1024;
-/// From this many on (32 MiB) the tidier, which works beside us, cannot keep up; we stop for a moment.
-const LOG_PAGES: usize = 8192;
+/// From this many on (16 MiB) the tidier, which works beside us, cannot keep up; we stop for a moment.
+const LOG_PAGES: usize = 4096;
 
 /// The handle. Dropping it waits for what was given, and for the end of the thread.
 pub(super) struct Writer {
@@ -119,7 +119,7 @@ impl Worker {
         while let Some(first) = self.rx.blocking_recv() {
             let batch = self.gather(first);
             self.serve(batch);
-            self.tidy();
+            self.keep_log_short();
         }
     }
 
@@ -137,8 +137,7 @@ impl Worker {
     fn serve(&mut self, mut batch: Vec<Box<dyn Change>>) {
         let outcomes = match self.commit(&mut batch) {
             Ok(outcomes) => outcomes,
-            // The end of a job is small and must not fail because a large input came with it.
-            Err(StoreError::Full(_)) if batch.len() > 1 => batch.iter_mut().map(|change| self.commit_alone(change)).collect(),
+            Err(StoreError::Full(_)) => self.squeeze(&mut batch),
             Err(error) => {
                 tracing::warn!(%error, changes = batch.len(), "the store could not commit");
                 vec![Err(error); batch.len()]
@@ -147,6 +146,14 @@ impl Worker {
         for (change, outcome) in batch.into_iter().zip(outcomes) {
             change.answer(outcome);
         }
+    }
+
+    /// Commits what still finds room: the log may be the one that takes it, and the end of a job is small and
+    /// must not fail because a large input came with it.
+    fn squeeze(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
+        tracing::warn!("the disk of the store is full");
+        empty(&self.conn);
+        batch.iter_mut().map(|change| self.commit_alone(change)).collect()
     }
 
     fn commit_alone(&self, change: &mut Box<dyn Change>) -> Result<(), StoreError> {
@@ -184,12 +191,11 @@ impl Worker {
         done.map(drop).map_err(|error| Fault::from(error).into())
     }
 
-    /// Keeps the log short. Mostly the tidier does it while we go on; but as long as we add to the log it cannot
-    /// begin anew, so when it has become long we do the last bit ourselves.
-    fn tidy(&self) {
+    /// Mostly the tidier does it while we go on; but as long as we add to the log it cannot begin anew, so when it has become long we do the last bit ourselves.
+    fn keep_log_short(&self) {
         let pages = self.log_pages.load(Ordering::Relaxed);
         if pages >= LOG_PAGES {
-            super::tidier::tidy(&self.conn);
+            tidy(&self.conn);
         } else if pages >= TIDY_PAGES {
             self.tidier.poke();
         }
