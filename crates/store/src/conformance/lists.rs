@@ -82,6 +82,29 @@ pub async fn pages_lead_forth_and_back(store: Subject) {
     assert_eq!(page(&*store, back.previous, 10).await, top);
 }
 
+/// Also when clocks went back, and when many were made in one moment.
+pub async fn pages_hold_in_any_order_of_moments(store: Subject) {
+    for n in 0..30 {
+        store.insert(order_at(&format!("{n:02}"), n * 7 % 10)).await.unwrap();
+    }
+    let whole = page(&*store, None, 100).await.items;
+    assert!(whole.is_sorted_by_key(|record| std::cmp::Reverse(record.order.created_at)));
+    let mut now = page(&*store, None, 4).await;
+    let mut seen = now.items.clone();
+    while let Some(next) = now.next {
+        now = page(&*store, Some(next), 4).await;
+        seen.extend(now.items.clone());
+    }
+    assert_eq!(names(&seen), names(&whole));
+
+    let mut back = now.items;
+    while let Some(previous) = now.previous {
+        now = page(&*store, Some(previous), 4).await;
+        back.splice(0..0, now.items);
+    }
+    assert_eq!(names(&back), names(&whole));
+}
+
 /// Nobody is sent to an empty page.
 pub async fn a_full_last_page_has_no_next(store: Subject) {
     fill(&*store, 20).await;

@@ -55,6 +55,7 @@ macro_rules! conformance {
             lists_are_by_account_and_kind,
             bounds_are_from_and_before,
             pages_lead_forth_and_back,
+            pages_hold_in_any_order_of_moments,
             a_full_last_page_has_no_next,
             new_jobs_do_not_move_the_pages,
             a_cursor_outlives_its_job,
