@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::health::Report;
-use crate::{Event, Refusal, Work};
+use crate::{Account, Event, Refusal, Work};
 
 /// A future that any room can hold.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -16,8 +16,8 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Something that runs jobs of one model.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Takes a place for one job, or refuses. Does not wait.
-    fn admit(&self) -> Result<Turn, Refusal>;
+    /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
+    fn admit(&self, account: &Account) -> Result<Turn, Refusal>;
 
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;

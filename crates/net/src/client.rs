@@ -24,11 +24,11 @@ pub struct Client {
     pub(crate) config: Config,
     lookup: Lookup,
     /// For webhooks, which go to the address that was given and nowhere else.
-    strict: OnceLock<reqwest::Client>,
+    strict: Way,
     /// For downloads, where an address may point on to another; each is checked.
-    following: OnceLock<reqwest::Client>,
+    following: Way,
     /// For addresses that the operator chose.
-    own: OnceLock<reqwest::Client>,
+    own: Way,
 }
 
 /// What a receiver said.
@@ -54,7 +54,7 @@ impl Client {
     }
 
     pub(crate) fn with_lookup(config: Config, lookup: Lookup) -> Self {
-        Self { config, lookup, strict: OnceLock::new(), following: OnceLock::new(), own: OnceLock::new() }
+        Self { config, lookup, strict: Way::default(), following: Way::default(), own: Way::default() }
     }
 
     /// The largest file in either direction, in bytes.
@@ -70,7 +70,7 @@ impl Client {
     /// Posts a webhook. Redirects are not followed and the body of the answer is not read.
     pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Error> {
         self.guard(url)?;
-        let client = ready(&self.strict, url, || self.guarded().redirect(redirect::Policy::none()))?;
+        let client = self.strict.ready(url, || self.guarded().redirect(redirect::Policy::none()))?;
         let sent = client.post(url.clone()).headers(headers).timeout(self.config.webhook_timeout).body(body).send().await;
         let answer = sent.map_err(|error| Error::from_send(url, error))?;
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
@@ -97,8 +97,12 @@ impl Client {
     }
 
     pub(crate) fn following(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        self.following.ready(url, || self.guarded().redirect(self.checked_redirects()))
+    }
+
+    fn checked_redirects(&self) -> redirect::Policy {
         let networks = self.config.networks.clone();
-        let checked = redirect::Policy::custom(move |next| {
+        redirect::Policy::custom(move |next| {
             if next.previous().len() > MAX_REDIRECTS {
                 return next.error("it pointed on too often");
             }
@@ -106,12 +110,11 @@ impl Client {
                 Ok(()) => next.follow(),
                 Err(refusal) => next.error(refusal),
             }
-        });
-        ready(&self.following, url, || self.guarded().redirect(checked))
+        })
     }
 
     pub(crate) fn own(&self, url: &Url) -> Result<&reqwest::Client, Error> {
-        ready(&self.own, url, || self.basic().redirect(redirect::Policy::limited(MAX_REDIRECTS)))
+        self.own.ready(url, || self.basic().redirect(redirect::Policy::limited(MAX_REDIRECTS)))
     }
 
     fn guarded(&self) -> ClientBuilder {
@@ -129,18 +132,33 @@ impl Client {
     }
 }
 
-/// The client in `cell`. One that cannot be built now, without file descriptors for instance, is built
-/// by a later call.
-fn ready<'a>(
-    cell: &'a OnceLock<reqwest::Client>,
-    url: &Url,
-    builder: impl FnOnce() -> ClientBuilder,
-) -> Result<&'a reqwest::Client, Error> {
-    if let Some(client) = cell.get() {
-        return Ok(client);
+/// One way out. What cannot be built now, without file descriptors for instance, is built by a later
+/// call.
+#[derive(Default)]
+struct Way {
+    client: OnceLock<reqwest::Client>,
+    /// For a machine without certificates, which can still tell things in the open.
+    plain: OnceLock<reqwest::Client>,
+}
+
+impl Way {
+    fn ready(&self, url: &Url, builder: impl Fn() -> ClientBuilder) -> Result<&reqwest::Client, Error> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let not_ready = |source| Error::NotReady { host: host_of(url), source };
+        match builder().build() {
+            Ok(client) => Ok(self.client.get_or_init(|| client)),
+            Err(source) if url.scheme() == "https" => Err(not_ready(source)),
+            Err(source) => {
+                if self.plain.get().is_none() {
+                    let client = builder().tls_certs_only([]).build().map_err(|_| not_ready(source))?;
+                    self.plain.set(client).ok();
+                }
+                Ok(self.plain.get().expect("it was just put there"))
+            }
+        }
     }
-    let client = builder().build().map_err(|source| Error::NotReady { host: host_of(url), source })?;
-    Ok(cell.get_or_init(|| client))
 }
 
 /// `Retry-After`: seconds, or a date.

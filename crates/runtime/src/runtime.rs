@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::Refusal;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Turn};
+use tidegate_core::{Account, Refusal};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::launch::{Launch, Observer};
+use crate::leftovers::Family;
 use crate::parent::courier::{Courier, Seat, SlotPermit};
 use crate::scratch::Scratch;
 use crate::slots::{Denied, Joined, Pool};
@@ -55,11 +56,13 @@ impl Runtime {
             pool: Pool::new(launch.line_limit),
             state: State::new(workers),
             scratch,
+            family: Arc::new(Family::new()),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             launch,
         });
+        shared.tasks.spawn(supervisor::tidy(Arc::clone(&shared)));
         for worker in 0..workers {
             shared.tasks.spawn(supervisor::keep(Arc::clone(&shared), worker));
         }
@@ -90,9 +93,9 @@ impl Runtime {
         }
     }
 
-    fn join_line(&self) -> Result<Turn, Refusal> {
+    fn join_line(&self, account: &Account) -> Result<Turn, Refusal> {
         let (tx, rx) = oneshot::channel();
-        match self.shared.pool.join(Seat(tx)) {
+        match self.shared.pool.join(Seat { account: account.clone(), permit: tx }) {
             Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
             Ok(Joined::Waits) => {
                 let runtime = self.clone();
@@ -144,14 +147,14 @@ impl Runtime {
 
 #[async_trait]
 impl Executor for Runtime {
-    fn admit(&self) -> Result<Turn, Refusal> {
+    fn admit(&self, account: &Account) -> Result<Turn, Refusal> {
         if self.shared.state.is_open()
             && let Some(permit) = self.try_take()
         {
             return Ok(Turn::Now(self.admission(permit)));
         }
         match self.shared.state.health(self.shared.pool.count()) {
-            Health::Ready | Health::Busy => self.join_line(),
+            Health::Ready | Health::Busy => self.join_line(account),
             health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
         }
     }

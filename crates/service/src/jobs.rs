@@ -257,7 +257,7 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let turn = inner.tools.executor.admit()?;
+        let turn = inner.tools.executor.admit(&submission.account)?;
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,

@@ -122,7 +122,8 @@ pub(crate) struct Serve {
     /// `cog.yaml` or `@concurrent` says, or 1] [env: COG_MAX_CONCURRENCY is read too]
     #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) concurrency: Option<u32>,
-    /// How many requests may wait for a free slot instead of being refused with 409
+    /// How many requests of each account may wait for a free slot instead of being refused with 409;
+    /// accounts take turns
     #[arg(long, env = "TIDEGATE_QUEUE", value_name = "N", default_value_t = 0)]
     pub(crate) queue: usize,
     /// How long a canceled prediction may go on before its process is killed and replaced

@@ -148,7 +148,7 @@ impl IntoResponse for Trouble {
             Self::Body(error @ (BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType)) => {
                 plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
             }
-            Self::Envelope(error @ EnvelopeError::Syntax(_)) => {
+            Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
                 details_of(StatusCode::BAD_REQUEST, &[Detail::of(&["body"], &error.to_string())])
             }
             Self::Envelope(error @ EnvelopeError::Shape(_)) => {

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_service::WebhookEvent;
 
+use crate::shared::depth::{MAX_DEPTH, is_too_deep};
+
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object like {\"input\": {…}}")]
@@ -55,6 +57,9 @@ pub(crate) enum EnvelopeError {
     /// Not JSON at all.
     #[error("the body is not JSON: {0}")]
     Syntax(serde_json::Error),
+    /// Not a text that we read.
+    #[error("the body cannot be read: {0}")]
+    Text(String),
     /// JSON of another shape.
     #[error("the body does not fit: {0}")]
     Shape(String),
@@ -72,7 +77,12 @@ impl<'a> Envelope<'a> {
             }
             Some(_) => {}
         }
-        serde_json::from_slice(body).map_err(|error| match error.classify() {
+        // All of it, also what nobody asks for.
+        let body = std::str::from_utf8(body).map_err(|error| EnvelopeError::Text(error.to_string()))?;
+        if is_too_deep(body.as_bytes()) {
+            return Err(EnvelopeError::Text(format!("it is nested deeper than {MAX_DEPTH} levels")));
+        }
+        serde_json::from_str(body).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => EnvelopeError::Shape(error.to_string()),
             serde_json::error::Category::Syntax | serde_json::error::Category::Eof | serde_json::error::Category::Io => {
                 EnvelopeError::Syntax(error)

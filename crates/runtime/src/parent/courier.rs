@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::port::{Admission, Running};
-use tidegate_core::{Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work};
+use tidegate_core::{Account, Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work};
 use tidegate_ipc::slot::{self, FileOutputKind, Kind, Predict, Response};
 use tidegate_ipc::{SPILL_ABOVE, frame};
 use tokio::io::AsyncWriteExt;
@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::boot::log_source;
 use super::link::{Broken, Link};
 use crate::scratch::Scratch;
-use crate::slots::{Ledger, Permit, Waiter};
+use crate::slots::{Ledger, Owned, Permit, Waiter};
 use crate::supervisor::LAST_BREATH;
 
 /// Metrics nest less deep than this.
@@ -32,15 +32,26 @@ const MAX_METRIC_DEPTH: usize = 8;
 pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
 
 /// Where a caller in the line finds its permit.
-pub(crate) struct Seat(pub(crate) oneshot::Sender<SlotPermit>);
+pub(crate) struct Seat {
+    pub(crate) account: Account,
+    pub(crate) permit: oneshot::Sender<SlotPermit>,
+}
+
+impl Owned for Seat {
+    type Owner = Account;
+
+    fn owner(&self) -> &Account {
+        &self.account
+    }
+}
 
 impl Waiter<Link, Mutex<Ledger<Link, Seat>>> for Seat {
     fn give(self, permit: SlotPermit) -> Result<(), SlotPermit> {
-        self.0.send(permit)
+        self.permit.send(permit)
     }
 
     fn has_left(&self) -> bool {
-        self.0.is_closed()
+        self.permit.is_closed()
     }
 }
 

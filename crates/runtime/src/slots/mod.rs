@@ -2,28 +2,30 @@
 //!
 //! A slot is in exactly one of three places, and its type says which: *idle* inside the [`Pool`], *in
 //! use* inside a [`Permit`], or *poisoned*, which means gone for good. Dropping a permit puts the slot
-//! back or hands it to the first in line; [`Permit::poison`] and [`Pool::retire`] are the only other
+//! back or hands it to the next in line; [`Permit::poison`] and [`Pool::retire`] are the only other
 //! ways out, so that no slot can be lost or given twice. `tests.rs` checks that by property and,
 //! with loom, for every interleaving.
 
+mod fair;
 mod lock;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use fair::Fair;
+pub use fair::Owned;
 pub use lock::Lock;
 
 /// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
 /// `L` how the state is locked.
-pub struct Pool<T, W, L = std::sync::Mutex<Ledger<T, W>>> {
+pub struct Pool<T, W: Owned, L = std::sync::Mutex<Ledger<T, W>>> {
     shared: Arc<L>,
     marker: std::marker::PhantomData<fn() -> (T, W)>,
 }
 
 /// A place where a permit can be left for a waiting caller.
-pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Sized {
+pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Owned + Sized {
     /// Leaves the permit there; gives it back when the caller has gone.
     fn give(self, permit: Permit<T, Self, L>) -> Result<(), Permit<T, Self, L>>;
 
@@ -32,9 +34,10 @@ pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Sized {
 }
 
 /// What a pool knows; opaque to everybody else.
-pub struct Ledger<T, W> {
+pub struct Ledger<T, W: Owned> {
     idle: Vec<T>,
-    line: VecDeque<W>,
+    line: Fair<W>,
+    /// For each owner, so that nobody can fill it for the others.
     line_limit: usize,
     total: usize,
     closed: bool,
@@ -69,9 +72,9 @@ pub enum Joined<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> {
 }
 
 impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
-    /// A pool without slots whose line holds up to `line_limit` callers.
+    /// A pool without slots whose line holds up to `line_limit` callers of each owner.
     pub fn new(line_limit: usize) -> Self {
-        let ledger = Ledger { idle: Vec::new(), line: VecDeque::new(), line_limit, total: 0, closed: false };
+        let ledger = Ledger { idle: Vec::new(), line: Fair::default(), line_limit, total: 0, closed: false };
         Self { shared: Arc::new(L::new(ledger)), marker: std::marker::PhantomData }
     }
 
@@ -103,14 +106,14 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
             if let Some(slot) = ledger.idle.pop() {
                 return Ok(Some(slot));
             }
-            if ledger.line.len() >= ledger.line_limit {
+            if ledger.line.len_of(waiter.owner()) >= ledger.line_limit {
                 // Those who have left are noticed only when their place is wanted.
-                ledger.line.retain(|waiter| !waiter.has_left());
+                ledger.line.retain(waiter.owner(), |waiter| !waiter.has_left());
             }
-            if ledger.line.len() >= ledger.line_limit {
+            if ledger.line.len_of(waiter.owner()) >= ledger.line_limit {
                 return Err(Denied::Full);
             }
-            ledger.line.push_back(waiter);
+            ledger.line.push(waiter);
             Ok(None)
         })?;
         Ok(slot.map_or(Joined::Waits, |slot| Joined::Now(Permit::new(slot, &self.shared))))
@@ -188,7 +191,7 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
                 ledger.total -= 1;
                 return (None, slot.take());
             }
-            let next = ledger.line.pop_front();
+            let next = ledger.line.pop();
             if next.is_none() {
                 ledger.idle.extend(slot.take());
             }
@@ -205,7 +208,7 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
     }
 }
 
-impl<T, W, L> Clone for Pool<T, W, L> {
+impl<T, W: Owned, L> Clone for Pool<T, W, L> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), marker: std::marker::PhantomData }
     }

@@ -8,10 +8,14 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 use tidegate_core::refusal::FieldError;
 
+use super::tree;
+
 use crate::files::Files;
 
 /// Of a larger input only the first error is told: a list of a million wrong items has a million.
 const TOO_LARGE_FOR_ALL_ERRORS: usize = 1024 * 1024;
+/// Of one input not more errors than these are told.
+const MAX_ERRORS: usize = 100;
 /// Files that one input may name.
 const MAX_FILES: usize = 1000;
 /// Characters of one error message.
@@ -82,7 +86,7 @@ impl InputCheck {
     /// Checks the caller's input, which is one JSON text.
     pub(crate) fn check(&self, raw: &Bytes, files: &Files) -> Result<Checked, Vec<FieldError>> {
         let Some(compiled) = &self.compiled else { return Ok(Checked::untouched(raw)) };
-        let value: Value = serde_json::from_slice(raw).map_err(|error| vec![root_error(error.to_string())])?;
+        let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
         compiled.check(raw, value, files)
     }
 }
@@ -103,7 +107,7 @@ impl Compiled {
             if raw.len() > TOO_LARGE_FOR_ALL_ERRORS {
                 return Err(self.validator.validate(&value).err().into_iter().map(describe).collect());
             }
-            let mut errors: Vec<_> = self.validator.iter_errors(&value).collect();
+            let mut errors: Vec<_> = self.validator.iter_errors(&value).take(MAX_ERRORS).collect();
             // By rule, then in the order found: clients of Cog know them so.
             errors.sort_by(|a, b| a.schema_path().as_str().cmp(b.schema_path().as_str()));
             return Err(errors.into_iter().map(describe).collect());

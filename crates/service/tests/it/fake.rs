@@ -103,7 +103,7 @@ impl FakeModel {
 
 #[async_trait]
 impl Executor for FakeModel {
-    fn admit(&self) -> Result<Turn, Refusal> {
+    fn admit(&self, _account: &Account) -> Result<Turn, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
             return Ok(Turn::Now(Box::new(Place { model: self.clone(), permit })));
         }

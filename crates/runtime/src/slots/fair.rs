@@ -1,0 +1,122 @@
+//! The line in front of the slots: first come first served for one owner, turn by turn between owners.
+//!
+//! An owner with a thousand callers in the line is served as often as one with a single caller, so
+//! nobody waits longer than one turn of everybody else for each turn of their own.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// Somebody in a line who belongs to an owner.
+pub trait Owned {
+    /// Who counts as the same.
+    type Owner: Clone + Eq + Hash;
+
+    /// To whom this one belongs.
+    fn owner(&self) -> &Self::Owner;
+}
+
+/// A line that is fair between owners.
+pub(super) struct Fair<W: Owned> {
+    /// None of them is empty.
+    lines: HashMap<W::Owner, VecDeque<W>>,
+    /// Each owner with a line once, in the order of their turns.
+    turns: VecDeque<W::Owner>,
+    len: usize,
+}
+
+impl<W: Owned> Default for Fair<W> {
+    fn default() -> Self {
+        Self { lines: HashMap::new(), turns: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<W: Owned> Fair<W> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many of this owner wait.
+    pub(super) fn len_of(&self, owner: &W::Owner) -> usize {
+        self.lines.get(owner).map_or(0, VecDeque::len)
+    }
+
+    pub(super) fn push(&mut self, waiter: W) {
+        let line = self.lines.entry(waiter.owner().clone()).or_default();
+        if line.is_empty() {
+            self.turns.push_back(waiter.owner().clone());
+        }
+        line.push_back(waiter);
+        self.len += 1;
+    }
+
+    /// The first of the owner whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<W> {
+        let owner = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&owner)?;
+        let waiter = line.pop_front()?;
+        self.len -= 1;
+        if line.is_empty() {
+            self.lines.remove(&owner);
+        } else {
+            self.turns.push_back(owner);
+        }
+        Some(waiter)
+    }
+
+    /// Keeps only those of this owner that pass.
+    pub(super) fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
+        let Some(line) = self.lines.get_mut(owner) else { return };
+        let before = line.len();
+        line.retain(stays);
+        self.len -= before - line.len();
+        if line.is_empty() {
+            self.lines.remove(owner);
+            self.turns.retain(|turn| turn != owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Owned for (char, u32) {
+        type Owner = char;
+
+        fn owner(&self) -> &char {
+            &self.0
+        }
+    }
+
+    fn drained(line: &mut Fair<(char, u32)>) -> String {
+        std::iter::from_fn(|| line.pop()).map(|(owner, n)| format!("{owner}{n} ")).collect()
+    }
+
+    #[test]
+    fn owners_take_turns_and_each_is_first_come_first_served() {
+        let mut line = Fair::default();
+        for n in 0..4 {
+            line.push(('a', n));
+        }
+        line.push(('b', 0));
+        line.push(('c', 0));
+        line.push(('b', 1));
+        assert_eq!((line.len(), line.len_of(&'a'), line.len_of(&'z')), (7, 4, 0));
+        assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
+        assert_eq!(line.len(), 0);
+    }
+
+    #[test]
+    fn who_leaves_takes_no_turn() {
+        let mut line = Fair::default();
+        for n in 0..4 {
+            line.push(('a', n));
+            line.push(('b', n));
+        }
+        line.retain(&'a', |(_, n)| n % 2 == 1);
+        line.retain(&'b', |_| false);
+        assert_eq!(line.len(), 2);
+        line.push(('b', 9));
+        assert_eq!(drained(&mut line), "a1 b9 a3 ");
+    }
+}
