@@ -1,7 +1,8 @@
 //! The port of the record of jobs. What is behind it (SQLite, PostgreSQL) is no business of callers.
 //!
 //! Every call that changes something returns when the change will survive a crash of the machine, not
-//! earlier. Calls may be made together: a store commits what waits in one go.
+//! earlier. Calls may be made together: a store commits what waits in one go. A call that is dropped
+//! before it returned may still come true. Moments are kept to the microsecond.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +20,9 @@ pub enum StoreError {
     /// It cannot be reached or used now; later it may.
     #[error("the store cannot be used now: {0}")]
     Unavailable(String),
+    /// What was given can never be kept, now or later: it is too large, or contradicts itself.
+    #[error("the store cannot keep what it was given: {0}")]
+    Invalid(String),
     /// What is kept cannot be read.
     #[error("the store holds something that cannot be read: {0}")]
     Corrupt(String),
@@ -33,7 +37,8 @@ pub enum Inserted {
     Known(Box<Record>),
 }
 
-/// A page of a list, newest first.
+/// A page of a list, newest first. It may be shorter than asked for when its jobs are large; whether there
+/// are more is said by `next` and `previous` only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
     /// What is on it.
@@ -44,7 +49,9 @@ pub struct Page<T> {
     pub previous: Option<Cursor>,
 }
 
-/// A place in a list. Its text means something to the store only.
+/// A place in a list, and whether to go to older or to newer ones from there. Its text means something to
+/// the store only. It stays good when the jobs around it are forgotten. One that cannot be read (clients send
+/// what they like) leads to an empty page without neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub String);
 
@@ -55,13 +62,13 @@ pub struct Query {
     pub account: Account,
     /// Predictions or trainings.
     pub kind: JobKind,
-    /// Made at this moment or later.
+    /// Made at this moment or later. Pages of one list must be asked for with the same bounds.
     pub created_after: Option<Timestamp>,
     /// Made before this moment.
     pub created_before: Option<Timestamp>,
     /// Where to begin.
     pub from: Option<Cursor>,
-    /// How many at most.
+    /// How many at most. With 0 the page is empty and has no neighbours.
     pub limit: usize,
 }
 
@@ -74,7 +81,7 @@ pub struct Finish {
     pub id: JobId,
     /// By which attempt. Another one has no say any more.
     pub attempt: u32,
-    /// As what it ends; terminal.
+    /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
     pub status: Status,
     /// How.
     pub ending: Ending,
@@ -91,32 +98,38 @@ pub trait Store: Send + Sync {
     /// Keeps a new job as `Queued`, in the place of one of its account with the same id that is over.
     async fn replace(&self, order: Order) -> Result<Inserted, StoreError>;
 
-    /// Notes that a job is given to a model; the number of this attempt, or `None` when it is over.
+    /// Notes that a job is given to a model and is `Processing` from `at`; the number of this attempt (the
+    /// first is 1), or `None` when it is over or unknown.
     async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError>;
 
-    /// Ends a job. `false` when it was over already or another attempt has it: nothing is changed then.
+    /// Ends a job. `false` when it was over already, is unknown, or another attempt has it: nothing is changed
+    /// then, and the letter is not kept. A job that never began is ended by attempt 0.
     async fn finish(&self, finish: Finish) -> Result<bool, StoreError>;
 
     /// One job.
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError>;
 
-    /// Jobs of an account, newest first.
+    /// Jobs of an account, newest first: by `created_at`, those of one moment by the order of their acceptance.
     async fn list(&self, query: Query) -> Result<Page<Record>, StoreError>;
 
     /// Jobs that are not over, oldest first, after the one with this number; each with its number. For
-    /// taking up work after a restart.
+    /// taking up work after a restart. Fewer than `limit` may come although there are more (large inputs); when
+    /// none comes, there are none. Numbers grow in the order of acceptance and are never given twice.
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError>;
 
     /// Removes input, output and logs of jobs that were over before this moment; says of how many.
+    /// Their input is `{}` from then on, their output absent, their logs empty.
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Forgets jobs that were over before this moment; says how many.
+    /// Forgets jobs that were over before this moment; says how many. Their ids are free again; letters about
+    /// them stay until they are done with.
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Letters that nobody has taken yet, by the time of their next attempt.
+    /// Letters that nobody has taken yet, by the time of their next attempt, those that are not due as well.
+    /// Fewer than `limit` may come although there are more (large bodies).
     async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError>;
 
-    /// A letter was tried: `None` when it is done with, else when it is tried next.
+    /// A letter was tried: `None` when it is done with, else when it is tried next. Unknown ones are let pass.
     async fn letter_tried(&self, id: &str, next: Option<Timestamp>) -> Result<(), StoreError>;
 }
 
@@ -135,6 +148,6 @@ pub trait Documents: Send + Sync {
     /// Removes a document; says whether it was there.
     async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError>;
 
-    /// The documents of a shelf whose names begin with `prefix`, by name.
+    /// The documents of a shelf whose names begin with `prefix`, by name (in the order of its bytes).
     async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError>;
 }

@@ -1,0 +1,199 @@
+//! One job: kept, begun, ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_core::record::Order;
+use tidegate_core::store::{Inserted, Store, StoreError};
+use tidegate_core::{Account, Status};
+
+use super::samples::*;
+
+type Subject = Arc<dyn Store>;
+
+/// All of an order comes back.
+pub async fn a_new_job_is_kept_whole(store: Subject) {
+    assert_eq!(store.insert(full_order("a")).await.unwrap(), Inserted::New);
+
+    assert_eq!(get(&*store, "a").await, queued(full_order("a")));
+}
+
+/// Absent things stay absent.
+pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
+    let least = Order { account: Account::ANONYMOUS, input: Bytes::from_static(b"{}"), ..order("a") };
+    store.insert(least.clone()).await.unwrap();
+
+    assert_eq!(store.get(&Account::ANONYMOUS, &id("a")).await.unwrap(), Some(queued(least)));
+}
+
+/// There is nothing before somebody put it there.
+pub async fn an_unknown_job_is_none(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+
+    assert_eq!(store.get(&ann(), &id("b")).await.unwrap(), None);
+}
+
+/// The second of one id learns of the first, as it is now, and changes nothing.
+pub async fn a_taken_id_gives_what_is_kept(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    store.begin(&ann(), &id("a"), at(5)).await.unwrap();
+
+    let second = store.insert(full_order("a")).await.unwrap();
+
+    let kept = get(&*store, "a").await;
+    assert_eq!((&kept.order, kept.attempt), (&order("a"), 1));
+    assert_eq!(second, Inserted::Known(Box::new(kept)));
+}
+
+/// A new job may take the place of one that is over, and of no other.
+pub async fn what_is_over_gives_its_id_away(store: Subject) {
+    assert_eq!(store.replace(order("a")).await.unwrap(), Inserted::New);
+    let Inserted::Known(open) = store.replace(full_order("a")).await.unwrap() else { panic!("it was not over") };
+    assert_eq!(open.order, order("a"));
+    store.finish(finish("a", 0)).await.unwrap();
+
+    assert_eq!(store.replace(full_order("a")).await.unwrap(), Inserted::New);
+    assert_eq!(get(&*store, "a").await, queued(full_order("a")));
+}
+
+/// The same id in several accounts is several jobs; nobody's account is not the one called `anonymous`.
+pub async fn accounts_have_their_own_ids(store: Subject) {
+    let accounts = [Account::ANONYMOUS, Account::parse("anonymous").unwrap(), ann(), Account::parse("Ann").unwrap()];
+    let of = |account: &Account| Order { account: account.clone(), input: format!("{account:?}").into(), ..order("a") };
+    for account in &accounts {
+        assert_eq!(store.insert(of(account)).await.unwrap(), Inserted::New);
+    }
+    for account in &accounts {
+        assert_eq!(store.get(account, &id("a")).await.unwrap(), Some(queued(of(account))));
+    }
+}
+
+/// A job that begins again has a new number and a new start.
+pub async fn begin_counts_the_attempts(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
+    assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
+
+    let kept = get(&*store, "a").await;
+    assert_eq!((kept.status, kept.attempt, kept.started_at), (Status::Processing, 2, Some(at(2))));
+}
+
+/// Only what is open can begin.
+pub async fn what_is_over_or_unknown_does_not_begin(store: Subject) {
+    over(&*store, "a", 1).await;
+    let before = get(&*store, "a").await;
+
+    assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), None);
+    assert_eq!(store.begin(&ann(), &id("b"), at(2)).await.unwrap(), None);
+    assert_eq!(get(&*store, "a").await, before);
+}
+
+/// All of an ending comes back, and the order is as it was.
+pub async fn an_ending_is_kept_whole(store: Subject) {
+    store.insert(full_order("a")).await.unwrap();
+    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    assert!(store.finish(finish("a", 1, 2)).await.unwrap());
+
+    let kept = get(&*store, "a").await;
+    assert_eq!((kept.status, kept.started_at), (Status::Succeeded, Some(at(1))));
+    assert_eq!((kept.order, kept.ending), (full_order("a"), Some(ending(2))));
+}
+
+/// Every terminal status, also with nothing to show.
+pub async fn every_end_is_kept(store: Subject) {
+    for status in [Status::Succeeded, Status::Failed, Status::Canceled, Status::Aborted] {
+        let name = format!("{status:?}");
+        store.insert(order(&name)).await.unwrap();
+        let mut end = finish(&name, 0, 1);
+        end.status = status;
+        end.ending.output = None;
+        end.ending.error = None;
+        end.ending.logs.clear();
+        end.ending.metrics.clear();
+        assert!(store.finish(end.clone()).await.unwrap());
+
+        let kept = get(&*store, &name).await;
+        assert_eq!((kept.status, kept.ending), (status, Some(end.ending)));
+    }
+}
+
+/// What never began can be canceled.
+pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    assert!(store.finish(finish("a", 0, 1)).await.unwrap());
+
+    let kept = get(&*store, "a").await;
+    assert_eq!((kept.status, kept.attempt, kept.started_at), (Status::Succeeded, 0, None));
+}
+
+/// Of attempts only the last one can end the job.
+pub async fn an_old_attempt_has_no_say(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    for moment in [1, 2] {
+        store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
+    }
+    for attempt in [0, 1, 3] {
+        assert!(!store.finish(finish("a", attempt, 3)).await.unwrap(), "attempt {attempt}");
+    }
+    assert_eq!(get(&*store, "a").await.status, Status::Processing);
+    assert!(store.finish(finish("a", 2, 3)).await.unwrap());
+}
+
+/// The first end counts; what is unknown has none.
+pub async fn what_is_over_stays_as_it_is(store: Subject) {
+    over(&*store, "a", 1).await;
+    let before = get(&*store, "a").await;
+    let mut second = finish("a", 0, 2);
+    second.status = Status::Failed;
+
+    assert!(!store.finish(second).await.unwrap());
+    assert!(!store.finish(finish("b", 0, 2)).await.unwrap());
+    assert_eq!(get(&*store, "a").await, before);
+}
+
+/// A status that is not terminal is refused, and nothing is changed.
+pub async fn only_an_end_ends_a_job(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    for status in [Status::Queued, Status::Starting, Status::Processing] {
+        let mut end = finish("a", 0, 1);
+        end.status = status;
+        let refused = store.finish(end).await;
+        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+    }
+    assert_eq!(get(&*store, "a").await, queued(order("a")));
+}
+
+/// Whatever people and models write.
+pub async fn any_text_is_kept(store: Subject) {
+    let strange = "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
+    let mut job = full_order("Ü 🦀 ';--");
+    job.input = Bytes::from(serde_json::to_vec(&serde_json::json!({ "text": strange })).unwrap());
+    job.context = BTreeMap::from([(strange.to_owned(), strange.to_owned())]);
+    job.target.model = strange.to_owned();
+    store.insert(job.clone()).await.unwrap();
+    let mut end = finish(job.id.as_str(), 0, 1);
+    end.ending.logs = strange.repeat(3);
+    end.ending.error = Some(strange.to_owned());
+    end.ending.metrics.insert(strange.to_owned(), strange.into());
+    store.finish(end.clone()).await.unwrap();
+
+    let kept = get(&*store, job.id.as_str()).await;
+    assert_eq!((kept.order, kept.ending), (job, Some(end.ending)));
+}
+
+/// Large inputs and outputs, byte for byte.
+pub async fn ten_mebibytes_are_kept(store: Subject) {
+    let large = Bytes::from((0..10 << 20).map(|n: u32| (n % 251) as u8).collect::<Vec<_>>());
+    let job = Order { input: large.clone(), ..order("a") };
+    store.insert(job).await.unwrap();
+    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    let mut end = finish("a", 1, 2);
+    end.ending.output = Some(large.clone());
+    end.ending.logs = "line\n".repeat(1 << 20);
+    store.finish(end.clone()).await.unwrap();
+
+    let kept = get(&*store, "a").await;
+    assert!(kept.order.input == large, "the input");
+    assert!(kept.ending == Some(end.ending), "the ending");
+}

@@ -1,0 +1,93 @@
+//! What is not over, for taking up work after a restart.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_core::record::{Order, Record};
+use tidegate_core::store::Store;
+use tidegate_core::{Account, Status};
+use tokio::task::JoinSet;
+
+use super::samples::*;
+
+type Subject = Arc<dyn Store>;
+
+/// All that is open, by pages of at most `limit`.
+async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, Record)> {
+    let mut all: Vec<(u64, Record)> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |(number, _)| *number);
+        let page = store.open(after, limit).await.unwrap();
+        assert!(page.len() <= limit);
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
+/// Not by the clock, and over all accounts.
+pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
+    let names = ["d", "b", "c", "a"];
+    for (n, name) in (0..).zip(names) {
+        let account = if n == 1 { Account::ANONYMOUS } else { ann() };
+        store.insert(Order { account, ..order_at(name, -n) }).await.unwrap();
+    }
+    store.begin(&ann(), &id("c"), at(9)).await.unwrap();
+
+    let open = all_open(&*store, 3).await;
+    assert!(open.is_sorted_by(|(a, _), (b, _)| a < b) && open[0].0 > 0);
+    assert_eq!(open.iter().map(|(_, record)| record.order.id.as_str()).collect::<Vec<_>>(), names);
+    assert_eq!(open[2].1.status, Status::Processing);
+}
+
+/// Ended jobs are left out.
+pub async fn what_is_over_is_not_open(store: Subject) {
+    for name in ["a", "b", "c"] {
+        store.insert(order(name)).await.unwrap();
+    }
+    store.finish(finish("b", 0, 1)).await.unwrap();
+
+    let open = all_open(&*store, 10).await;
+    assert_eq!(open.iter().map(|(_, record)| record.order.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+}
+
+/// Also when the newest job was forgotten.
+pub async fn numbers_are_never_given_twice(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    let first = all_open(&*store, 1).await[0].0;
+    store.finish(finish("a", 0, 1)).await.unwrap();
+    assert_eq!(store.forget(at(2), 10).await.unwrap(), 1);
+
+    store.insert(order("b")).await.unwrap();
+    assert!(all_open(&*store, 1).await[0].0 > first);
+}
+
+/// What does not fit into one answer comes in several.
+pub async fn large_open_jobs_all_come(store: Subject) {
+    let large = Bytes::from(vec![b'x'; 8 << 20]);
+    for n in 0..6 {
+        store.insert(Order { input: large.clone(), ..order(&format!("{n}")) }).await.unwrap();
+    }
+    assert_eq!(all_open(&*store, 100).await.len(), 6);
+}
+
+/// Many callers, many jobs; none is lost, none comes twice.
+pub async fn five_thousand_jobs_come_once_each(store: Subject) {
+    let mut callers = JoinSet::new();
+    for caller in 0..50 {
+        let store = Arc::clone(&store);
+        callers.spawn(async move {
+            for n in 0..100 {
+                store.insert(order(&format!("{caller}-{n}"))).await.unwrap();
+            }
+        });
+    }
+    callers.join_all().await;
+
+    let open = all_open(&*store, 700).await;
+    assert!(open.is_sorted_by(|(a, _), (b, _)| a < b));
+    let ids: HashSet<_> = open.iter().map(|(_, record)| record.order.id.clone()).collect();
+    assert_eq!((open.len(), ids.len()), (5000, 5000));
+}

@@ -1,0 +1,100 @@
+//! What many do at once has one outcome.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_core::Status;
+use tidegate_core::record::Order;
+use tidegate_core::store::{Documents, Inserted, Store};
+use tokio::task::JoinSet;
+
+use super::samples::*;
+
+type Subject = Arc<dyn Store>;
+
+/// The others learn what the one has put there.
+pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
+    for round in 0..20 {
+        let mut callers = JoinSet::new();
+        for n in 0..16 {
+            let store = Arc::clone(&store);
+            let order = Order { input: format!("{n}").into(), ..order(&format!("{round}")) };
+            callers.spawn(async move { store.insert(order).await.unwrap() });
+        }
+        let answers = callers.join_all().await;
+        let kept = get(&*store, &format!("{round}")).await;
+        let new = answers.iter().filter(|answer| **answer == Inserted::New).count();
+        let known = answers.iter().filter(|answer| **answer == Inserted::Known(Box::new(kept.clone()))).count();
+        assert_eq!((new, known), (1, 15));
+    }
+}
+
+/// The end, its status and its letter are of the same caller.
+pub async fn one_of_many_ends_is_taken(store: Subject) {
+    for round in 0..20 {
+        let name = format!("{round}");
+        store.insert(order(&name)).await.unwrap();
+        let mut callers = JoinSet::new();
+        for n in 0..8 {
+            let store = Arc::clone(&store);
+            let mut end = finish(&name, 0, n);
+            end.status = if n % 2 == 0 { Status::Succeeded } else { Status::Canceled };
+            end.letter = Some(letter(&format!("{round}-{n}"), &name, 0));
+            callers.spawn(async move { store.finish(end).await.unwrap().then_some(n) });
+        }
+        let winners: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
+        let [winner] = winners[..] else { panic!("{winners:?} won") };
+        let kept = get(&*store, &name).await;
+        assert_eq!(kept.ending, Some(ending(winner)));
+        assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
+        let letters = store.letters(1000).await.unwrap();
+        let about: Vec<_> = letters.iter().filter(|letter| letter.job == id(&name)).map(|letter| letter.id.as_str()).collect();
+        assert_eq!(about, [format!("{round}-{winner}")]);
+    }
+}
+
+/// Never both, never neither.
+pub async fn a_job_begins_or_is_canceled(store: Subject) {
+    for round in 0..50 {
+        let name = format!("{round}");
+        store.insert(order(&name)).await.unwrap();
+        let mut callers = JoinSet::new();
+        let (beginner, canceler, job) = (Arc::clone(&store), Arc::clone(&store), id(&name));
+        callers.spawn(async move { beginner.begin(&ann(), &job, at(1)).await.unwrap() == Some(1) });
+        let end = finish(&name, 0, 1);
+        callers.spawn(async move { canceler.finish(end).await.unwrap() });
+        assert_eq!(callers.join_all().await.into_iter().filter(|won| *won).count(), 1);
+    }
+}
+
+/// By every reader, at once, while others write.
+pub async fn what_was_acknowledged_is_seen(store: Subject) {
+    let mut callers = JoinSet::new();
+    for caller in 0..8 {
+        let store = Arc::clone(&store);
+        callers.spawn(async move {
+            for n in 0..25 {
+                let name = format!("{caller}-{n}");
+                store.insert(order(&name)).await.unwrap();
+                assert_eq!(get(&*store, &name).await.status, Status::Queued);
+                store.begin(&ann(), &id(&name), at(1)).await.unwrap();
+                assert_eq!(get(&*store, &name).await.attempt, 1);
+                store.finish(finish(&name, 1, 2)).await.unwrap();
+                assert_eq!(get(&*store, &name).await.status, Status::Succeeded);
+            }
+        });
+    }
+    callers.join_all().await;
+}
+
+/// All learn which.
+pub async fn one_of_many_documents_is_kept(documents: Arc<dyn Documents>) {
+    let mut callers = JoinSet::new();
+    for n in 0..16 {
+        let documents = Arc::clone(&documents);
+        callers.spawn(async move { documents.put_new("shelf", "name", Bytes::from(format!("{n}"))).await.unwrap() });
+    }
+    let answers = callers.join_all().await;
+    let kept = documents.fetch("shelf", "name").await.unwrap().unwrap();
+    assert!(answers.iter().all(|answer| *answer == kept));
+}

@@ -1,0 +1,130 @@
+//! Jobs, ends and letters for the cases.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::json;
+use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target};
+use tidegate_core::store::{Finish, Query, Store};
+use tidegate_core::{Account, JobId, JobKind, Status};
+
+/// A moment, by its microseconds after some other.
+pub fn at(microseconds: i64) -> Timestamp {
+    Timestamp::from_microsecond(1_700_000_000_000_000 + microseconds).unwrap()
+}
+
+/// An id.
+pub fn id(text: &str) -> JobId {
+    JobId::parse(text).unwrap()
+}
+
+/// The account that most cases use.
+pub fn ann() -> Account {
+    Account::parse("ann").unwrap()
+}
+
+/// Little: a prediction of Ann's that was made at moment 0.
+pub fn order(name: &str) -> Order {
+    Order {
+        id: id(name),
+        account: ann(),
+        kind: JobKind::Prediction,
+        target: Target { model: "ann/echo".to_owned(), version: "0f".repeat(32), deployment: None },
+        input: Bytes::from_static(br#"{"text":"hi"}"#),
+        files: Vec::new(),
+        secrets: Vec::new(),
+        context: BTreeMap::new(),
+        hook: None,
+        face: Face::Cog,
+        deadline: None,
+        created_at: at(0),
+    }
+}
+
+/// As [`order`], made at another moment.
+pub fn order_at(name: &str, created_at: i64) -> Order {
+    Order { created_at: at(created_at), ..order(name) }
+}
+
+/// A training with everything that there is.
+pub fn full_order(name: &str) -> Order {
+    Order {
+        kind: JobKind::Training,
+        target: Target { deployment: Some("ann/fast".to_owned()), ..order(name).target },
+        files: vec!["/image".to_owned(), "/more/0".to_owned()],
+        secrets: vec!["token".to_owned()],
+        context: BTreeMap::from([("trace".to_owned(), "42".to_owned()), (String::new(), String::new())]),
+        hook: Some(hook()),
+        face: Face::Replicate,
+        deadline: Some(at(60_000_000)),
+        created_at: at(-1),
+        ..order(name)
+    }
+}
+
+/// A hook with everything that there is.
+pub fn hook() -> Hook {
+    Hook {
+        url: "https://example.com/hook?a=1".to_owned(),
+        events: vec!["start".to_owned(), "completed".to_owned()],
+        headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
+    }
+}
+
+/// An ending with everything that there is.
+pub fn ending(completed_at: i64) -> Ending {
+    let serde_json::Value::Object(metrics) = json!({"predict_time": 0.1, "tokens": 12, "deep": {"a": [1, null]}}) else { unreachable!() };
+    Ending {
+        completed_at: at(completed_at),
+        output: Some(Bytes::from_static(br#"["a", "b"]"#)),
+        logs: "one\ntwo\n".to_owned(),
+        error: Some("it broke".to_owned()),
+        metrics,
+    }
+}
+
+/// The end of a job of Ann's as succeeded, without a letter.
+pub fn finish(name: &str, attempt: u32, completed_at: i64) -> Finish {
+    Finish { account: ann(), id: id(name), attempt, status: Status::Succeeded, ending: ending(completed_at), letter: None }
+}
+
+/// A letter about a job of Ann's.
+pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
+    Letter {
+        id: letter.to_owned(),
+        account: ann(),
+        job: id(name),
+        hook: hook(),
+        body: Bytes::from(format!(r#"{{"id":"{name}"}}"#)),
+        created_at: at(0),
+        attempts: 0,
+        next_at: at(next_at),
+    }
+}
+
+/// A job as it is kept before anything happened to it.
+pub fn queued(order: Order) -> Record {
+    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false }
+}
+
+/// The list of Ann's predictions.
+pub fn query(limit: usize) -> Query {
+    Query { account: ann(), kind: JobKind::Prediction, created_after: None, created_before: None, from: None, limit }
+}
+
+/// A job of Ann's that must be there.
+pub async fn get(store: &dyn Store, name: &str) -> Record {
+    store.get(&ann(), &id(name)).await.unwrap().unwrap()
+}
+
+/// Keeps a job of Ann's that is over since a moment.
+pub async fn over(store: &dyn Store, name: &str, completed_at: i64) {
+    store.insert(order(name)).await.unwrap();
+    assert!(store.finish(finish(name, 0, completed_at)).await.unwrap());
+}
+
+/// The names of these jobs.
+pub fn names(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.order.id.as_str()).collect()
+}

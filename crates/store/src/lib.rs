@@ -1,0 +1,11 @@
+//! What tidegate keeps: records of jobs, the letters about them, and small documents.
+//!
+//! The ports are `tidegate_core::store::{Store, Documents}`; here is what stands behind them. Only the binary
+//! knows which backend it opened. Who is next, who may see what, and when something is removed is decided
+//! elsewhere: a store only writes down, and says truthfully when it has.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod sqlite;
+
+pub use sqlite::{OpenError, Options, Sqlite};

@@ -1,0 +1,147 @@
+//! What is done with one job, and with the old ones. Each function is a part of somebody's transaction.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, named_params, params};
+use tidegate_core::record::{Ending, Order, Record};
+use tidegate_core::store::{Finish, Inserted};
+use tidegate_core::{Account, JobId};
+
+use super::fault::Fault;
+use super::rows::{self, Numbered, record_of};
+use super::{letters, words};
+
+pub(super) fn insert(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
+    match insert_row(conn, order)? {
+        Some(number) => {
+            let mut statement = conn.prepare_cached("INSERT INTO inputs (number, json) VALUES (?, ?)")?;
+            statement.execute(params![number, &order.input[..]])?;
+            Ok(Inserted::New)
+        }
+        None => match get(conn, &order.account, &order.id)? {
+            Some(record) => Ok(Inserted::Known(Box::new(record))),
+            None => Err(Fault::Unreadable(format!("job `{}` is in the index and not in the table", order.id))),
+        },
+    }
+}
+
+pub(super) fn replace(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
+    let mut statement = conn.prepare_cached("DELETE FROM jobs WHERE account = ? AND id = ? AND completed_at IS NOT NULL")?;
+    statement.execute(params![words::account_text(&order.account), order.id.as_str()])?;
+    insert(conn, order)
+}
+
+fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, status,
+                           created_at, deadline)
+         VALUES (:account, :id, :kind, :model, :version, :deployment, :face, :hook, :context, :files, :secrets, 'queued', :created_at, :deadline)
+         ON CONFLICT (account, id) DO NOTHING RETURNING number",
+    )?;
+    let values = named_params! {
+        ":account": words::account_text(&order.account),
+        ":id": order.id.as_str(),
+        ":kind": words::kind_text(order.kind),
+        ":model": order.target.model,
+        ":version": order.target.version,
+        ":deployment": order.target.deployment,
+        ":face": words::face_text(order.face),
+        ":hook": order.hook.as_ref().map(words::json_text).transpose()?,
+        ":context": words::json_text(&order.context)?,
+        ":files": words::json_text(&order.files)?,
+        ":secrets": words::json_text(&order.secrets)?,
+        ":created_at": words::moment_number(order.created_at),
+        ":deadline": order.deadline.map(words::moment_number),
+    };
+    Ok(statement.query_row(values, |row| row.get(0)).optional()?)
+}
+
+pub(super) fn begin(conn: &Connection, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "UPDATE jobs SET status = 'processing', attempt = attempt + 1, started_at = ?3
+         WHERE account = ?1 AND id = ?2 AND completed_at IS NULL RETURNING attempt",
+    )?;
+    let values = params![words::account_text(account), id.as_str(), words::moment_number(at)];
+    Ok(statement.query_row(values, |row| row.get(0)).optional()?)
+}
+
+pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> {
+    if !finish.status.is_terminal() {
+        return Err(Fault::Unfit(format!("job `{}` cannot end as {:?}", finish.id, finish.status)));
+    }
+    let Some(number) = close(conn, finish)? else { return Ok(false) };
+    keep_ending(conn, number, &finish.ending)?;
+    if let Some(letter) = &finish.letter {
+        letters::keep(conn, letter)?;
+    }
+    Ok(true)
+}
+
+fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "UPDATE jobs SET status = ?4, completed_at = ?5
+         WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
+    )?;
+    let values = params![
+        words::account_text(&finish.account),
+        finish.id.as_str(),
+        finish.attempt,
+        words::status_text(finish.status),
+        words::moment_number(finish.ending.completed_at),
+    ];
+    Ok(statement.query_row(values, |row| row.get(0)).optional()?)
+}
+
+fn keep_ending(conn: &Connection, number: i64, ending: &Ending) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached("INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)")?;
+    let metrics = words::json_text(&ending.metrics)?;
+    statement.execute(params![number, ending.output.as_deref(), ending.logs, ending.error, metrics])?;
+    Ok(())
+}
+
+pub(super) fn get(conn: &Connection, account: &Account, id: &JobId) -> Result<Option<Record>, Fault> {
+    let mut statement = conn.prepare_cached(record_of!("WHERE j.account = ? AND j.id = ?"))?;
+    let mut found = statement.query(params![words::account_text(account), id.as_str()])?;
+    match found.next()? {
+        Some(row) => Ok(Some(rows::record(row)?.1)),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn open(conn: &Connection, after: u64, limit: usize) -> Result<Vec<Numbered>, Fault> {
+    let mut statement = conn.prepare_cached(record_of!("WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"))?;
+    let found = statement.query(params![number(after), count(limit)])?;
+    Ok(rows::take_some(found, limit, rows::record, |(_, record)| rows::weight(record))?.0)
+}
+
+/// In two steps: what is removed is chosen first and marked last, all in one transaction.
+pub(super) fn remove_data(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+    const CHOSEN: &str = "SELECT number FROM jobs WHERE completed_at IS NOT NULL AND data_removed = 0 AND completed_at < ? \
+         ORDER BY completed_at LIMIT ?";
+    let over_before = words::moment_number(over_before);
+    let chosen =
+        conn.prepare_cached(CHOSEN)?.query_map(params![over_before, count(limit)], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    for number in &chosen {
+        conn.prepare_cached("DELETE FROM inputs WHERE number = ?")?.execute([number])?;
+        conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?.execute([number])?;
+        conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?.execute([number])?;
+    }
+    Ok(chosen.len())
+}
+
+pub(super) fn forget(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM jobs WHERE number IN (
+             SELECT number FROM jobs
+             WHERE completed_at IS NOT NULL AND data_removed IN (0, 1) AND completed_at < ? LIMIT ?)",
+    )?;
+    Ok(statement.execute(params![words::moment_number(over_before), count(limit)])?)
+}
+
+/// As SQLite counts.
+pub(super) fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

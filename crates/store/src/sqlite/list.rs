@@ -1,0 +1,108 @@
+//! Lists of an account's jobs, newest first, in both directions.
+
+use rusqlite::{Connection, params};
+use tidegate_core::record::Record;
+use tidegate_core::store::{Page, Query};
+
+use super::cursor::{Spot, Way};
+use super::fault::Fault;
+use super::rows::{self, Numbered, record_of};
+use super::{jobs, words};
+
+/// One page. `conn` must be in a transaction, so that the neighbours are those of the page.
+pub(super) fn page(conn: &Connection, query: &Query) -> Result<Page<Record>, Fault> {
+    let list = List::of(conn, query);
+    let way = match &query.from {
+        None => Some(Way::Older(NEWEST)),
+        Some(cursor) => Way::parse(cursor),
+    };
+    match way {
+        Some(Way::Older(from)) => list.older(from),
+        Some(Way::Newer(from)) => list.newer(from),
+        None => Ok(Page { items: Vec::new(), next: None, previous: None }),
+    }
+}
+
+/// After every job there is.
+const NEWEST: Spot = Spot { created_at: i64::MAX, number: i64::MAX };
+
+// Both ways walk the index `jobs_listed`, whose entries end with the number.
+macro_rules! older {
+    () => {
+        "WHERE j.account = ?1 AND j.kind = ?2 AND (j.created_at, j.number) < (?3, ?4) AND j.created_at >= ?5
+         ORDER BY j.created_at DESC, j.number DESC LIMIT ?6"
+    };
+}
+macro_rules! newer {
+    () => {
+        "WHERE j.account = ?1 AND j.kind = ?2 AND (j.created_at, j.number) > (?3, ?4) AND j.created_at < ?5
+         ORDER BY j.created_at, j.number LIMIT ?6"
+    };
+}
+pub(super) const OLDER: &str = record_of!(older!());
+pub(super) const NEWER: &str = record_of!(newer!());
+pub(super) const ANY_OLDER: &str = concat!("SELECT 1 FROM jobs j ", older!());
+pub(super) const ANY_NEWER: &str = concat!("SELECT 1 FROM jobs j ", newer!());
+
+/// A list, with what bounds it.
+struct List<'a> {
+    conn: &'a Connection,
+    account: &'a str,
+    kind: &'static str,
+    /// The first moment that belongs to it.
+    after: i64,
+    /// The first moment after it.
+    before: i64,
+    limit: usize,
+}
+
+impl<'a> List<'a> {
+    fn of(conn: &'a Connection, query: &'a Query) -> Self {
+        Self {
+            conn,
+            account: words::account_text(&query.account),
+            kind: words::kind_text(query.kind),
+            after: query.created_after.map_or(i64::MIN, words::moment_number),
+            before: query.created_before.map_or(i64::MAX, words::moment_number),
+            limit: query.limit,
+        }
+    }
+
+    fn older(&self, from: Spot) -> Result<Page<Record>, Fault> {
+        // One bound on each side: with two, SQLite may begin at the far one and walk.
+        let from = from.min(Spot { created_at: self.before, number: i64::MIN });
+        let (items, more) = self.walk(OLDER, from, self.after)?;
+        let newer = items.first().map_or(Ok(false), |first| self.any(ANY_NEWER, spot(first), self.before))?;
+        Ok(page_of(items, more, newer))
+    }
+
+    fn newer(&self, from: Spot) -> Result<Page<Record>, Fault> {
+        let from = from.max(Spot { created_at: self.after, number: i64::MIN });
+        let (mut items, more) = self.walk(NEWER, from, self.before)?;
+        items.reverse();
+        let older = items.last().map_or(Ok(false), |last| self.any(ANY_OLDER, spot(last), self.after))?;
+        Ok(page_of(items, older, more))
+    }
+
+    fn walk(&self, sql: &str, from: Spot, bound: i64) -> Result<(Vec<Numbered>, bool), Fault> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let one_more = jobs::count(self.limit.saturating_add(1));
+        let rows = statement.query(params![self.account, self.kind, from.created_at, from.number, bound, one_more])?;
+        rows::take_some(rows, self.limit, rows::record, |(_, record)| rows::weight(record))
+    }
+
+    fn any(&self, sql: &str, from: Spot, bound: i64) -> Result<bool, Fault> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        Ok(statement.exists(params![self.account, self.kind, from.created_at, from.number, bound, 1])?)
+    }
+}
+
+fn spot((number, record): &Numbered) -> Spot {
+    Spot { created_at: words::moment_number(record.order.created_at), number: *number }
+}
+
+fn page_of(items: Vec<Numbered>, older: bool, newer: bool) -> Page<Record> {
+    let next = items.last().filter(|_| older).map(|last| Way::Older(spot(last)).cursor());
+    let previous = items.first().filter(|_| newer).map(|first| Way::Newer(spot(first)).cursor());
+    Page { items: items.into_iter().map(|(_, record)| record).collect(), next, previous }
+}

@@ -1,0 +1,50 @@
+//! The store in a folder of this machine, with SQLite.
+//!
+//! Three kinds of threads, each with its own connection: one *writer* that commits all that waits in one
+//! transaction with one sync, a few *readers* that never wait for the writer, and a *tidier* that moves what
+//! was committed from the log (`-wal`) into the database while the others go on.
+//!
+//! ```text
+//!   caller ──change──► writer ──commit, sync──► tidegate.db-wal ──tidier──► tidegate.db
+//!   caller ──read────► readers ◄───────────────────────┴────────────────────────┘
+//! ```
+
+mod cursor;
+mod documents;
+mod fault;
+mod folder;
+mod jobs;
+mod letters;
+mod list;
+mod open;
+mod port;
+mod readers;
+mod rows;
+mod schema;
+mod tidier;
+mod words;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use open::{OpenError, Options};
+
+use readers::Readers;
+use writer::Writer;
+
+/// The store in one folder of this machine. One process at a time has it.
+///
+/// Dropping it waits until all that was given to it is committed, and then frees the folder.
+pub struct Sqlite {
+    // The order matters: the writer is the last to close its connection, which empties the log, and then
+    // gives the lock of the folder back.
+    readers: Readers,
+    writer: Writer,
+}
+
+impl std::fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sqlite").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! The ports, as calls of the writer and of the readers.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::record::{Letter, Order, Record};
+use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Store, StoreError};
+use tidegate_core::{Account, JobId};
+
+use super::{Sqlite, documents, jobs, letters, list};
+
+/// What a change writes besides what it carries, near enough.
+const SMALL: usize = 512;
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn insert(&self, order: Order) -> Result<Inserted, StoreError> {
+        self.writer.change(SMALL + order.input.len(), move |conn| jobs::insert(conn, &order)).await
+    }
+
+    async fn replace(&self, order: Order) -> Result<Inserted, StoreError> {
+        self.writer.change(SMALL + order.input.len(), move |conn| jobs::replace(conn, &order)).await
+    }
+
+    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError> {
+        let (account, id) = (account.clone(), id.clone());
+        self.writer.change(SMALL, move |conn| jobs::begin(conn, &account, &id, at)).await
+    }
+
+    async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
+        self.writer.change(size(&finish), move |conn| jobs::finish(conn, &finish)).await
+    }
+
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError> {
+        let (account, id) = (account.clone(), id.clone());
+        self.readers.ask(move |conn| jobs::get(conn, &account, &id)).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError> {
+        self.readers.ask(move |conn| list::page(conn, &query)).await
+    }
+
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
+        let found = self.readers.ask(move |conn| jobs::open(conn, after, limit)).await?;
+        Ok(found.into_iter().map(|(number, record)| (number.unsigned_abs(), record)).collect())
+    }
+
+    async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        self.writer.change(SMALL * limit.min(SMALL), move |conn| jobs::remove_data(conn, over_before, limit)).await
+    }
+
+    async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        self.writer.change(SMALL * limit.min(SMALL), move |conn| jobs::forget(conn, over_before, limit)).await
+    }
+
+    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError> {
+        self.readers.ask(move |conn| letters::first(conn, limit)).await
+    }
+
+    async fn letter_tried(&self, id: &str, next: Option<Timestamp>) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.writer.change(SMALL, move |conn| letters::tried(conn, &id, next)).await
+    }
+}
+
+fn size(finish: &Finish) -> usize {
+    let output = finish.ending.output.as_ref().map_or(0, Bytes::len);
+    let letter = finish.letter.as_ref().map_or(0, |letter| letter.body.len());
+    SMALL + output + finish.ending.logs.len() + letter
+}
+
+#[async_trait]
+impl Documents for Sqlite {
+    async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
+        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+        self.writer.change(SMALL + json.len(), move |conn| documents::put(conn, &shelf, &name, &json)).await
+    }
+
+    async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
+        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+        self.writer.change(SMALL + json.len(), move |conn| documents::put_new(conn, &shelf, &name, &json)).await
+    }
+
+    async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
+        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+        self.readers.ask(move |conn| documents::fetch(conn, &shelf, &name)).await
+    }
+
+    async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
+        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+        self.writer.change(SMALL, move |conn| documents::remove(conn, &shelf, &name)).await
+    }
+
+    async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let (shelf, prefix) = (shelf.to_owned(), prefix.to_owned());
+        self.readers.ask(move |conn| documents::all(conn, &shelf, &prefix)).await
+    }
+}

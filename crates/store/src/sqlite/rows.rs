@@ -1,0 +1,117 @@
+//! Rows of jobs as records.
+
+use bytes::Bytes;
+use rusqlite::Row;
+use tidegate_core::JobId;
+use tidegate_core::record::{Ending, Order, Record, Target};
+
+use super::fault::Fault;
+use super::words;
+
+/// What is read of a job, in this order, with the rest of the statement.
+macro_rules! record_of {
+    ($($rest:tt)*) => {
+        concat!(
+            "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.face, j.hook, j.context, j.status, ",
+            "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
+            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets ",
+            "FROM jobs j LEFT JOIN inputs i ON i.number = j.number LEFT JOIN endings e ON e.number = j.number ",
+            $($rest)*
+        )
+    };
+}
+pub(super) use record_of;
+
+/// What stands for an input that was removed.
+const NO_INPUT: &[u8] = b"{}";
+/// An answer with many rows ends when it has become this large: it is held in memory.
+pub(super) const ANSWER_BYTES: usize = 16 << 20;
+
+/// A record with its number.
+pub(super) type Numbered = (i64, Record);
+
+/// Reads a row of [`record_of`].
+pub(super) fn record(row: &Row<'_>) -> Result<Numbered, Fault> {
+    let number = row.get(0)?;
+    let read = read(row);
+    // Without the number nobody would find the row.
+    read.map(|record| (number, record)).map_err(|fault| match fault {
+        Fault::Unreadable(what) => Fault::Unreadable(format!("job number {number}: {what}")),
+        other => other,
+    })
+}
+
+fn read(row: &Row<'_>) -> Result<Record, Fault> {
+    Ok(Record {
+        order: order(row)?,
+        attempt: row.get(11)?,
+        status: words::status(text(row, 10)?)?,
+        started_at: moment(row, 14)?,
+        ending: ending(row)?,
+        data_removed: row.get(16)?,
+    })
+}
+
+fn order(row: &Row<'_>) -> Result<Order, Fault> {
+    let input: Option<Vec<u8>> = row.get(17)?;
+    let hook: Option<String> = row.get(8)?;
+    Ok(Order {
+        id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
+        account: words::account(text(row, 1)?)?,
+        kind: words::kind(text(row, 3)?)?,
+        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: row.get(6)? },
+        input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
+        files: words::json(text(row, 22)?)?,
+        secrets: words::json(text(row, 23)?)?,
+        context: words::json(text(row, 9)?)?,
+        hook: hook.as_deref().map(words::json).transpose()?,
+        face: words::face(text(row, 7)?)?,
+        deadline: moment(row, 13)?,
+        created_at: words::moment(row.get(12)?)?,
+    })
+}
+
+fn ending(row: &Row<'_>) -> Result<Option<Ending>, Fault> {
+    let Some(completed_at) = moment(row, 15)? else { return Ok(None) };
+    Ok(Some(Ending {
+        completed_at,
+        output: row.get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
+        logs: row.get(19)?,
+        error: row.get(20)?,
+        metrics: words::json::<words::Metrics>(text(row, 21)?)?,
+    }))
+}
+
+/// How much memory a record takes, near enough.
+pub(super) fn weight(record: &Record) -> usize {
+    let ending = record.ending.as_ref().map_or(0, |ending| ending.output.as_ref().map_or(0, Bytes::len) + ending.logs.len());
+    record.order.input.len() + ending
+}
+
+fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, Fault> {
+    row.get_ref(column)?.as_str().map_err(words::unreadable)
+}
+
+fn moment(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, Fault> {
+    row.get::<_, Option<i64>>(column)?.map(words::moment).transpose()
+}
+
+/// Takes rows until there are `limit`, or until they have become too large for one answer; and whether some were
+/// left out. Ask for one more than `limit` to have that right.
+pub(super) fn take_some<T>(
+    mut rows: rusqlite::Rows<'_>,
+    limit: usize,
+    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    weight: impl Fn(&T) -> usize,
+) -> Result<(Vec<T>, bool), Fault> {
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        if items.len() == limit || bytes >= ANSWER_BYTES {
+            return Ok((items, true));
+        }
+        let item = read(row)?;
+        bytes += weight(&item);
+        items.push(item);
+    }
+    Ok((items, false))
+}

@@ -1,0 +1,144 @@
+//! Opening: what is made, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use tidegate_core::chain;
+use tidegate_core::store::Store;
+
+use super::super::schema::{migrate, migrate_by};
+use super::super::{OpenError, Options, Sqlite};
+use super::fresh;
+use crate::conformance::samples::*;
+
+fn open(folder: &Path) -> Result<Sqlite, OpenError> {
+    Sqlite::open(folder, &Options::default())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_what_is_kept() {
+    let parent = TempDir::new().unwrap();
+    let folder = parent.path().join("new/data");
+    let store = open(&folder).unwrap();
+    store.insert(order("a")).await.unwrap();
+
+    assert_eq!(mode(&folder), 0o700);
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_file_that_others_could_read_is_closed_to_them() {
+    let (folder, store) = fresh();
+    drop(store);
+    let file = folder.path().join("tidegate.db");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+
+    let _store = open(folder.path()).unwrap();
+    assert_eq!(mode(&file), 0o600);
+}
+
+#[test]
+fn a_second_server_is_told_who_has_the_folder() {
+    let (folder, store) = fresh();
+    let refused = open(folder.path()).unwrap_err();
+    assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+
+    drop(store);
+    open(folder.path()).expect("the folder is free again");
+}
+
+#[tokio::test]
+async fn what_was_kept_is_there_when_it_is_opened_again() {
+    let (folder, store) = fresh();
+    store.insert(full_order("a")).await.unwrap();
+    drop(store);
+    assert!(!folder.path().join("tidegate.db-wal").exists(), "closing empties the log");
+
+    assert_eq!(get(&open(folder.path()).unwrap(), "a").await, queued(full_order("a")));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let parent = TempDir::new().unwrap();
+    let file = parent.path().join("file");
+    fs::write(&file, "").unwrap();
+    // Nobody can make files in /sys, not even root.
+    for folder in [&file, &file.join("below"), Path::new("/sys"), Path::new("/sys/data")] {
+        let refused = open(folder).unwrap_err();
+        assert!(matches!(&refused, OpenError::Folder { folder: named, .. } if named == folder), "{}", chain(&refused));
+    }
+}
+
+#[test]
+fn what_is_no_database_of_ours_is_left_alone() {
+    let garbage = TempDir::new().unwrap();
+    let file = garbage.path().join("tidegate.db");
+    fs::write(&file, "garbage ".repeat(1000)).unwrap();
+    assert!(matches!(open(garbage.path()), Err(OpenError::Foreign { .. })));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "garbage ".repeat(1000));
+
+    let foreign = TempDir::new().unwrap();
+    let file = foreign.path().join("tidegate.db");
+    Connection::open(&file).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
+    assert!(matches!(open(foreign.path()), Err(OpenError::Foreign { .. })));
+    let kept: u32 = Connection::open(&file).unwrap().query_row("SELECT a FROM mine", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 1);
+}
+
+#[test]
+fn a_newer_layout_is_refused_with_both_numbers() {
+    let (folder, store) = fresh();
+    drop(store);
+    Connection::open(folder.path().join("tidegate.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+
+    let refused = open(folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("layout 99") && refused.contains("up to 1"), "{refused}");
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_layout_before_it() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("db");
+    let mut conn = Connection::open(&file).unwrap();
+    let steps = ["CREATE TABLE one (a)", "CREATE TABLE two (a); INSERT INTO one VALUES (1)", "CREATE TABLE three (a); nonsense"];
+
+    let failed = migrate_by(&steps, &mut conn, &file).unwrap_err();
+
+    assert_eq!(failed.to_string(), format!("cannot bring the database `{}` from layout 2 to 3; it was left as it is", file.display()));
+    let version: u32 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let three: bool = conn.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'three'").unwrap().exists([]).unwrap();
+    assert_eq!((version, three), (2, false));
+}
+
+#[test]
+fn steps_are_taken_once() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("db");
+    let mut conn = Connection::open(&file).unwrap();
+    let steps = ["CREATE TABLE one (a)", "INSERT INTO one VALUES (1)"];
+    migrate_by(&steps[..1], &mut conn, &file).unwrap();
+    migrate_by(&steps, &mut conn, &file).unwrap();
+    migrate_by(&steps, &mut conn, &file).unwrap();
+    let rows: u32 = conn.query_row("SELECT count(*) FROM one", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[test]
+fn a_database_without_room_is_told_as_full() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("db");
+    let mut conn = Connection::open(&file).unwrap();
+    conn.pragma_update_and_check(None, "max_page_count", 3, |_| Ok(())).unwrap();
+
+    assert!(matches!(migrate(&mut conn, &file), Err(OpenError::Full { .. })));
+}

@@ -1,0 +1,69 @@
+//! When there is no room, and how long the log becomes.
+
+use bytes::Bytes;
+use tidegate_core::Status;
+use tidegate_core::record::Order;
+use tidegate_core::store::{Inserted, Store, StoreError};
+
+use super::super::Options;
+use super::{fresh, fresh_with};
+use crate::conformance::samples::*;
+
+fn large(name: &str, bytes: usize) -> Order {
+    Order { input: Bytes::from(vec![b'x'; bytes]), ..order(name) }
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_and_works_again_when_there_is_room() {
+    let (_folder, store) = fresh_with(&Options { max_size: Some(4 << 20), ..Options::default() });
+    store.insert(order("small")).await.unwrap();
+    let mut kept = 0;
+    let refused = loop {
+        match store.insert(large(&format!("{kept}"), 1 << 20)).await {
+            Ok(inserted) => assert_eq!(inserted, Inserted::New),
+            Err(refused) => break refused,
+        }
+        kept += 1;
+    };
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(kept >= 2, "{kept} were kept");
+    assert_eq!(store.get(&ann(), &id(&format!("{kept}"))).await.unwrap(), None, "the refused one left nothing");
+    assert_eq!(get(&store, "small").await.status, Status::Queued);
+    assert!(store.finish(finish("small", 0, 1)).await.unwrap(), "small things still fit");
+
+    assert!(store.finish(finish("0", 0, 1)).await.unwrap());
+    assert_eq!(store.remove_data(at(2), 10).await.unwrap(), 2);
+    assert_eq!(store.insert(large("again", 1 << 20)).await.unwrap(), Inserted::New);
+}
+
+#[tokio::test]
+async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
+    let (_folder, store) = fresh_with(&Options { max_size: Some(2 << 20), ..Options::default() });
+    let (first, second, third) =
+        tokio::join!(store.insert(order("first")), store.insert(large("second", 8 << 20)), store.insert(order("third")));
+
+    assert!(matches!(second, Err(StoreError::Full(_))), "{second:?}");
+    assert_eq!((first.unwrap(), third.unwrap()), (Inserted::New, Inserted::New));
+}
+
+#[tokio::test]
+async fn the_log_does_not_grow_with_what_was_written() {
+    let (folder, store) = fresh();
+    let log = folder.path().join("tidegate.db-wal");
+    let mut longest = 0;
+    for n in 0..100 {
+        store.insert(large(&format!("{n}"), 1 << 20)).await.unwrap();
+        longest = longest.max(std::fs::metadata(&log).unwrap().len());
+    }
+    assert!(longest < 32 << 20, "the log had {longest} bytes");
+}
+
+#[tokio::test]
+async fn an_answer_ends_before_it_is_too_large() {
+    let (_folder, store) = fresh();
+    for n in 0..6 {
+        store.insert(large(&format!("{n}"), 8 << 20)).await.unwrap();
+    }
+    assert_eq!(store.list(query(100)).await.unwrap().items.len(), 2);
+    assert_eq!(store.open(0, 100).await.unwrap().len(), 2);
+}

@@ -1,0 +1,112 @@
+//! The writer: many changes in one commit, and what happens when one of them, or all, fail.
+
+use std::pin::Pin;
+use std::sync::mpsc;
+
+use rusqlite::Connection;
+use tidegate_core::store::{Inserted, Store, StoreError};
+
+use super::super::Sqlite;
+use super::super::fault::Fault;
+use super::fresh;
+use crate::conformance::samples::*;
+
+type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
+
+/// Holds the writer until the sender is dropped, so that what is asked meanwhile comes into one batch.
+async fn hold(store: &Sqlite) -> (mpsc::Sender<()>, Holding<'_>) {
+    let (started, has_started) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let mut holding: Holding<'_> = Box::pin(store.writer.change(0, move |_| {
+        started.send(()).ok();
+        released.recv().ok();
+        Ok(())
+    }));
+    begin(&mut holding).await;
+    has_started.recv().unwrap();
+    (release, holding)
+}
+
+/// Lets a call be sent, and does not wait for its answer.
+async fn begin<T>(call: &mut Pin<Box<dyn Future<Output = T> + '_>>) {
+    tokio::select! {
+        biased;
+        _ = call => panic!("nobody can have answered yet"),
+        () = std::future::ready(()) => {}
+    }
+}
+
+fn commits(conn: &Connection) -> Result<u32, Fault> {
+    Ok(conn.pragma_query_value(None, "data_version", |row| row.get(0))?)
+}
+
+#[tokio::test]
+async fn what_waits_is_committed_together() {
+    let (folder, store) = fresh();
+    // Another connection sees how often the database was changed by others.
+    let watcher = Connection::open(folder.path().join("tidegate.db")).unwrap();
+    let (release, holding) = hold(&store).await;
+    let before = commits(&watcher).unwrap();
+    let inserts = async {
+        let inserts = tokio::join!(store.insert(order("a")), store.insert(order("b")), store.insert(order("c")), async { drop(release) });
+        assert!(inserts.0.is_ok() && inserts.1.is_ok() && inserts.2.is_ok());
+    };
+    let (held, ()) = tokio::join!(holding, inserts);
+    held.unwrap();
+    assert_eq!(commits(&watcher).unwrap(), before + 1);
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_kept_fails_alone() {
+    let (_folder, store) = fresh();
+    for name in ["a", "b"] {
+        store.insert(order(name)).await.unwrap();
+    }
+    let with_letter = |name: &str| {
+        let mut end = finish(name, 0, 1);
+        end.letter = Some(letter("the same", name, 1));
+        end
+    };
+    let (release, holding) = hold(&store).await;
+    let (held, first, twice, other, ()) =
+        tokio::join!(holding, store.finish(with_letter("a")), store.finish(with_letter("b")), store.insert(order("c")), async {
+            drop(release)
+        });
+    held.unwrap();
+    assert!(first.unwrap());
+    assert!(matches!(twice, Err(StoreError::Invalid(_))), "{twice:?}");
+    assert_eq!(other.unwrap(), Inserted::New);
+    assert_eq!(get(&store, "b").await, queued(order("b")), "the end without its letter did not happen");
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
+    let (_folder, store) = fresh();
+    let (release, holding) = hold(&store).await;
+    // What SQLite does by itself when the disk fails.
+    let lost = store.writer.change(0, |conn| {
+        conn.execute_batch("ROLLBACK")?;
+        Err::<(), _>(Fault::Sql(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None)))
+    });
+    let (held, before, lost, after, ()) =
+        tokio::join!(holding, store.insert(order("before")), lost, store.insert(order("after")), async { drop(release) });
+    held.unwrap();
+    for failed in [before.map(drop), lost, after.map(drop)] {
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
+    }
+    for name in ["before", "after"] {
+        assert_eq!(store.insert(order(name)).await.unwrap(), Inserted::New);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_went_away_stops_nobody() {
+    let (_folder, store) = fresh();
+    let (release, holding) = hold(&store).await;
+    let mut abandoned: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.insert(order("a")));
+    begin(&mut abandoned).await;
+    drop(abandoned);
+    let (held, other, ()) = tokio::join!(holding, store.insert(order("b")), async { drop(release) });
+    held.unwrap();
+    assert_eq!(other.unwrap(), Inserted::New);
+}

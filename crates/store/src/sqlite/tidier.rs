@@ -1,0 +1,61 @@
+//! The tidier: moves what was committed from the log into the database, beside the writer.
+//!
+//! It waits for nobody and nobody waits for it (SQLite calls this a passive checkpoint): what somebody still
+//! reads or writes stays in the log until the next time.
+
+use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tidegate_core::chain;
+
+/// The handle. Dropping it waits for the end of the thread.
+pub(super) struct Tidier {
+    poke: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tidier {
+    pub(super) fn start(conn: Connection) -> io::Result<Self> {
+        let (poke, pokes) = sync_channel(1);
+        let work = move || pokes.iter().for_each(|()| tidy(&conn));
+        let thread = std::thread::Builder::new().name("store-tidier".to_owned()).spawn(work)?;
+        Ok(Self { poke: Some(poke), thread: Some(thread) })
+    }
+
+    /// There is something to tidy.
+    pub(super) fn poke(&self) {
+        if let Some(poke) = &self.poke {
+            // Full: it will come by anyway.
+            poke.try_send(()).ok();
+        }
+    }
+}
+
+impl Drop for Tidier {
+    fn drop(&mut self) {
+        self.poke = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed already; nobody is left to be told.
+            thread.join().ok();
+        }
+    }
+}
+
+/// Moves what can be moved now. Failing is no loss: it all stays in the log.
+pub(super) fn tidy(conn: &Connection) {
+    checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)");
+}
+
+/// Moves everything and gives the room of the log back, for when the disk is full. Waits for those who read.
+pub(super) fn empty(conn: &Connection) {
+    checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+fn checkpoint(conn: &Connection, sql: &str) {
+    match conn.query_row(sql, [], |row| row.get::<_, i64>(2)) {
+        Ok(pages) => tracing::trace!(pages, "log of the store tidied"),
+        Err(error) => tracing::warn!(error = %chain(&error), "the log of the store could not be tidied and grows"),
+    }
+}

@@ -1,0 +1,99 @@
+//! Our words as they stand in columns, and back. Text, so that a person with `sqlite3` can read it.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tidegate_core::record::Face;
+use tidegate_core::{Account, JobKind, Status};
+
+use super::fault::Fault;
+
+pub(super) fn status_text(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "queued",
+        Status::Starting => "starting",
+        Status::Processing => "processing",
+        Status::Succeeded => "succeeded",
+        Status::Failed => "failed",
+        Status::Canceled => "canceled",
+        Status::Aborted => "aborted",
+    }
+}
+
+pub(super) fn status(text: &str) -> Result<Status, Fault> {
+    match text {
+        "queued" => Ok(Status::Queued),
+        "starting" => Ok(Status::Starting),
+        "processing" => Ok(Status::Processing),
+        "succeeded" => Ok(Status::Succeeded),
+        "failed" => Ok(Status::Failed),
+        "canceled" => Ok(Status::Canceled),
+        "aborted" => Ok(Status::Aborted),
+        other => Err(Fault::Unreadable(format!("`{other}` is not a status"))),
+    }
+}
+
+pub(super) fn kind_text(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Prediction => "prediction",
+        JobKind::Training => "training",
+    }
+}
+
+pub(super) fn kind(text: &str) -> Result<JobKind, Fault> {
+    match text {
+        "prediction" => Ok(JobKind::Prediction),
+        "training" => Ok(JobKind::Training),
+        other => Err(Fault::Unreadable(format!("`{other}` is not a kind of job"))),
+    }
+}
+
+pub(super) fn face_text(face: Face) -> &'static str {
+    match face {
+        Face::Cog => "cog",
+        Face::Replicate => "replicate",
+    }
+}
+
+pub(super) fn face(text: &str) -> Result<Face, Fault> {
+    match text {
+        "cog" => Ok(Face::Cog),
+        "replicate" => Ok(Face::Replicate),
+        other => Err(Fault::Unreadable(format!("`{other}` is not a face"))),
+    }
+}
+
+/// No account can be called '', so nobody's jobs cannot be mistaken for those of an account `anonymous`.
+pub(super) fn account_text(account: &Account) -> &str {
+    if account.is_anonymous() { "" } else { account.as_str() }
+}
+
+pub(super) fn account(text: &str) -> Result<Account, Fault> {
+    match text {
+        "" => Ok(Account::ANONYMOUS),
+        name => Account::parse(name).map_err(unreadable),
+    }
+}
+
+pub(super) fn moment(microseconds: i64) -> Result<Timestamp, Fault> {
+    Timestamp::from_microsecond(microseconds).map_err(unreadable)
+}
+
+pub(super) fn moment_number(moment: Timestamp) -> i64 {
+    moment.as_microsecond()
+}
+
+/// For what can always be written as JSON: maps with text as keys.
+pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
+    serde_json::to_string(value).map_err(|error| Fault::Unfit(error.to_string()))
+}
+
+pub(super) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(unreadable)
+}
+
+pub(super) fn unreadable(error: impl std::fmt::Display) -> Fault {
+    Fault::Unreadable(error.to_string())
+}
+
+/// Metrics; a type of their own in `core`.
+pub(super) type Metrics = serde_json::Map<String, Value>;

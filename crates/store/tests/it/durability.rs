@@ -1,0 +1,36 @@
+//! A server that is killed loses nothing that it acknowledged.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tidegate_store::conformance::durability;
+use tidegate_store::{Options, Sqlite};
+
+/// Set for the child only: where its store is, and which run it is.
+const FOLDER: &str = "STORE_TEST_FOLDER";
+const RUN: &str = "STORE_TEST_RUN";
+const ROUNDS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_a_kill() {
+    let folder = TempDir::new().unwrap();
+    let mut acknowledged = Vec::new();
+    for run in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "durability::the_child_of_the_test_above", "--nocapture"]);
+        child.env(FOLDER, folder.path()).env(RUN, run.to_string());
+        acknowledged.extend(durability::kill_in_the_middle(child));
+
+        let store = Sqlite::open(folder.path(), &Options::default()).unwrap();
+        durability::check(&store, &acknowledged).await;
+    }
+}
+
+/// Does its work only when it was started by the test above.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_child_of_the_test_above() {
+    let (Ok(folder), Ok(run)) = (std::env::var(FOLDER), std::env::var(RUN)) else { return };
+    let store = Sqlite::open(folder, &Options::default()).unwrap();
+    durability::write_until_killed(Arc::new(store), &run).await;
+}

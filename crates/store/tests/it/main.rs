@@ -1,0 +1,4 @@
+//! The promises of the store, kept by SQLite.
+
+mod durability;
+mod suite;
