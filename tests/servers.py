@@ -77,6 +77,8 @@ def tidegate_env(python: Path | None = None, **extra: str) -> dict[str, str]:
     usual = {
         "TIDEGATE_PYTHON": str(python or shim_python()),
         "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8",
+        # Those that test what survives say where.
+        "TIDEGATE_DATA_DIR": "none",
     }
     return clean_env(**usual | extra)
 

@@ -10,3 +10,14 @@ pub mod edge;
 #[doc(hidden)]
 pub mod fuzz;
 mod shared;
+
+use bytes::Bytes;
+use tidegate_core::record::Face;
+use tidegate_service::Snapshot;
+
+/// How a face tells a job to the receiver of a webhook.
+pub fn webhook_body(face: Face) -> fn(&Snapshot) -> Bytes {
+    match face {
+        Face::Cog | Face::Replicate => cog::reply::result_body,
+    }
+}

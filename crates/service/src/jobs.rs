@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tidegate_core::health::Report;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later, Patience, Turn};
-use tidegate_core::record::{Face, Order, Target};
-use tidegate_core::store::{Inserted, Store, StoreError};
+use tidegate_core::record::{Face, Order, Record, Target};
+use tidegate_core::store::{Inserted, Page, Query, Store, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
 use tidegate_net::{Client, Url};
 use tokio_util::sync::CancellationToken;
@@ -246,7 +246,12 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let turn = inner.tools.executor.admit(&submission.account, Patience::Short)?;
+        let patience = match submission.face {
+            Face::Cog => Patience::Short,
+            // Whoever comes by an API of a queue expects one.
+            Face::Replicate => Patience::Endless,
+        };
+        let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
@@ -383,6 +388,17 @@ impl Jobs {
         }
     }
 
+    /// Jobs of an account that are written down, newest first. Those that are not over are as they are now.
+    pub async fn list(&self, query: Query) -> Result<Page<Arc<Job>>, StoreError> {
+        let Some(store) = &self.inner.tools.store else { return Ok(Page { items: Vec::new(), next: None, previous: None }) };
+        let Page { items, next, previous } = store.list(query).await?;
+        let live = |record: Record| {
+            let known = self.inner.registry.get(&record.order.account, &record.order.id);
+            known.unwrap_or_else(|| Arc::new(Job::restored(record)))
+        };
+        Ok(Page { items: items.into_iter().map(live).collect(), next, previous })
+    }
+
     /// Asks a job of this account to stop. Says whether it was running.
     pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let Some(job) = self.inner.registry.get(account, id) else { return false };
@@ -471,7 +487,7 @@ fn unkept(error: StoreError) -> Refusal {
     tracing::error!(error = %chain(&error), "a job could not be written down and was refused");
     match error {
         StoreError::Full(_) => Refusal::NoSpace,
-        StoreError::Unavailable(_) | StoreError::Corrupt(_) => Refusal::StoreUnavailable,
+        StoreError::Unavailable(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => Refusal::StoreUnavailable,
     }
 }
 

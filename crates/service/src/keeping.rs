@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use tidegate_core::chain;
 use tidegate_core::record::{Ending, Letter};
 use tidegate_core::store::{Finish, Store, StoreError};
-use tidegate_core::chain;
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
@@ -49,12 +49,9 @@ impl Kept {
         Self { store, webhook, begun: None, attempt, waits, closing }
     }
 
-    pub(crate) fn may_be_left(&self) -> bool {
-        self.waits == Waits::Nobody
-    }
-
-    pub(crate) async fn closing(&self) {
-        self.closing.cancelled().await;
+    /// When the job may be left in the line: nobody waits for it, so another server can take it up.
+    pub(crate) fn may_be_left(&self) -> Option<CancellationToken> {
+        (self.waits == Waits::Nobody).then(|| self.closing.clone())
     }
 
     /// Notes that the model begins. The model does not wait for it: if the note is lost in a crash, the

@@ -15,8 +15,8 @@ use tidegate_core::store::{Finish, Store, StoreError};
 use crate::input::Checked;
 use crate::job::{Job, NewJob};
 use crate::jobs::{Jobs, Launch, OnLost};
-use crate::submission::{Delivery, Replay};
 use crate::keeping::letter;
+use crate::submission::{Delivery, Replay};
 use crate::webhook::{Webhook, WebhookEvent, deliver};
 
 /// How many are read at once.

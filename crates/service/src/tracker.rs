@@ -10,10 +10,12 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_bef
 use tidegate_core::port::{Admission, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
-use crate::keeping::Kept;
 use crate::jobs::Tools;
+use crate::keeping::Kept;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
@@ -71,13 +73,14 @@ impl Tracker {
     /// The job's way to its end; `None` when it is left to the next server.
     async fn through(&mut self, turn: Turn) -> Option<Terminal> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
+        let leave_at = self.kept.as_ref().and_then(Kept::may_be_left);
         tokio::pin!(stopped);
         let admission = match turn {
             Turn::Now(admission) => admission,
             Turn::Line(place) => tokio::select! {
                 biased;
                 stop = &mut stopped => return Some(stop.terminal()),
-                () = left_behind(self.kept.as_ref()) => return None,
+                () = left_behind(leave_at) => return None,
                 admission = place => match admission {
                     Ok(admission) => admission,
                     Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
@@ -232,10 +235,10 @@ fn has_files(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded { output: Some(value) } if !value.files.is_empty())
 }
 
-/// Waits until a job that stands in the line can be left to the next server.
-async fn left_behind(kept: Option<&Kept>) {
-    match kept.filter(|kept| kept.may_be_left()) {
-        Some(kept) => kept.closing().await,
+/// Waits until a job that stands in the line is left to the next server.
+async fn left_behind(at: Option<CancellationToken>) {
+    match at {
+        Some(closing) => closing.cancelled().await,
         None => std::future::pending().await,
     }
 }

@@ -9,6 +9,7 @@ use tidegate_core::Account;
 
 use tidegate_net::Networks;
 
+use crate::data_dir::DataDir;
 use crate::{build_info, units};
 
 /// Serve any Python model behind every API its callers already speak.
@@ -139,6 +140,14 @@ pub(crate) struct Serve {
     /// How long accepted predictions and their webhooks may go on after SIGTERM before they are given up
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
+    /// Where predictions are written down that somebody may come back for, so that they survive a
+    /// restart; `none` keeps them in memory only [default: a folder for this model and port under
+    /// ~/.local/state/tidegate; none with --port 0]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<DataDir>,
+    /// What becomes of a prediction that the model worked on when the server died
+    #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
+    pub(crate) on_lost: OnLost,
     /// How long a finished prediction can be looked up
     #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) keep_for: Duration,
@@ -199,6 +208,15 @@ pub(crate) struct Serve {
     /// only logs
     #[arg(long, env = "TIDEGATE_PROGRESS", value_enum, default_value = "auto")]
     pub(crate) progress: ProgressMode,
+}
+
+/// What becomes of a prediction that the model worked on when the server died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// It is run again, up to three times in all.
+    Retry,
+    /// It has failed.
+    Fail,
 }
 
 /// Whether progress moves.

@@ -5,6 +5,7 @@ mod cli;
 mod cog_yaml;
 mod commands;
 mod compat;
+mod data_dir;
 mod exit;
 mod failure;
 mod front;

@@ -24,6 +24,11 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// What the model is called: as its folder.
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
     /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
         let dir = existing(dir)?;

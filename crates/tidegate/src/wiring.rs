@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
+use tidegate_core::record::Target;
+use tidegate_core::store::Store;
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Config, Files, Jobs, Secrets, Tools, room_in};
+use tidegate_service::{Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -17,6 +19,9 @@ use crate::failure::Usage;
 use crate::model::Model;
 use crate::python::Python;
 use crate::secrets;
+
+/// Models have no versions of their own yet.
+const UNVERSIONED: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Deaths in a row without a finished job before a model is given up.
 const GIVE_UP_AFTER: u32 = 5;
@@ -31,6 +36,8 @@ pub(crate) struct Setting {
     pub(crate) keep_for: Duration,
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
     pub(crate) outward: Outward,
@@ -78,6 +85,7 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         scratch: Box::new(move || scratch.fresh()),
         room: Box::new(move || room_in(&scratch_root)),
         spill_above: SPILL_ABOVE,
+        store: setting.store.clone(),
     };
     let config = Config {
         webhook_token: env.webhook_token.clone(),
@@ -92,6 +100,9 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         },
         job_timeout: setting.job_timeout,
         max_output: setting.max_output,
+        target: Target { model: model.name(), version: UNVERSIONED.to_owned(), deployment: None },
+        on_lost: setting.on_lost,
+        body_of: tidegate_http::webhook_body,
     };
     Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
 }

@@ -6,7 +6,7 @@ pub(crate) mod fuzz;
 mod health;
 mod index;
 mod predictions;
-mod reply;
+pub(crate) mod reply;
 mod stream;
 mod wire;
 

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook};
 
@@ -48,7 +49,7 @@ pub(super) async fn create(
     let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
     let body = json_body(&headers, body, bounds).await?;
     let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
-    match face.jobs.submit(submission)? {
+    match face.jobs.submit(submission).await? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
                 ticket.ended().await;
@@ -66,7 +67,11 @@ pub(super) async fn create(
 
 /// `GET /predictions/{id}`
 pub(super) async fn show(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Result<Response, Trouble> {
-    let job = JobId::parse(&id).ok().and_then(|id| face.jobs.get(&caller.account, &id)).ok_or(Trouble::Unknown(id))?;
+    let job = match JobId::parse(&id) {
+        Ok(id) => face.jobs.get(&caller.account, &id).await,
+        Err(_) => None,
+    };
+    let job = job.ok_or(Trouble::Unknown(id))?;
     Ok(reply::details(&job.snapshot()))
 }
 
@@ -119,7 +124,18 @@ fn read(
     let webhook =
         envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(jobs, url, &envelope, headers)).transpose()?;
     let deadline = cancel_after(headers)?;
-    Ok(Submission { account, id, kind, input, webhook, context: envelope.context.unwrap_or_default(), delivery, replay, deadline })
+    Ok(Submission {
+        account,
+        id,
+        kind,
+        input,
+        webhook,
+        context: envelope.context.unwrap_or_default(),
+        delivery,
+        replay,
+        deadline,
+        face: Face::Cog,
+    })
 }
 
 /// The input without copying it, unless it would hold on to much more than itself.

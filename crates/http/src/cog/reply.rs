@@ -55,7 +55,7 @@ pub(super) fn details(job: &Snapshot) -> Response {
 }
 
 /// A job as answers, webhooks and the last event of a stream tell it.
-pub(super) fn result_body(job: &Snapshot) -> Bytes {
+pub(crate) fn result_body(job: &Snapshot) -> Bytes {
     let mut body = Object::with_room_for(room(job));
     body.maybe("error", job.error.as_deref()).field("id", &job.id);
     rest(&mut body, job)
@@ -198,6 +198,7 @@ fn refused(refusal: &Refusal) -> Response {
             StatusCode::SERVICE_UNAVAILABLE,
             "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
         ),
+        Refusal::StoreUnavailable => failed(StatusCode::SERVICE_UNAVAILABLE, &refusal.to_string()),
         Refusal::Closing => failed(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down."),
         Refusal::NoSpace => failed(StatusCode::INSUFFICIENT_STORAGE, &refusal.to_string()),
         Refusal::AtCapacity => failed(StatusCode::CONFLICT, "At capacity - all prediction slots busy"),

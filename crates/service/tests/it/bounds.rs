@@ -16,7 +16,7 @@ fn with_deadline(millis: u64) -> Submission {
 async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
     let model = FakeModel::without_streaming(1);
     let jobs = desk_with_timeout(model.clone());
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
 
     run.cancel_was_asked().await;
@@ -33,7 +33,7 @@ async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
 async fn what_comes_after_the_limit_does_not_count() {
     let model = FakeModel::without_streaming(1);
     let jobs = desk_with_timeout(model.clone());
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
 
     run.cancel_was_asked().await;
@@ -47,7 +47,7 @@ async fn what_comes_after_the_limit_does_not_count() {
 #[tokio::test]
 async fn a_deadline_while_the_model_works_cancels() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(with_deadline(30)));
+    let ticket = new(jobs.submit(with_deadline(30)).await);
     let mut run = model.started().await;
 
     run.cancel_was_asked().await;
@@ -60,9 +60,9 @@ async fn a_deadline_while_the_model_works_cancels() {
 #[tokio::test]
 async fn a_deadline_in_the_line_keeps_the_job_from_starting() {
     let (model, jobs) = desk(1);
-    let _first = new(jobs.submit(submission("{}")));
+    let _first = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
-    let late = new(jobs.submit(with_deadline(30)));
+    let late = new(jobs.submit(with_deadline(30)).await);
 
     late.job().ended().await;
 
@@ -76,7 +76,7 @@ async fn a_deadline_in_the_line_keeps_the_job_from_starting() {
 async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
     for outcome in [Outcome::Succeeded { output: Some(value("1")) }, Outcome::Failed { error: "no".into() }, Outcome::Canceled] {
         let (model, jobs) = desk(1);
-        let ticket = new(jobs.submit(submission("{}")));
+        let ticket = new(jobs.submit(submission("{}")).await);
         let mut run = model.started().await;
         assert!(jobs.cancel(ticket.job().account(), ticket.job().id()));
         run.cancel_was_asked().await;
@@ -90,7 +90,7 @@ async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
 #[tokio::test]
 async fn output_without_end_fails_and_keeps_what_was_given() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
     let big: &'static str = Box::leak(format!("\"{}\"", "x".repeat(MAX_OUTPUT / 3)).into_boxed_str());
     for _ in 0..4 {

@@ -8,9 +8,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
+use tidegate_core::record::{Face, Target};
+use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
-use tidegate_service::{Config, Delivery, Files, Jobs, Replay, Secrets, Submission, Tools};
+use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -186,10 +188,11 @@ pub(crate) struct Wishes {
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) net: tidegate_net::Config,
     pub(crate) room: Option<u64>,
+    pub(crate) store: Option<Arc<dyn Store>>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room } = wishes;
+    let Wishes { job_timeout, net, room, store } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
@@ -198,6 +201,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         scratch: Box::new(|| "/nonexistent".into()),
         room: Box::new(move || room),
         spill_above: 1024 * 1024,
+        store,
     };
     let config = Config {
         webhook_token: None,
@@ -209,6 +213,9 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         predictions_are: JobKind::Prediction,
         job_timeout,
         max_output: MAX_OUTPUT,
+        target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
+        on_lost: OnLost::Fail,
+        body_of: |_| |job| Bytes::from(format!("{:?}", job.status)),
     };
     Jobs::new(tools, config)
 }
@@ -224,6 +231,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         delivery: Delivery::Later,
         replay: Replay::Refuse,
         deadline: None,
+        face: Face::Cog,
     }
 }
 
@@ -235,14 +243,5 @@ pub(crate) fn value(json: &'static str) -> OutputValue {
 pub(crate) async fn settled() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
-    }
-}
-
-/// Waits for a fact, but not for ever.
-pub(crate) async fn eventually(fact: impl Fn() -> bool) {
-    let limit = tokio::time::Instant::now() + Duration::from_secs(10);
-    while !fact() {
-        assert!(tokio::time::Instant::now() < limit, "waited in vain");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

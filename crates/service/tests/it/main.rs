@@ -2,6 +2,7 @@
 
 mod bounds;
 mod fake;
+mod kept;
 mod space;
 mod webhooks;
 
@@ -24,7 +25,7 @@ fn new(submitted: Result<Submitted, Refusal>) -> tidegate_service::Ticket {
 #[tokio::test]
 async fn the_slot_is_free_before_the_end_can_be_seen() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
     run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
@@ -37,7 +38,7 @@ async fn the_slot_is_free_before_the_end_can_be_seen() {
 #[tokio::test]
 async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
     run.send(Event::Log { source: LogSource::Stdout, text: "one\n".into() });
@@ -54,7 +55,7 @@ async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
 #[tokio::test]
 async fn a_stream_of_nothing_is_an_empty_list() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"[]"[..]));
@@ -63,7 +64,7 @@ async fn a_stream_of_nothing_is_an_empty_list() {
 #[tokio::test]
 async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
-    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }));
+    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
     let job = Arc::clone(ticket.job());
     let mut run = tokio::select! {
         run = model.started() => run,
@@ -82,7 +83,7 @@ async fn a_caller_that_leaves_takes_its_job_along() {
 #[tokio::test]
 async fn a_caller_that_waits_gets_the_answer() {
     let (model, jobs) = desk(1);
-    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }));
+    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
     let play = async { model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) })) };
     tokio::join!(ticket.ended(), play);
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"7"[..]));
@@ -92,7 +93,7 @@ async fn a_caller_that_waits_gets_the_answer() {
 #[tokio::test]
 async fn a_job_for_later_goes_on_without_its_caller() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }));
+    let ticket = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
     let run = model.started().await;
     let job = Arc::clone(ticket.job());
 
@@ -106,9 +107,9 @@ async fn a_job_for_later_goes_on_without_its_caller() {
 #[tokio::test]
 async fn a_job_canceled_in_the_line_never_starts() {
     let (model, jobs) = desk(1);
-    let _first = new(jobs.submit(submission("{}")));
+    let _first = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
-    let waiting = new(jobs.submit(submission("{}")));
+    let waiting = new(jobs.submit(submission("{}")).await);
     assert_eq!(waiting.job().status(), Status::Queued);
 
     assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()));
@@ -124,15 +125,15 @@ async fn a_job_canceled_in_the_line_never_starts() {
 async fn the_same_put_again_shows_the_same_job() {
     let (model, jobs) = desk(1);
     let put = |input: &'static str| Submission { id: Some(JobId::parse("x").unwrap()), replay: Replay::Answer, ..submission(input) };
-    let ticket = new(jobs.submit(put(r#"{"n":1}"#)));
+    let ticket = new(jobs.submit(put(r#"{"n":1}"#)).await);
     let run = model.started().await;
-    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)), Ok(Submitted::Running(_))), "while it runs the input is not looked at");
+    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)).await, Ok(Submitted::Running(_))), "while it runs the input is not looked at");
 
     run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
     ticket.job().ended().await;
 
-    assert!(matches!(jobs.submit(put(r#"{ "n": 1 }"#)), Ok(Submitted::Over(_))), "white space makes no other input");
-    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)), Err(Refusal::InputDiffers(_))));
+    assert!(matches!(jobs.submit(put(r#"{ "n": 1 }"#)).await, Ok(Submitted::Over(_))), "white space makes no other input");
+    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)).await, Err(Refusal::InputDiffers(_))));
     assert_eq!(model.starts(), 1);
 }
 
@@ -140,14 +141,14 @@ async fn the_same_put_again_shows_the_same_job() {
 async fn a_new_job_may_not_take_the_id_of_a_running_one() {
     let (model, jobs) = desk(2);
     let post = || Submission { id: Some(JobId::parse("x").unwrap()), ..submission("{}") };
-    let ticket = new(jobs.submit(post()));
+    let ticket = new(jobs.submit(post()).await);
     let run = model.started().await;
-    assert!(matches!(jobs.submit(post()), Err(Refusal::IdInUse(_))));
+    assert!(matches!(jobs.submit(post()).await, Err(Refusal::IdInUse(_))));
     assert_eq!(model.free_slots(), 1, "the refused one has given its slot back");
 
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
-    new(jobs.submit(post()));
+    new(jobs.submit(post()).await);
 }
 
 #[tokio::test]
@@ -161,12 +162,12 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
         replay: Replay::Answer,
         ..submission(input)
     };
-    let first = new(jobs.submit(put(&a, r#"{"n":1}"#)));
+    let first = new(jobs.submit(put(&a, r#"{"n":1}"#)).await);
     let first_run = model.started().await;
-    let second = new(jobs.submit(put(&b, r#"{"n":2}"#)));
+    let second = new(jobs.submit(put(&b, r#"{"n":2}"#)).await);
     let mut second_run = model.started().await;
 
-    assert!(jobs.get(&Account::ANONYMOUS, &id).is_none());
+    assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
     assert!(jobs.cancel(&b, &id));
     second_run.cancel_was_asked().await;
     assert!(!first_run.is_cancel_asked(), "the other account's job goes on");
@@ -175,16 +176,16 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     first.job().ended().await;
     second.job().ended().await;
 
-    assert_eq!(jobs.get(&a, &id).map(|job| job.status()), Some(Status::Succeeded));
-    assert_eq!(jobs.get(&b, &id).map(|job| job.status()), Some(Status::Canceled));
-    assert!(matches!(jobs.submit(put(&a, r#"{"n":1}"#)), Ok(Submitted::Over(_))));
-    assert!(matches!(jobs.submit(put(&a, r#"{"n":2}"#)), Err(Refusal::InputDiffers(_))));
+    assert_eq!(jobs.get(&a, &id).await.map(|job| job.status()), Some(Status::Succeeded));
+    assert_eq!(jobs.get(&b, &id).await.map(|job| job.status()), Some(Status::Canceled));
+    assert!(matches!(jobs.submit(put(&a, r#"{"n":1}"#)).await, Ok(Submitted::Over(_))));
+    assert!(matches!(jobs.submit(put(&a, r#"{"n":2}"#)).await, Err(Refusal::InputDiffers(_))));
 }
 
 #[tokio::test]
 async fn a_job_may_not_be_canceled_by_another_account() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }));
+    let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }).await);
     let run = model.started().await;
     for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
         assert!(!jobs.cancel(&other, ticket.job().id()));
@@ -196,19 +197,21 @@ async fn a_job_may_not_be_canceled_by_another_account() {
 #[tokio::test]
 async fn what_is_over_is_forgotten_after_a_while() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     let id = ticket.job().id().clone();
-    assert!(jobs.get(&Account::ANONYMOUS, &id).is_some());
+    assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_some());
 
-    fake::eventually(|| jobs.get(&Account::ANONYMOUS, &id).is_none()).await;
+    while jobs.get(&Account::ANONYMOUS, &id).await.is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
 async fn a_stream_is_canceled_with_its_last_reader() {
     let (model, jobs) = desk(1);
-    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }));
+    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
     let job = Arc::clone(stream.job());
     let first = stream.into_reader().expect("it was asked for");
     let second = job.follow().unwrap();
@@ -226,7 +229,7 @@ async fn a_stream_is_canceled_with_its_last_reader() {
 #[tokio::test]
 async fn a_late_reader_sees_everything_from_the_start() {
     let (model, jobs) = desk(1);
-    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }));
+    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
     let job = Arc::clone(stream.job());
     let _first = stream.into_reader();
     let run = model.started().await;
@@ -248,20 +251,20 @@ async fn a_late_reader_sees_everything_from_the_start() {
 #[tokio::test]
 async fn a_model_that_does_not_stream_refuses_one() {
     let jobs = fake::desk_of(FakeModel::without_streaming(1));
-    assert_eq!(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).err(), Some(Refusal::NotStreaming));
+    assert_eq!(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await.err(), Some(Refusal::NotStreaming));
 }
 
 #[tokio::test]
 async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (model, jobs) = desk(2);
-    let quick = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }));
+    let quick = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
     let quick_run = model.started().await;
-    let slow = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }));
+    let slow = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
     let mut slow_run = model.started().await;
 
     let meanwhile = async {
         fake::settled().await;
-        assert_eq!(jobs.submit(submission("{}")).err(), Some(Refusal::Closing));
+        assert_eq!(jobs.submit(submission("{}")).await.err(), Some(Refusal::Closing));
         quick_run.send(Event::Ended(Outcome::Succeeded { output: None }));
         quick.job().ended().await;
         assert!(!slow_run.is_cancel_asked());
@@ -278,7 +281,7 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
 async fn who_follows_a_job_that_is_over_is_told_so() {
     let model = FakeModel::without_streaming(1);
     let jobs = fake::desk_of(model.clone());
-    let ticket = new(jobs.submit(submission("{}")));
+    let ticket = new(jobs.submit(submission("{}")).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
 

@@ -29,7 +29,7 @@ async fn ended(net: Config) -> Jobs {
         headers: HeaderMap::new(),
         body: |_| Bytes::from_static(b"{}"),
     };
-    jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(webhook), ..submission("{}") }).ok();
+    jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(webhook), ..submission("{}") }).await.ok();
     model.started().await.send(Event::Ended(Outcome::Canceled));
     jobs
 }

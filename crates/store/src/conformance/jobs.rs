@@ -51,7 +51,7 @@ pub async fn what_is_over_gives_its_id_away(store: Subject) {
     assert_eq!(store.replace(order("a")).await.unwrap(), Inserted::New);
     let Inserted::Known(open) = store.replace(full_order("a")).await.unwrap() else { panic!("it was not over") };
     assert_eq!(open.order, order("a"));
-    store.finish(finish("a", 0)).await.unwrap();
+    store.finish(finish("a", 0, 9)).await.unwrap();
 
     assert_eq!(store.replace(full_order("a")).await.unwrap(), Inserted::New);
     assert_eq!(get(&*store, "a").await, queued(full_order("a")));

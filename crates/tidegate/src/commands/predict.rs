@@ -11,10 +11,11 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::record::Face;
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Limits, Observer, Phase};
-use tidegate_service::{Delivery, Jobs, Replay, Submission, Submitted};
+use tidegate_service::{Delivery, Jobs, OnLost, Replay, Submission, Submitted};
 
 use crate::cli::Predict;
 use crate::compat::CogEnv;
@@ -136,6 +137,8 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
+        store: None,
+        on_lost: OnLost::Fail,
         run_as: None,
         limits: Limits::default(),
     };
@@ -167,9 +170,12 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         delivery: Delivery::Wait,
         replay: Replay::Refuse,
         deadline: None,
+        face: Face::Cog,
     };
-    let submitted =
-        jobs.submit(submission).map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
+    let submitted = jobs
+        .submit(submission)
+        .await
+        .map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
     let Submitted::New(mut ticket) = submitted else { bail!("a new job cannot be known already") };
     ticket.ended().await;
     let job = ticket.job().snapshot();

@@ -4,16 +4,19 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::Context;
 use rustix::process::DumpableBehavior;
+use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
 use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
 use tidegate_runtime::Limits;
-use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, Secrets};
+use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
+use tidegate_store::Sqlite;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{LogFormat, Serve};
+use crate::cli::{self, LogFormat, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::listen::{Callers, addresses};
@@ -23,7 +26,10 @@ use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::tokens::Sources;
 use crate::wiring::{self, Outward, Setting};
-use crate::{build_info, exit, front, inputs, run_as, webhook_secrets};
+use crate::{build_info, data_dir, exit, front, inputs, run_as, webhook_secrets};
+
+/// Times that a job may be given to the model, when the server dies with it again and again.
+const ATTEMPTS: u32 = 3;
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
@@ -51,10 +57,15 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let setting = setting(args, webhook_secrets)?;
+    let store = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
+    let setting = setting(args, webhook_secrets, store)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
+    let resumed = wired.jobs.resume().await.context("what a server before this one has left cannot be read")?;
+    if resumed != Resumed::default() {
+        tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
+    }
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone()).merge(admin::routes(wired.jobs.clone()));
@@ -114,7 +125,7 @@ async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Resu
     })
 }
 
-fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
+fn setting(args: &Serve, webhook_secrets: Secrets, store: Option<Arc<Sqlite>>) -> Result<Setting, Usage> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
@@ -130,6 +141,11 @@ fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
         keep_for: args.keep_for,
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
+        store: store.map(|store| store as Arc<dyn Store>),
+        on_lost: match args.on_lost {
+            cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
+            cli::OnLost::Fail => OnLost::Fail,
+        },
         run_as,
         limits: Limits {
             memory: args.worker_memory.map(|bytes| bytes as u64),

@@ -1,0 +1,128 @@
+//! What is written down outlives the desk: here one desk after the other has the same real store.
+
+use std::sync::Arc;
+
+use tidegate_core::store::Store;
+use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
+use tidegate_service::{Delivery, Replay, Resumed, Submission, Submitted};
+use tidegate_store::{Options, Sqlite};
+
+use crate::fake::{FakeModel, Wishes, desk_with, submission, value};
+use crate::new;
+
+struct Place {
+    _folder: tempfile::TempDir,
+    store: Arc<dyn Store>,
+}
+
+fn place() -> Place {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Sqlite::open(folder.path(), &Options::default()).unwrap());
+    Place { _folder: folder, store }
+}
+
+impl Place {
+    fn desk(&self, slots: usize) -> (FakeModel, tidegate_service::Jobs) {
+        let model = FakeModel::without_streaming(slots);
+        (model.clone(), desk_with(model, Wishes { store: Some(Arc::clone(&self.store)), ..Wishes::default() }))
+    }
+}
+
+fn named(id: &str, input: &'static str) -> Submission {
+    Submission { id: Some(JobId::parse(id).unwrap()), delivery: Delivery::Later, replay: Replay::Answer, ..submission(input) }
+}
+
+fn id(text: &str) -> JobId {
+    JobId::parse(text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finished_job_is_found_by_the_next_desk() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let ticket = new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
+    model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
+    ticket.job().ended().await;
+    let before = ticket.job().snapshot();
+
+    let (model, jobs) = place.desk(1);
+    assert_eq!(jobs.resume().await.unwrap(), Resumed::default());
+    let after = jobs.get(&Account::ANONYMOUS, &id("a")).await.unwrap().snapshot();
+    assert_eq!((after.status, after.output, after.metrics), (before.status, before.output, before.metrics));
+    assert!(matches!(jobs.submit(named("a", r#"{"x":1}"#)).await, Ok(Submitted::Over(_))));
+    assert_eq!(jobs.submit(named("a", r#"{"x": 2}"#)).await.err(), Some(Refusal::InputDiffers(id("a"))));
+    assert_eq!(model.starts(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let _holds = new(jobs.submit(named("first", "{}")).await);
+    model.started().await;
+    for name in ["a", "b", "c"] {
+        new(jobs.submit(named(name, "{}")).await);
+    }
+
+    // As after a kill: the first desk is never heard of again.
+    let (model, jobs) = place.desk(1);
+    let resumed = jobs.resume().await.unwrap();
+    assert_eq!(resumed, Resumed { queued: 3, failed: 1, letters: 0 });
+    let lost = jobs.get(&Account::ANONYMOUS, &id("first")).await.unwrap().snapshot();
+    assert_eq!(lost.status, Status::Failed);
+    assert!(lost.error.is_some_and(|error| error.contains("--on-lost")));
+    for name in ["a", "b", "c"] {
+        let run = model.started().await;
+        let job = jobs.get(&Account::ANONYMOUS, &id(name)).await.unwrap();
+        assert_eq!(job.status(), Status::Processing, "{name}");
+        run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+        job.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orderly_end_leaves_what_waits_to_the_next() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let holds = new(jobs.submit(named("first", "{}")).await);
+    let run = model.started().await;
+    new(jobs.submit(named("waits", "{}")).await);
+
+    let closing = jobs.close(std::time::Duration::from_secs(30));
+    let ends = async { run.send(Event::Ended(Outcome::Succeeded { output: None })) };
+    let (in_time, ()) = tokio::join!(closing, ends);
+    assert!(in_time && holds.job().status() == Status::Succeeded);
+
+    let (model, jobs) = place.desk(1);
+    assert_eq!(jobs.resume().await.unwrap(), Resumed { queued: 1, failed: 0, letters: 0 });
+    model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
+    while jobs.get(&Account::ANONYMOUS, &id("waits")).await.is_none_or(|job| job.status() != Status::Succeeded) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_request_takes_the_id_of_one_that_is_over() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let post = || Submission { replay: Replay::Refuse, ..named("a", "{}") };
+    for output in ["1", "2"] {
+        let ticket = new(jobs.submit(post()).await);
+        assert_eq!(jobs.submit(post()).await.err(), Some(Refusal::IdInUse(id("a"))));
+        model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value(output)) }));
+        ticket.job().ended().await;
+    }
+    let (_, jobs) = place.desk(1);
+    let kept = jobs.get(&Account::ANONYMOUS, &id("a")).await.unwrap().snapshot();
+    assert_eq!(kept.output.as_deref(), Some(&b"2"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_without_an_id_is_not_written_down() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
+    let play = async { model.started().await.send(Event::Ended(Outcome::Succeeded { output: None })) };
+    tokio::join!(ticket.ended(), play);
+    assert_eq!(place.store.get(&Account::ANONYMOUS, ticket.job().id()).await.unwrap(), None);
+}

@@ -1,0 +1,151 @@
+"""Jobs that survive: what was accepted for later outlives the server."""
+
+import itertools
+import os
+import random
+import signal
+import time
+
+import pytest
+from servers import MODELS, wait_until
+
+ASYNC = {"Prefer": "respond-async"}
+
+
+def kill(server):
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+
+
+def accept(server, name, hook="", **input):
+    body = {"id": name, "input": input}
+    if hook:
+        body |= {"webhook": f"{hook}/{name}", "webhook_events_filter": ["completed"]}
+    reply = server.post("/predictions", body, headers=ASYNC)
+    assert reply.status == 202, str(reply)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
+
+
+class Hooks:
+    """A corner of the receiver for one test."""
+
+    def __init__(self, hooks):
+        self.receiver = receiver
+        self.base = receiver.path()
+        self.url = receiver.url + self.base
+
+    def told(self, name):
+        return self.receiver.wait_terminal(f"{self.base}/{name}")
+
+    def requests(self, name):
+        return self.receiver.received(f"{self.base}/{name}")
+
+
+@pytest.fixture
+def hooks(receiver):
+    return Hooks(receiver)
+
+
+def test_a_result_is_there_after_a_kill(fresh, data):
+    server = fresh("echo", env=data)
+    accept(server, "one", text="hello")
+    wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
+    before = server.get("/predictions/one").json
+    kill(server)
+    server = fresh("echo", env=data)
+    assert server.get("/predictions/one").json == before
+    again = server.put("/predictions/one", {"input": {"text": "hello"}})
+    assert (again.status, again.json["output"]) == (200, "hello")
+    assert server.put("/predictions/one", {"input": {"text": "other"}}).status == 409
+
+
+def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(fresh, data, gate, hooks):
+    server = fresh("echo", "--queue", "9", env=data)
+    accept(server, "runs", hooks.url, text="runs", gate=str(gate))
+    wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
+    names = [f"w{number}" for number in range(5)]
+    for name in names:
+        accept(server, name, hooks.url, text=name)
+    kill(server)
+    gate.open()
+    server = fresh("echo", env=data)
+    for name in ["runs", *names]:
+        assert hooks.told(name)["output"] == name
+        assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
+    starts = [server.get(f"/predictions/{name}").json["started_at"] for name in names]
+    assert starts == sorted(starts)
+
+
+def test_on_lost_fail_says_so(fresh, data, gate, hooks):
+    server = fresh("echo", env=data)
+    accept(server, "runs", hooks.url, gate=str(gate))
+    wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
+    kill(server)
+    server = fresh("echo", "--on-lost", "fail", env=data)
+    told = hooks.told("runs")
+    assert told["status"] == "failed" and "--on-lost" in told["error"]
+    assert server.get("/predictions/runs").json["error"] == told["error"]
+
+
+def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(fresh, data, hooks):
+    server = fresh("echo", env=data)
+    hooks.receiver.plan(f"{hooks.base}/late", 500)
+    accept(server, "late", hooks.url, text="late")
+    wait_until(lambda: server.get("/predictions/late").json["status"] == "succeeded", "the end")
+    wait_until(lambda: hooks.requests("late"), "a first attempt")
+    kill(server)
+    before = len(hooks.requests("late"))
+    hooks.receiver.plan(f"{hooks.base}/late", 200)
+    fresh("echo", env=data)
+    wait_until(lambda: len(hooks.requests("late")) > before, "another attempt")
+    assert len({request.headers["webhook-id"] for request in hooks.requests("late")}) == 1
+
+
+def test_kills_at_random_moments_lose_nothing(fresh, data, hooks):
+    """Every accepted job ends once and is told; the order of acceptance is kept."""
+    accepted = []
+    numbers = itertools.count()
+    chance = random.Random(4)
+    for _ in range(4):
+        server = fresh("echo", "--queue", "50", env=data)
+        until = time.monotonic() + chance.uniform(0.05, 0.6)
+        while time.monotonic() < until:
+            name = f"job{next(numbers)}"
+            accept(server, name, hooks.url, text=name)
+            accepted.append(name)
+        kill(server)
+    server = fresh("echo", env=data)
+    for name in accepted:
+        assert hooks.told(name)["output"] == name
+        assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
+
+
+def test_an_orderly_end_hands_what_waits_over(fresh, data, gate, hooks):
+    server = fresh("echo", "--queue", "3", env=data)
+    accept(server, "runs", hooks.url, text="runs", gate=str(gate))
+    wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
+    accept(server, "waits", hooks.url, text="waits")
+    server.process.terminate()
+    gate.open()
+    assert server.process.wait(30) == 0
+    assert hooks.told("runs")["status"] == "succeeded"
+    assert not hooks.requests("waits")
+    fresh("echo", env=data)
+    assert hooks.told("waits")["output"] == "waits"
+
+
+def test_two_servers_cannot_have_one_folder(fresh, data, tidegate):
+    fresh("echo", env=data)
+    done = tidegate("serve", MODELS / "echo", "--port", "0", "--data-dir", data["TIDEGATE_DATA_DIR"])
+    assert done.returncode == 64 and "in use by another server" in done.stderr
+
+
+def test_none_keeps_nothing(fresh, tmp_path):
+    server = fresh("echo", env={"TIDEGATE_DATA_DIR": "none", "HOME": str(tmp_path)})
+    accept(server, "one", text="x")
+    wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
+    assert not list(tmp_path.rglob("*.db"))
