@@ -33,7 +33,7 @@ def data(tmp_path):
 class Hooks:
     """A corner of the receiver for one test."""
 
-    def __init__(self, hooks):
+    def __init__(self, receiver):
         self.receiver = receiver
         self.base = receiver.path()
         self.url = receiver.url + self.base

@@ -101,7 +101,7 @@ impl Job {
             kind: new.kind,
             input: new.input,
             secrets: new.secrets,
-            created_at: Timestamp::now(),
+            created_at: now(),
             born: Instant::now(),
             max_output: new.max_output,
             cancel: CancellationToken::new(),
@@ -295,7 +295,7 @@ impl Job {
     }
 
     pub(crate) fn begin(&self) -> Timestamp {
-        let now = Timestamp::now().max(self.created_at);
+        let now = now().max(self.created_at);
         self.with(|state| {
             state.step(Step::Begin).expect("an assigned job begins once");
             state.started_at = Some(now);
@@ -369,7 +369,7 @@ impl Job {
         End {
             status: from.after(step).expect("the tracker ends a job once"),
             error,
-            completed_at: Timestamp::now().max(earliest),
+            completed_at: now().max(earliest),
             predict_time: self.born.elapsed().as_secs_f64(),
         }
     }
@@ -463,4 +463,10 @@ fn list(values: &[Bytes]) -> Bytes {
     }
     all.put_u8(b']');
     all.freeze()
+}
+
+/// To the microsecond, as it is written down: a job must not change by being kept.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
