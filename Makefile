@@ -30,6 +30,7 @@ test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
 test-product: $(VENV)/tools $(VENV_COG)/tools native ## The program from outside, beside the real Cog
+	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2
 

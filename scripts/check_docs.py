@@ -3,7 +3,8 @@
 
 In README.md, CONTRIBUTING.md, CHANGELOG.md, the READMEs of folders and everything in docs/: every
 relative link leads to a file (and to a heading of it), and every path of the repository in backticks
-is there, with the test that follows `::`. Prints `file:line: what is wrong` and exits with 1.
+is there, with the test that follows `::`. In docs/reliability.md, every row of a table names a test, or
+says in its last cell why there is none. Prints `file:line: what is wrong` and exits with 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ PAGES = (
 )
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+TABLES_OF_TESTS = ROOT.glob("docs/reliability*.md")
+NO_TEST = re.compile(r"^(?:not tested|later): \w")
 FOLDERS = "crates|fuzz|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
 PLACE = re.compile(rf"^(?:{FOLDERS})(?:/[\w./*-]*)?$")
 
@@ -33,6 +36,7 @@ def main() -> int:
     """Check every page; the exit code says whether all is well."""
     pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
     problems = [problem for page in pages for problem in check(page)]
+    problems += [problem for page in sorted(TABLES_OF_TESTS) for problem in untested(page)]
     for problem in problems:
         print(problem)
     print(f"{len(pages)} pages, {len(problems)} problems", file=sys.stderr)
@@ -49,6 +53,17 @@ def check(page: Path) -> Iterator[str]:
         for text in CODE.findall(line):
             if problem := missing_path(text):
                 yield f"{where}: {problem}"
+
+
+def untested(page: Path) -> Iterator[str]:
+    """Yield the rows of a page's tables that promise something without a test."""
+    for number, line in prose(page):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("| ") or not re.fullmatch(r"[A-Z]\d+", cells[0]):
+            continue
+        tests = [text for text in CODE.findall(cells[-1]) if "::" in text and text.startswith("tests/")]
+        if not tests and not NO_TEST.match(cells[-1]):
+            yield f"{page.relative_to(ROOT)}:{number}: row {cells[0]} names no test `tests/…::name`"
 
 
 def prose(page: Path) -> Iterator[tuple[int, str]]:

@@ -5,6 +5,7 @@ It records every request and can be told to fail, to hang or to serve a file, pe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import threading
@@ -24,7 +25,7 @@ class Received:
     body: bytes
     at: float
 
-    @property
+    @functools.cached_property
     def json(self) -> Any:
         return json.loads(self.body)
 
@@ -43,7 +44,7 @@ class _Plan:
 
 
 class Receiver:
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._arrived = threading.Condition()
         self._received: list[Received] = []
         self._plans: dict[str, _Plan] = {}
@@ -68,12 +69,13 @@ class Receiver:
             def handle_error(self, *_: object) -> None:
                 pass  # a client that hung up is not news
 
-        self._http = Http(("127.0.0.1", 0), Handler)
+        self._http = Http((host, port), Handler)
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        host, port = self._http.server_address[:2]
+        return f"http://{host}:{port}"
 
     def close(self) -> None:
         for plan in self._plans.values():

@@ -402,6 +402,8 @@ def refuses_connections(server: Server) -> bool:
         socket.create_connection(("127.0.0.1", server.port), timeout=2).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        return False  # it was taken in while the door closed
     return False
 
 

@@ -6,7 +6,7 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tidegate_ipc::LOGS_SENT;
 use tidegate_ipc::control;
 use tidegate_ipc::frame;
 use tidegate_ipc::slot::{FileOutput, FileOutputKind, Kind, LogSource, Predict, Response};
@@ -55,6 +56,8 @@ pub(crate) struct Job {
     /// A task to cancel instead, and how to reach its event loop.
     task: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
     lines: Mutex<[Lines; 2]>,
+    /// Bytes that were printed.
+    printed: AtomicUsize,
     /// These two know the job in turn. The cycle is broken when it ends; Python's collector cannot see it.
     context_vars: Mutex<Option<Py<PyAny>>>,
     scope: Mutex<Option<Py<PyAny>>>,
@@ -90,6 +93,7 @@ impl Job {
             runner: AtomicU64::new(0),
             task: Mutex::new(None),
             lines: Mutex::default(),
+            printed: AtomicUsize::new(0),
             context_vars: Mutex::new(None),
             scope: Mutex::new(None),
             begun: Instant::now(),
@@ -249,6 +253,9 @@ impl Job {
     pub(crate) fn log(&self, py: Python<'_>, source: LogSource, bytes: &[u8]) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
+        }
+        if self.printed.fetch_add(bytes.len(), Ordering::Relaxed) > LOGS_SENT {
+            return true;
         }
         let mut frames = Vec::new();
         lock(&self.lines)[source as usize].push(bytes, |data| frame::append_json(&mut frames, &Response::Log { source, data }));

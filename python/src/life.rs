@@ -24,6 +24,8 @@ pub(crate) struct Init {
     train_mode: bool,
     num_slots: Option<u32>,
     socket: String,
+    /// The largest output file, in bytes.
+    max_output_file: Option<u64>,
 }
 
 /// Takes descriptors 0 and 1 away from the user's code and waits for the first message.
@@ -47,6 +49,7 @@ pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
         train_mode: init.mode == Mode::Train,
         num_slots: init.num_slots,
         socket: init.socket,
+        max_output_file: init.limits.output_file,
     })
 }
 

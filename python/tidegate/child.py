@@ -14,7 +14,7 @@ from tidegate.current import CURRENT
 from tidegate.describe import Indescribable, describe
 from tidegate.errors import CancelationException, LoadError, OutputError
 from tidegate.loader import Target, load
-from tidegate.outputs import simplify
+from tidegate.outputs import limit_files, simplify
 from tidegate.plan import Plan, Plans
 from tidegate.report import describe as describe_error
 from tidegate.report import load_reason, traceback_text
@@ -72,6 +72,7 @@ def _prepare(init: "Init") -> None:
         on_wake=_native.on_wake,
         simplify=simplify,
     )
+    limit_files(init.max_output_file)
     _replace_streams()
     _signal.signal(_signal.SIGURG, _native.on_wake)
     # The terminal's Ctrl-C goes to the whole group; when to stop is the server's decision.

@@ -130,16 +130,29 @@ def _file(path: str, job: "Job | None") -> FileRef:
     return FileRef(path, _mime_type(path))
 
 
+_largest: "int | None" = None
+
+
+def limit_files(largest: "int | None") -> None:
+    """Refuse output files of more bytes than this."""
+    global _largest
+    _largest = largest
+
+
 def _check_file(path: str) -> None:
     try:
-        mode = os.stat(path).st_mode
+        stat = os.stat(path)
     except OSError:
         raise OutputFileError(f"output file not found: {path}") from None
-    kind = mode & 0o170000
+    kind = stat.st_mode & 0o170000
     if kind == 0o040000:
         raise OutputFileError(f"output file not found: {path} is a directory")
     if kind != 0o100000:
         raise OutputFileError(f"output file not found: {path} is not a regular file")
+    if _largest is not None and stat.st_size > _largest:
+        raise OutputFileError(
+            f"output file {path} has {stat.st_size} bytes, more than the {_largest} that can be returned"
+        )
 
 
 def _handle(handle: "_Handle", job: "Job | None") -> FileRef:

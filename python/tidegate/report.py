@@ -18,7 +18,16 @@ _MACHINERY = (
 
 def describe(error: BaseException) -> str:
     """Write the exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
-    return f"{type(error).__qualname__}: {message(error)}"
+    return f"{_name(type(error))}: {message(error)}"
+
+
+def _name(kind: type) -> str:
+    """Write the class's name; a metaclass of the user's may not want to give it."""
+    try:
+        name = kind.__qualname__
+        return name if type(name) is str else "Exception"
+    except BaseException:  # user code
+        return "Exception"
 
 
 def message(error: BaseException) -> str:
@@ -26,8 +35,13 @@ def message(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as unprintable:  # user code: even SystemExit must not end us here
-        text = f"<no message: str() raised {type(unprintable).__qualname__}>"
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        text = f"<no message: str() raised {_name(type(unprintable))}>"
+    return _clean(text)
+
+
+def _clean(text: str) -> str:
+    # The plain methods of `str`: a subclass of the user's may have its own.
+    return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
 
 
 def traceback_text(error: BaseException) -> str:
@@ -39,7 +53,7 @@ def traceback_text(error: BaseException) -> str:
         text = "".join(lines)
     except BaseException:
         text = describe(error) + "\n"
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return _clean(text)
 
 
 def load_reason(error: BaseException) -> str:

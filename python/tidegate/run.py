@@ -94,7 +94,8 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
     if job.cancel_requested:
         job.cancelled()
         return
-    if isinstance(error, TidegateError):
+    # Not `isinstance`, which asks the exception for its class: that may be user code.
+    if issubclass(type(error), TidegateError):
         prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT}.get(type(error), "Prediction failed: ")
         job.failed(prefix + message(error))
         return

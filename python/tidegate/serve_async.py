@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 from tidegate import run_async
+from tidegate.streams import Streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class _Server:
         self._start = _starter(loop)
         # The loop itself only keeps weak references.
         self._running: set[asyncio.Task[None]] = set()
+        self._streams = Streams()
         self._stopped = False
         self.broken: BaseException | None = None
 
@@ -55,6 +57,8 @@ class _Server:
             self._break(error)
             return
         if job is not None:
+            if not self._running:
+                self._streams.restore()
             task = self._start(self._run(job))
             if task.done():
                 self._ended(task, job)

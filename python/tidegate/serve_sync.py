@@ -6,6 +6,7 @@ one read and no hand-over. An asynchronous function in such a model gets an even
 
 from tidegate import _native
 from tidegate.run import run
+from tidegate.streams import Streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None"
     """Run jobs until the server closes the slot."""
     side = _SideLoop(loop)
     run_awaitable = side.finish
+    streams = Streams()
     if plans.prediction is plans.training and not plans.prediction.is_async:
         plan = plans.prediction
         while (job := slot.recv()) is not None:
+            streams.restore()
             run(job, plan, run_awaitable)
         return
     while (job := slot.recv()) is not None:
+        streams.restore()
         plan = plans.of(job)
         if plan.is_async:
             side.run(job, plan)

@@ -62,6 +62,9 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Processes and threads of its user.
     pub processes: Option<u64>,
+    /// The largest output file, in bytes: larger ones are not even copied.
+    #[serde(default)]
+    pub output_file: Option<u64>,
 }
 
 /// Which of the model's functions answers predictions.

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::launch::{Launch, Observer};
+use crate::leftovers::Family;
 use crate::parent::courier::{Courier, Seat, SlotPermit};
 use crate::scratch::Scratch;
 use crate::slots::{Denied, Joined, Pool};
@@ -55,11 +56,13 @@ impl Runtime {
             pool: Pool::new(launch.line_limit),
             state: State::new(workers),
             scratch,
+            family: Arc::new(Family::new()),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             launch,
         });
+        shared.tasks.spawn(supervisor::tidy(Arc::clone(&shared)));
         for worker in 0..workers {
             shared.tasks.spawn(supervisor::keep(Arc::clone(&shared), worker));
         }

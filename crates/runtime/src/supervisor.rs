@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::launch::{Launch, Observer, Phase, Respawn};
+use crate::leftovers::Family;
 use crate::parent::boot::{Boot, BootError, Booted, note};
 use crate::parent::courier::Seat;
 use crate::parent::link::Link;
@@ -29,6 +30,9 @@ const SHORT_OF_RESOURCES: Duration = Duration::from_millis(500);
 /// A child that has lived this long was not broken from the start.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
+/// How often ended processes of the model's daemons are let go of.
+const TIDY_EVERY: Duration = Duration::from_secs(15);
+
 /// Children that are told to leave get this long to do it by themselves.
 const CHILD_GRACE: Duration = Duration::from_secs(2);
 /// A child that has closed its channel is dying; this long it is left to do so in its own way, so that
@@ -41,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) scratch: Scratch,
     pub(crate) pool: Pool<Link, Seat>,
     pub(crate) state: State,
+    pub(crate) family: Arc<Family>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
     /// No more children, and those that are there go.
@@ -74,7 +79,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 serve(&shared, worker, &mut booted);
                 shared.observer.phase(worker, Phase::Ready { after: began.elapsed(), slots: booted.ready.slots.len() });
                 let ready = Instant::now();
-                let reason = live(&shared, booted).await;
+                let reason = live(&shared, worker, booted).await;
                 (reason, child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
             }
             Err(error) if !was_ready => {
@@ -98,6 +103,18 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             () = tokio::time::sleep(pause) => {}
             () = shared.stop.cancelled() => return,
         }
+    }
+}
+
+/// Lets go of processes that the model has left to us and that have ended since.
+pub(crate) async fn tidy(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TIDY_EVERY) => {}
+            () = shared.stop.cancelled() => return,
+        }
+        let family = Arc::clone(&shared.family);
+        tokio::task::spawn_blocking(move || family.tidy()).await.ok();
     }
 }
 
@@ -127,7 +144,7 @@ async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
         }
         shared.observer.phase(worker, phase);
     };
-    Boot { launch: &shared.launch, scratch: &shared.scratch, tasks: &shared.tasks, tell: &tell }.run().await
+    Boot { launch: &shared.launch, scratch: &shared.scratch, tasks: &shared.tasks, family: &shared.family, tell: &tell }.run().await
 }
 
 /// Opens the child's slots to callers.
@@ -139,7 +156,7 @@ fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
 }
 
 /// Listens to the child until it is dead; says how it died.
-async fn live(shared: &Shared, booted: Booted) -> String {
+async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
     let Booted { child, mut process, mut control, .. } = booted;
     let mut reason = None;
     let mut leave_by = None;
@@ -188,8 +205,11 @@ async fn live(shared: &Shared, booted: Booted) -> String {
         }
     }
     child.bury();
+    shared.pool.retire(|link| link.child.is_dead());
+    let reason = reason.unwrap_or_default();
+    // At once: until it is known, callers would be told that every slot is busy.
+    shared.state.starting(worker, &reason);
     // Whatever the model has started goes with it.
     child.kill_leftovers().await;
-    shared.pool.retire(|link| link.child.is_dead());
-    reason.unwrap_or_default()
+    reason
 }

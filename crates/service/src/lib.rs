@@ -22,7 +22,7 @@ mod stream;
 mod tracker;
 mod webhook;
 
-pub use files::{Files, file_name_for, room_in};
+pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::{Config, Delivery, Jobs, Replay, Submission, Submitted, Ticket, Tools};

@@ -38,7 +38,9 @@ impl Tracker {
     pub(crate) async fn run(mut self, turn: Turn) {
         let terminal = self.through(turn).await;
         // A job that did not get to its end may have left files that nobody has heard of.
-        if self.scratch_used || !matches!(terminal, Terminal::Succeeded) {
+        // A model that runs as another user always has its folder made.
+        let made = self.tools.files.owner.is_some();
+        if self.scratch_used || made || !matches!(terminal, Terminal::Succeeded) {
             remove(self.work.scratch.clone()).await;
         }
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");

@@ -42,7 +42,7 @@ fn control_requests() {
         mode: Mode::Predict,
         num_slots: Some(4),
         socket: "/tmp/t/s".into(),
-        limits: control::Limits { memory: Some(1 << 30), processes: None },
+        limits: control::Limits { memory: Some(1 << 30), processes: None, output_file: Some(1 << 28) },
     };
     let all = [R::Init(init), R::Cancel { slot: 2, nth: 3 }, R::Healthcheck { id: 7 }, R::Shutdown];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Request>(json).unwrap()).unwrap()));

@@ -16,6 +16,7 @@ use super::control::{self, ReadError, Reader};
 use super::link::Link;
 use super::spawn::{self, SpawnError};
 use crate::launch::{Launch, Phase};
+use crate::leftovers::Family;
 use crate::scratch::Scratch;
 
 /// A child that takes jobs.
@@ -65,18 +66,19 @@ pub(crate) struct Boot<'a> {
     pub(crate) launch: &'a Launch,
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
+    pub(crate) family: &'a Arc<Family>,
     pub(crate) tell: &'a (dyn Fn(Phase<'_>) + Sync),
 }
 
 impl Boot<'_> {
     /// Starts a child and waits until it is ready. A child that does not get there is killed.
     pub(crate) async fn run(&self) -> Result<Booted, BootError> {
-        let spawned = spawn::spawn(self.launch, self.scratch)?;
+        let spawned = spawn::spawn(self.launch, self.scratch, self.family)?;
         (self.tell)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
         requests.send(Request::Init(init)).expect("the receiver is right here");
-        let child = Arc::new(Child::new(spawned.pid, spawned.mark, requests));
+        let child = Arc::new(Child::new(spawned.pid, spawned.mark, Arc::clone(self.family), requests));
         let mut unborn = Unborn(Some(Arc::clone(&child)));
         self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 

@@ -1,8 +1,8 @@
 //! A child process as the rest of the runtime sees it.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use tidegate_ipc::control::{Request, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::leftovers::Mark;
+use crate::leftovers::{Family, Mark};
 use crate::oom;
 
 /// A running child. Its owner is the supervisor; jobs hold it to cancel and to notice its death.
@@ -25,6 +25,7 @@ pub(crate) struct Child {
     out_of_memory: AtomicBool,
     oom_kills_before: u64,
     mark: Mark,
+    family: Arc<Family>,
     /// Whether a job was ever given to it: if it dies, the job may be to blame and not the model.
     pub(crate) used: AtomicBool,
     healthchecks: Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>,
@@ -32,7 +33,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn new(pid: u32, mark: Mark, requests: mpsc::UnboundedSender<Request>) -> Self {
+    pub(crate) fn new(pid: u32, mark: Mark, family: Arc<Family>, requests: mpsc::UnboundedSender<Request>) -> Self {
         Self {
             pid,
             requests,
@@ -41,6 +42,7 @@ impl Child {
             out_of_memory: AtomicBool::new(false),
             oom_kills_before: oom::kills(),
             mark,
+            family,
             used: AtomicBool::new(false),
             healthchecks: Mutex::default(),
             next_healthcheck: AtomicU64::new(1),
@@ -73,14 +75,14 @@ impl Child {
     /// Ends what the child has left behind: its group, and daemons that have left it.
     pub(crate) async fn kill_leftovers(&self) {
         self.kill_group();
-        let mark = self.mark.clone();
+        let (pid, mark, family) = (self.pid, self.mark.clone(), Arc::clone(&self.family));
         // Looking through all processes of the machine takes a moment.
-        tokio::task::spawn_blocking(move || kill_marked(&mark)).await.ok();
+        tokio::task::spawn_blocking(move || kill_daemons(&family, pid, &mark)).await.ok();
     }
 
     /// The same for those who cannot wait.
     pub(crate) fn kill_daemons(&self) {
-        kill_marked(&self.mark);
+        kill_daemons(&self.family, self.pid, &self.mark);
     }
 
     /// Right after its death at the latest: later the number may be somebody else's.
@@ -147,8 +149,8 @@ impl Child {
     }
 }
 
-fn kill_marked(mark: &Mark) {
-    let daemons = mark.kill_all();
+fn kill_daemons(family: &Family, pid: u32, mark: &Mark) {
+    let daemons = family.bury(pid, mark);
     if daemons > 0 {
         tracing::warn!(daemons, "killed processes that the model had left behind");
     }

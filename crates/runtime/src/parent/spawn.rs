@@ -7,7 +7,7 @@ use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::launch::Launch;
-use crate::leftovers::Mark;
+use crate::leftovers::{Family, Mark};
 use crate::scratch::Scratch;
 
 /// A process that has been started and told nothing yet.
@@ -42,7 +42,7 @@ impl SpawnError {
     }
 }
 
-pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(launch: &Launch, scratch: &Scratch, family: &Family) -> Result<Spawned, SpawnError> {
     let socket = scratch.fresh();
     let deaf = |source| SpawnError::Listen { path: socket.clone(), source };
     let slots = UnixListener::bind(&socket).map_err(deaf)?;
@@ -52,8 +52,12 @@ pub(crate) fn spawn(launch: &Launch, scratch: &Scratch) -> Result<Spawned, Spawn
         None => SpawnError::Start { python: launch.python.clone(), source },
     };
     let mark = Mark::new(scratch.number());
-    let mut process = command(launch, scratch, &mark).spawn().map_err(failed)?;
-    let pid = process.id().expect("it has not been waited for");
+    let start = || {
+        let process = command(launch, scratch, &mark).spawn()?;
+        let pid = process.id().expect("it has not been waited for");
+        Ok(((process, pid), pid))
+    };
+    let (mut process, pid) = family.add(&mark, start).map_err(failed)?;
     Ok(Spawned {
         pid,
         mark,

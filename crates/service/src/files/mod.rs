@@ -11,6 +11,7 @@ mod space;
 use std::sync::Arc;
 
 pub use name::of_mime as file_name_for;
+pub use outgoing::MAX_INLINE as MAX_INLINE_FILE;
 pub use space::room_in;
 
 use tidegate_net::{Client, Url};

@@ -19,7 +19,7 @@ use crate::heavy::heavy;
 /// How many files of one output are uploaded at once.
 const AT_ONCE: usize = 8;
 /// The largest file that becomes a data URI; it is held in memory, a third larger.
-const MAX_INLINE: u64 = 256 * 1024 * 1024;
+pub const MAX_INLINE: u64 = 256 * 1024 * 1024;
 /// The largest output that comes as a file.
 const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
 
@@ -105,10 +105,17 @@ async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = tokio::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).await?;
     let kind = file.metadata().await?;
-    if !kind.is_file() {
+    if !kind.is_file() || is_of_the_system(&file) {
         return Ok(None);
     }
     Ok(Some(Opened { file: file.into_std().await, size: kind.len(), owner: kind.uid() }))
+}
+
+/// Whether a file is made up by the system: under `/proc` the server would read about itself.
+fn is_of_the_system(file: &impl std::os::fd::AsFd) -> bool {
+    const PROC: u64 = 0x9fa0;
+    const SYS: u64 = 0x6265_6572;
+    rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u64, PROC | SYS))
 }
 
 /// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.

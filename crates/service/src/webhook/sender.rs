@@ -14,6 +14,7 @@ use super::deliveries::Deliveries;
 use super::parcel::{Parcel, Verdict};
 use super::waiting::{Place, Waiting};
 use super::{Secrets, Webhook, WebhookEvent, schedule};
+use crate::heavy::heavy;
 use crate::job::{Job, Moment};
 use crate::random;
 
@@ -120,7 +121,7 @@ impl Task {
 
     /// Sends a message before the end, once. Breaks when the end has come and waited long enough.
     async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
-        let body = (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs));
+        let body = heavy(self.job.weight(), || (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs)));
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;
@@ -147,7 +148,7 @@ impl Task {
     /// Sends the last message until it is taken.
     async fn complete(self) {
         self.job.ended().await;
-        let body = (self.webhook.body)(&self.job.snapshot());
+        let body = heavy(self.job.weight(), || (self.webhook.body)(&self.job.snapshot()));
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, WebhookEvent::Completed, body);
         let Self { tools, job, .. } = self;
         // The message may wait for a day; the job need not.

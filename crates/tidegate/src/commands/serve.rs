@@ -9,7 +9,7 @@ use tidegate_http::access::{self, Tokens};
 use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
 use tidegate_runtime::Limits;
-use tidegate_service::{Jobs, ModelSchema, Secrets};
+use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, Secrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -131,7 +131,11 @@ fn setting(args: &Serve, webhook_secrets: Secrets) -> Result<Setting, Usage> {
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         run_as,
-        limits: Limits { memory: args.worker_memory.map(|bytes| bytes as u64), processes: args.worker_processes },
+        limits: Limits {
+            memory: args.worker_memory.map(|bytes| bytes as u64),
+            processes: args.worker_processes,
+            output_file: Some(if args.model.upload_url.is_some() { args.max_file as u64 } else { MAX_INLINE_FILE }),
+        },
         outward: Outward {
             networks: args.allow_private_networks.clone(),
             max_file: args.max_file as u64,

@@ -1,0 +1,318 @@
+"""What an operator expects, as far as a stranger sees it: addresses, TLS, logs, answers, source."""
+
+import ast
+import base64
+import hashlib
+import hmac
+import re
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from servers import ROOT, copy_model, free_port, tidegate_bin, tidegate_env, wait_until
+from unhurt import assert_error_body, ended
+from wire import Wire, ask, request
+
+PLANTED = "planted-do-not-tell"
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Addresses on which anybody listens at this port, as the kernel writes them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            local, _, state = line.split()[1:4]
+            address, _, number = local.partition(":")
+            if state == "0A" and int(number, 16) == port:
+                found.add(address)
+    return found
+
+
+def test_without_being_told_it_listens_on_this_machine_only(tmp_path):
+    directory, port = copy_model("echo", tmp_path), free_port()
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [tidegate_bin(), "serve", directory, "--port", str(port)],
+            env=tidegate_env(),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        addresses = wait_until(lambda: listening_addresses(port), "the server to listen")
+        assert addresses == {"0100007F"}  # 127.0.0.1
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_every_network_without_tokens_is_refused_at_the_start(tmp_path, host):
+    directory = copy_model("echo", tmp_path)
+    command = [tidegate_bin(), "serve", directory, "--host", host, "--port", str(free_port())]
+    ended = subprocess.run(
+        command, env=tidegate_env(), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 64, ended.stderr
+    assert "--allow-anonymous" in ended.stderr
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    subprocess.run(
+        [*make.split(), "-keyout", key, "-out", cert, "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+@pytest.fixture
+def secure(tmp_path, certificate):
+    """The port of a server that speaks TLS."""
+    directory, port = copy_model("echo", tmp_path), free_port()
+    flags = ["--port", str(port), "--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [tidegate_bin(), "serve", directory, *flags], env=tidegate_env(), stdout=log, stderr=log
+        )
+
+    def ready() -> bool:
+        assert server.poll() is None, (tmp_path / "log").read_text()
+        return bool(listening_addresses(port))
+
+    try:
+        wait_until(ready, "the server to listen")
+        yield port
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def shake_hands(port, lowest, highest, trusted=None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if trusted:
+        context.load_verify_locations(trusted)
+    else:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version, context.maximum_version = lowest, highest
+    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_1_2_and_1_3_are_spoken(secure, certificate, version):
+    with shake_hands(secure, version, version, certificate[0]) as client:
+        client.sendall(b"GET /health-check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_tls_below_1_2_is_not_spoken(secure, version):
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        shake_hands(secure, version, version)
+
+
+def test_plain_http_and_noise_at_the_tls_port_hurt_nobody(secure, certificate):
+    for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(1000), b"\x16\x03\x01\xff\xff" + bytes(70_000)):
+        with socket.create_connection(("127.0.0.1", secure), timeout=10) as client:
+            try:
+                client.sendall(noise)
+                assert b"READY" not in client.recv(65536)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+    test_tls_1_2_and_1_3_are_spoken(secure, certificate, ssl.TLSVersion.TLSv1_3)
+
+
+def test_secrets_are_in_no_log_at_the_finest_level(fresh, receiver):
+    """Secret inputs, inputs at all, outputs, authorization headers, tokens of webhooks, query strings."""
+    server = fresh("files_in", "--log-level", "trace", env={"WEBHOOK_AUTH_TOKEN": f"{PLANTED}-webhook"})
+    path = receiver.path()
+    headers = {"Authorization": f"Bearer {PLANTED}-header", "Cookie": f"a={PLANTED}-cookie"}
+    server.predict(
+        {"secret": f"{PLANTED}-secret", "text": f"{PLANTED}-text", "path": f"data:,{PLANTED}-file"},
+        headers=headers,
+        webhook=f"{receiver.url}{path}?key={PLANTED}-query",
+        id="secrets",
+    )
+    receiver.wait_terminal(path)
+    bad = [{"secret": {"a": f"{PLANTED}-wrong-type"}}, {"text": [f"{PLANTED}-wrong"]}]
+    for input in [*bad, {"path": f"http://u:{PLANTED}-userinfo@127.0.0.1:1/x?k={PLANTED}-download"}]:
+        server.post("/predictions", {"input": input}, headers=headers)
+    ask(
+        server,
+        request(
+            f'{{"input": {{"text": "{PLANTED}-cut'.encode(), **{"authorization": headers["Authorization"]}
+        ),
+    )
+    server.get(f"/predictions/secrets?token={PLANTED}-target", headers=headers)
+    server.stop()
+    assert sorted(set(re.findall(PLANTED + r"[\w-]*", server.log()))) == []
+
+
+def test_a_secret_input_is_masked_wherever_it_is_shown(shared, gate):
+    server = shared("files_in")
+    input = {"secret": f"{PLANTED}-shown", "gate": str(gate), "forgotten": True}
+    server.start(input, id="masked-everywhere")
+    shown = [server.put("/predictions/masked-everywhere", {"input": input}).body]
+    gate.open()
+    ended(server, "masked-everywhere")
+    shown.append(server.get("/predictions/masked-everywhere").body)
+    assert all(PLANTED.encode() not in body for body in shown)
+
+
+def test_errors_of_the_model_are_told_without_traces_and_paths(shared, receiver):
+    server, path = shared("echo"), receiver.path()
+    reply = server.predict({"fail": "only this"}, webhook=receiver.url + path)
+    told = [
+        reply.body.decode(),
+        str(receiver.wait_terminal(path)),
+        server.get(f"/predictions/{reply.json['id']}").body.decode(),
+    ]
+    for text in told:
+        assert "only this" in text
+        assert not re.search(r"Traceback|predict\.py|line \d+|/tmp/|site-packages", text), text
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/nothing", "/predictions", "/predictions/x", "/admin/x", "/.env", "/docs/x"]
+)
+def test_answers_name_no_software_inside_and_no_places(shared, target):
+    reply = ask(shared("echo"), request(b"", method="GET", target=target))
+    everything = str(list(reply.headers.items())) + reply.body.decode()
+    assert not re.search(r"hyper|axum|tokio|rustc|/tmp/|/root/|/home/|\.rs\b|panicked", everything), (
+        everything
+    )
+    if reply.status >= 400:
+        assert_error_body(reply.json)
+
+
+def test_a_page_of_another_site_is_given_no_permission(shared):
+    """No CORS headers: a browser does not let other pages read answers or send JSON."""
+    server = shared("echo")
+    for method in ("OPTIONS", "GET", "POST"):
+        reply = ask(
+            server,
+            request(b"", method=method, origin="https://evil.example", access_control_request_method="POST"),
+        )
+        assert [name for name in reply.headers if name.lower().startswith("access-control")] == []
+    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        reply = ask(server, request(b'{"input":{}}', content_type=content_type))
+        assert reply.status == 415, "a form of another page could send this"
+
+
+def verified(headers, body, secret):
+    """Standard Webhooks, from the specification: HMAC-SHA256 over `id.timestamp.body`."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return f"v1,{expected}" in headers["webhook-signature"].split(" ")
+
+
+def test_webhooks_are_signed_also_while_secrets_change(fresh, receiver):
+    old, new, other = ("whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
+    server = fresh("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{old} {new}"})
+    path = receiver.path()
+    server.predict(
+        {"text": "signed \u00e9"}, webhook=receiver.plan(path, 500, 200), webhook_events_filter=["completed"]
+    )
+    for attempt in receiver.wait(path, 2):
+        assert verified(attempt.headers, attempt.body, old)
+        assert verified(attempt.headers, attempt.body, new)
+        assert not verified(attempt.headers, attempt.body, other)
+        assert not verified(attempt.headers, attempt.body + b" ", old)
+        assert abs(int(attempt.headers["webhook-timestamp"]) - time.time()) < 120
+    server.stop()
+    assert old not in server.log() and new not in server.log()
+
+
+def python_sources():
+    return [path for path in (ROOT / "python" / "tidegate").rglob("*.py")]
+
+
+def calls_and_imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def test_nothing_that_runs_what_it_reads_is_in_the_package():
+    forbidden = {"eval", "exec", "compile", "os.system", "os.popen", "pickle", "cPickle", "dill", "shelve"}
+    forbidden |= {
+        "cloudpickle",
+        "yaml.load",
+        "yaml.unsafe_load",
+        "yaml.full_load",
+        "subprocess",
+        "jsonpickle",
+    }
+    found = [
+        (path.name, name)
+        for path in python_sources()
+        for name in calls_and_imports(path)
+        if name in forbidden
+    ]
+    assert python_sources() and found == []
+
+
+def test_marshal_is_only_used_between_a_process_and_its_own_fork():
+    users = {path.name for path in python_sources() if "marshal" in calls_and_imports(path)}
+    assert users <= {"describe.py"}
+
+
+def test_unsafe_code_is_denied_and_only_in_the_crate_for_python():
+    """The one exception is the place that empties the server's environment, which Rust calls unsafe."""
+    manifest = (ROOT / "Cargo.toml").read_text()
+    assert re.search(r'^unsafe_code = "(deny|forbid)"$', manifest, re.M)
+    crates = [*(ROOT / "crates").glob("*/Cargo.toml"), ROOT / "python" / "Cargo.toml"]
+    for crate in crates:
+        assert re.search(r"^\[lints\]\nworkspace = true$", crate.read_text(), re.M), crate
+    sources = [path for path in (ROOT / "crates").rglob("*.rs")]
+    with_unsafe = {
+        path.name for path in sources if re.search(r"\bunsafe\s*(\{|fn|impl|extern)", path.read_text())
+    }
+    assert with_unsafe <= {"secrets.rs"}
+
+
+def test_builds_are_locked_and_dependencies_are_watched():
+    assert (ROOT / "Cargo.lock").exists() and (ROOT / "deny.toml").exists()
+    assert "scripts/deny.sh" in (ROOT / "Makefile").read_text()
+    pins = [
+        line
+        for line in (ROOT / "tests" / "requirements.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert all("==" in pin for pin in pins)
+
+
+def test_there_is_a_page_that_says_how_to_report_a_hole():
+    text = (ROOT / "SECURITY.md").read_text().lower()
+    assert "report" in text and "version" in text
+
+
+def test_nobody_can_end_the_server_from_a_web_page(shared):
+    """A form or an image of another page sends GET, or POST with its own origin."""
+    server = shared("echo")
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        assert ask_status(server, method) in (400, 401, 403, 404, 405)
+    assert server.health()["status"] == "READY"
+
+
+def ask_status(server, method):
+    with Wire(server) as wire:
+        wire.send(request(b"", method=method, target="/shutdown"))
+        head = b""
+        while b"\r\n" not in head:
+            head += wire.socket.recv(4096)
+        return int(head.split()[1])
