@@ -37,11 +37,12 @@ impl Scratch {
     /// Makes the folder in the system's place for temporary files, for the server only or for children
     /// that run as another user.
     pub fn new(run_as: Option<&RunAs>) -> io::Result<Self> {
-        remains::sweep(&std::env::temp_dir(), PREFIX);
         let mode = if run_as.is_some() { 0o711 } else { 0o700 };
         let root = tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(mode)).tempdir()?;
         let owner = run_as.map(|user| Owner { uid: user.uid, gid: user.gid });
         let lock = remains::lock(root.path())?;
+        // Beside the start, which waits for nobody else's files.
+        std::thread::spawn(|| remains::sweep(&std::env::temp_dir(), PREFIX));
         Ok(Self { root: Arc::new(root), next: Arc::new(AtomicU64::new(0)), owner, _lock: Arc::new(lock) })
     }
 
