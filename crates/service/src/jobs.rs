@@ -22,14 +22,13 @@ use crate::deadline::Deadlines;
 use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
-use crate::job::{Job, NewJob};
+use crate::job::{Job, NewJob, now};
 use crate::keeping::{Kept, Waits};
 use crate::random;
 use crate::registry::{Registry, Retention};
-use crate::snapshot::Snapshot;
 use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
-use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook};
+use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook, Wording};
 
 /// Webhooks that wait to be sent again.
 const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
@@ -61,8 +60,11 @@ pub struct Config {
     /// What becomes of jobs that the model worked on when the server died.
     pub on_lost: OnLost,
     /// How a face writes a job, for webhooks of jobs that are taken up again.
-    pub body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+    pub wording: WordingOf,
 }
+
+/// How a face writes a job for who reached us by this address.
+pub type WordingOf = Box<dyn Fn(Face, Option<&str>) -> Wording + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +132,7 @@ pub(crate) struct Inner {
     pub(crate) max_output: usize,
     pub(crate) target: Target,
     pub(crate) on_lost: OnLost,
-    pub(crate) body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+    pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
 }
@@ -163,7 +165,7 @@ impl Jobs {
             max_output: config.max_output,
             target: config.target,
             on_lost: config.on_lost,
-            body_of: config.body_of,
+            wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
         };
@@ -241,6 +243,10 @@ impl Jobs {
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
+        if schema.is_none() && submission.face == Face::Replicate {
+            // It would wait in the line until the model is ready, and nobody would have looked at it.
+            return Err(Refusal::NotReady { health: inner.tools.executor.report().health });
+        }
         let checked = self.check(schema.as_deref(), &submission)?;
         if inner.closing.is_cancelled() {
             return Err(Refusal::Closing);
@@ -256,12 +262,15 @@ impl Jobs {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
+        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
             id: submission
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
+            target: inner.target.clone(),
+            deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
@@ -275,7 +284,6 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
         Ok(Prepared::New(Box::new(Launch {
             job,
             checked,
@@ -340,10 +348,7 @@ impl Jobs {
             context: launch.context.clone(),
             hook: launch.webhook.as_ref().map(Webhook::to_hook),
             face,
-            deadline: launch.deadline.and_then(|at| {
-                let left = at.saturating_duration_since(tokio::time::Instant::now());
-                jiff::Timestamp::now().checked_add(left).ok()
-            }),
+            deadline: job.deadline(),
             created_at: job.created_at(),
         }
     }
@@ -407,6 +412,11 @@ impl Jobs {
             audit::canceled(&job);
         }
         running
+    }
+
+    /// Which model the jobs are for.
+    pub fn target(&self) -> &Target {
+        &self.inner.target
     }
 
     /// What became of the last webhooks.
