@@ -40,7 +40,9 @@ class Tidegate(Peer):
     def command(self, kind: Kind, port: int) -> Command:
         model = self.models / kind.value
         argv = (self.binary, "serve", model, "--port", str(port))
-        return Command(argv, model, environment())
+        # The receiver of the webhooks is on this machine.
+        env = environment() | {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8"}
+        return Command(argv, model, env)
 
 
 @dataclass(frozen=True)

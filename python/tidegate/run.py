@@ -95,8 +95,9 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
         job.cancelled()
         return
     # Not `isinstance`, which asks the exception for its class: that may be user code.
-    if issubclass(type(error), TidegateError):
-        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT}.get(type(error), "Prediction failed: ")
+    kind: type = type(error)
+    if issubclass(kind, TidegateError):
+        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT}.get(kind, "Prediction failed: ")
         job.failed(prefix + message(error))
         return
     reason = message(error) if failed is BAD_INPUT else describe(error)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from contextlib import suppress
 
 import pytest
 from servers import children_of, wait_until
@@ -104,3 +106,17 @@ def test_respawn_does_not_leave_children_behind(fresh):
     server.predict({"how": "exit"})
     server.wait_health("READY")
     assert len(children_of(server.process.pid)) == before
+
+
+def test_a_model_that_kept_dying_serves_again_when_it_works(fresh, tmp_path):
+    """Six kills while it comes up, as a machine out of memory might do it, are not the end."""
+    server = fresh("crash")
+    # With growing pauses five deaths take about two seconds.
+    while server.health()["status"] != "DEFUNCT":
+        for pid in children_of(server.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    assert server.post("/predictions", {"input": {}}).status == 503
+    server.wait_health("READY", timeout=30)
+    assert server.predict({}).json["status"] == "succeeded"

@@ -149,3 +149,11 @@ def test_none_keeps_nothing(fresh, tmp_path):
     accept(server, "one", text="x")
     wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
     assert not list(tmp_path.rglob("*.db"))
+
+
+def test_what_was_over_long_ago_is_forgotten(fresh, data):
+    server = fresh("echo", "--keep-for", "300ms", env=data)
+    accept(server, "old", text="x")
+    wait_until(lambda: server.get("/predictions/old").status == 404, "it to be forgotten")
+    kill(server)
+    assert fresh("echo", env=data).get("/predictions/old").status == 404

@@ -21,7 +21,7 @@ PLANTED = [
     ("false-success", "calm", 1, "I22"),
     ("forgotten-job", "calm", 1, "I01"),
     ("repeated-id", "crowd", 2, "I12"),
-    ("slow-health", "calm", 1, "I16"),
+    ("slow-health", "calm", 4, "I16"),
     ("extra-slot", "crowd", 1, "I09"),
     ("lost-chunk", "crowd", 1, "I17"),
     ("overtaking", "queue", 2, "I18"),

@@ -11,6 +11,7 @@
 //!     Busy --> Starting: the child died and is being replaced
 //!     Starting --> Defunct: it keeps dying
 //!     Ready --> Defunct: it died and may not be replaced
+//!     Defunct --> Ready: a later one works
 //! ```
 
 use jiff::Timestamp;
@@ -30,7 +31,7 @@ pub enum Health {
     Busy,
     /// The first setup did not succeed. There is no second.
     SetupFailed,
-    /// Children died and are not replaced any more.
+    /// Children keep dying, or died and are not replaced.
     Defunct,
 }
 

@@ -58,7 +58,8 @@ pub struct RunAs {
 /// Whether a child that died is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Respawn {
-    /// With growing pauses, until it has died `give_up_after` times in a row without having worked.
+    /// With growing pauses. When it has died `give_up_after` times in a row without having worked, the
+    /// model is defunct; it is still tried, now and then.
     Backoff {
         /// Deaths in a row that are one too many.
         give_up_after: u32,
@@ -101,7 +102,7 @@ pub enum Phase<'a> {
         /// The pause.
         pause: Duration,
     },
-    /// The child died and will not be replaced.
+    /// The child died too often, or may not be replaced.
     Defunct {
         /// How.
         reason: &'a str,

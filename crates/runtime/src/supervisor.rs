@@ -95,11 +95,18 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             return;
         }
         strikes = if innocent { 0 } else { strikes + 1 };
-        let Some(pause) = pause(shared.launch.respawn, strikes).filter(|_| !planted(Planted::NotReplaced)) else {
-            return give_up(&shared, worker, &reason);
+        let pause = match after_death(shared.launch.respawn, strikes) {
+            After::Again(pause) if !planted(Planted::NotReplaced) => {
+                shared.state.starting(worker, &reason);
+                shared.observer.phase(worker, Phase::Died { reason: &reason, pause });
+                pause
+            }
+            After::Doubtful(pause) => {
+                lose_hope(&shared, worker, &reason);
+                pause
+            }
+            After::Again(_) | After::Never => return lose_hope(&shared, worker, &reason),
         };
-        shared.state.starting(worker, &reason);
-        shared.observer.phase(worker, Phase::Died { reason: &reason, pause });
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = shared.stop.cancelled() => return,
@@ -119,22 +126,33 @@ pub(crate) async fn tidy(shared: Arc<Shared>) {
     }
 }
 
-/// How long to wait before the next child, or `None` to give up.
-fn pause(respawn: Respawn, strikes: u32) -> Option<Duration> {
+/// What follows a death.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    /// Another child, after a pause.
+    Again(Duration),
+    /// Another child, but nobody should wait for it: the model is defunct until one is ready.
+    Doubtful(Duration),
+    /// Nothing.
+    Never,
+}
+
+fn after_death(respawn: Respawn, strikes: u32) -> After {
     match respawn {
-        Respawn::Never => None,
-        Respawn::Backoff { give_up_after } if strikes >= give_up_after => None,
-        Respawn::Backoff { .. } if strikes == 0 => Some(Duration::ZERO),
-        Respawn::Backoff { .. } => Some((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE)),
+        Respawn::Never => After::Never,
+        Respawn::Backoff { give_up_after } if strikes >= give_up_after => After::Doubtful(LONGEST_PAUSE),
+        Respawn::Backoff { .. } if strikes == 0 => After::Again(Duration::ZERO),
+        Respawn::Backoff { .. } => After::Again((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE)),
     }
 }
 
-fn give_up(shared: &Shared, worker: usize, reason: &str) {
+/// Tells everybody that the child may not come back.
+fn lose_hope(shared: &Shared, worker: usize, reason: &str) {
     let hope = shared.state.defunct(worker, reason);
     shared.observer.phase(worker, Phase::Defunct { reason });
     if hope == Hope::None {
-        // Nobody will ever come for those who wait.
-        shared.pool.close();
+        // Nobody may ever come for those who wait.
+        shared.pool.send_line_away();
     }
 }
 

@@ -62,6 +62,8 @@ struct State {
     metrics: Map<String, Value>,
     metrics_count: usize,
     error: Option<String>,
+    /// How it ends is decided, and being written down: nothing changes that any more.
+    settled: bool,
     history: Option<History>,
 }
 
@@ -102,6 +104,7 @@ impl Job {
             metrics: Map::new(),
             metrics_count: 0,
             error: None,
+            settled: false,
             history: new.history.map(History::new),
         };
         Self {
@@ -151,6 +154,7 @@ impl Job {
             metrics: ending.metrics,
             metrics_count: MAX_METRICS,
             error: ending.error,
+            settled: true,
             history: None,
         };
         Self {
@@ -223,7 +227,7 @@ impl Job {
 
     /// Asks the job to stop. Says whether there was something to stop.
     pub(crate) fn cancel(&self) -> bool {
-        let running = !self.status().is_terminal();
+        let running = self.with(|state| !state.settled && !state.status.is_terminal());
         self.cancel.cancel();
         running
     }
@@ -394,7 +398,10 @@ impl Job {
             Terminal::Canceled => (Step::Cancel, None),
             Terminal::Aborted => (Step::Abort, None),
         };
-        let (from, earliest) = self.with(|state| (state.status, state.started_at.unwrap_or(self.created_at)));
+        let (from, earliest) = self.with(|state| {
+            state.settled = true;
+            (state.status, state.started_at.unwrap_or(self.created_at))
+        });
         // A job that fails while it waits was about to be given a place.
         let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
         End {

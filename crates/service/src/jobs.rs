@@ -131,6 +131,7 @@ pub(crate) struct Inner {
     job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
     pub(crate) target: Target,
+    pub(crate) keep_for: Duration,
     pub(crate) on_lost: OnLost,
     pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
@@ -164,6 +165,7 @@ impl Jobs {
             job_timeout: config.job_timeout,
             max_output: config.max_output,
             target: config.target,
+            keep_for: config.keep_for,
             on_lost: config.on_lost,
             wording: config.wording,
             tasks: TaskTracker::new(),
@@ -176,7 +178,13 @@ impl Jobs {
     /// written down first; for the others nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         match &self.inner.tools.store {
-            Some(store) if submission.is_kept() => Box::pin(self.submit_kept(Arc::clone(store), submission)).await,
+            Some(store) if submission.is_kept() => {
+                // A task of its own: a caller that leaves while it is written down must not leave a job
+                // behind that is known and never run.
+                let (jobs, store) = (self.clone(), Arc::clone(store));
+                let submitting = self.inner.tasks.spawn(async move { jobs.submit_kept(store, submission).await });
+                submitting.await.unwrap_or(Err(Refusal::StoreUnavailable))
+            }
             Some(_) | None => self.submit_now(submission),
         }
     }

@@ -23,6 +23,7 @@ mod snapshot;
 mod stream;
 mod submission;
 mod tracker;
+mod upkeep;
 mod webhook;
 
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};

@@ -17,6 +17,7 @@ use crate::job::{Job, NewJob};
 use crate::jobs::{Jobs, Launch, OnLost};
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
+use crate::upkeep;
 use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
@@ -37,6 +38,7 @@ impl Jobs {
     /// Takes up what is left in the store. To be called once, before callers come.
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
         let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
+        self.inner.tasks.spawn(upkeep::forget(Arc::clone(&store), self.inner.keep_for, self.inner.closing.clone()));
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
             resumed.letters += 1;

@@ -5,9 +5,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
-use tidegate_core::port::{Admission, Running, Turn};
+use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,8 @@ use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
 
+/// The pause before a job whose line was sent away stands in it again.
+const LINE_AGAIN: Duration = Duration::from_secs(1);
 /// After this many values of a generator, others get their turn.
 const VALUES_PER_TURN: usize = 64;
 
@@ -75,17 +78,24 @@ impl Tracker {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         let leave_at = self.kept.as_ref().and_then(Kept::may_be_left);
         tokio::pin!(stopped);
-        let admission = match turn {
-            Turn::Now(admission) => admission,
-            Turn::Line(place) => tokio::select! {
+        let mut turn = turn;
+        let admission = loop {
+            let place = match turn {
+                Turn::Now(admission) => break admission,
+                Turn::Line(place) => place,
+            };
+            let admitted = tokio::select! {
                 biased;
                 stop = &mut stopped => return Some(stop.terminal()),
-                () = left_behind(leave_at) => return None,
-                admission = place => match admission {
-                    Ok(admission) => admission,
-                    Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
-                },
-            },
+                () = left_behind(leave_at.clone()) => return None,
+                admitted = place => admitted,
+            };
+            turn = match admitted {
+                Ok(admission) => Turn::Now(admission),
+                // Nobody is kept waiting: it waits until the model works again, in this server or the next.
+                Err(_) if leave_at.is_some() => Turn::Line(self.line_again()),
+                Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
+            };
         };
         self.job.assign();
         if !self.addresses.is_empty() {
@@ -105,6 +115,24 @@ impl Tracker {
             return Some(Terminal::Canceled);
         }
         Some(self.on_executor(admission).await)
+    }
+
+    /// A place in the line again, as soon as there is one.
+    fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
+        let (tools, account) = (Arc::clone(&self.tools), self.job.account().clone());
+        Box::pin(async move {
+            loop {
+                tokio::time::sleep(LINE_AGAIN).await;
+                match tools.executor.admit(&account, Patience::Endless) {
+                    Ok(Turn::Now(admission)) => return Ok(admission),
+                    Ok(Turn::Line(place)) => match place.await {
+                        Ok(admission) => return Ok(admission),
+                        Err(_) => continue,
+                    },
+                    Err(_) => continue,
+                }
+            }
+        })
     }
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {

@@ -88,7 +88,7 @@ impl Progress {
             Phase::Died { reason, pause } => {
                 tracing::warn!(worker, reason, pause_ms = pause.as_millis() as u64, "model process died, replacing it")
             }
-            Phase::Defunct { reason } => tracing::error!(worker, reason, "model process died and is not replaced"),
+            Phase::Defunct { reason } => tracing::error!(worker, reason, "model process died; the model is defunct until one works again"),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Observer for Progress {
                 self.say(&format!("  the model's process died{name} and is being replaced: {reason}"))
             }
             (Look::Moving | Look::Lines, Phase::Defunct { reason }) => {
-                self.say(&format!("  the model's process died{name} and is not replaced: {reason}"))
+                self.say(&format!("  the model's process died{name} ; the model is defunct until one works again: {reason}"))
             }
         }
         if let Phase::Ready { .. } = phase

@@ -192,7 +192,7 @@ fn refused(refusal: &Refusal) -> Response {
     match refusal {
         Refusal::NotReady { health: Health::Defunct } => failed(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The model's process has died and is not being replaced. GET /health-check says why; restart the server.",
+            "The model's process has died, again and again or for good. GET /health-check says why.",
         ),
         Refusal::NotReady { health: Health::Unknown | Health::Starting | Health::Ready | Health::Busy | Health::SetupFailed } => failed(
             StatusCode::SERVICE_UNAVAILABLE,

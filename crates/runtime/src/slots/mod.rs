@@ -143,6 +143,12 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
         drop(retired);
     }
 
+    /// Sends everybody in the line away; who comes later may wait again.
+    pub fn send_line_away(&self) {
+        let sent_away = self.shared.with(|ledger| std::mem::take(&mut ledger.line));
+        drop(sent_away);
+    }
+
     /// Gives no more permits and sends the line away. Permits in use stay valid.
     pub fn close(&self) {
         let sent_away = self.shared.with(|ledger| {

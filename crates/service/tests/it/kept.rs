@@ -16,8 +16,8 @@ struct Place {
 }
 
 fn place() -> Place {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Sqlite::open(folder.path(), &Options::default()).unwrap());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Arc::new(Sqlite::open(folder.path(), &Options::default()).expect("a new store"));
     Place { _folder: folder, store }
 }
 
@@ -28,12 +28,12 @@ impl Place {
     }
 }
 
-fn named(id: &str, input: &'static str) -> Submission {
-    Submission { id: Some(JobId::parse(id).unwrap()), delivery: Delivery::Later, replay: Replay::Answer, ..submission(input) }
+fn named(name: &str, input: &'static str) -> Submission {
+    Submission { id: Some(id(name)), delivery: Delivery::Later, replay: Replay::Answer, ..submission(input) }
 }
 
 fn id(text: &str) -> JobId {
-    JobId::parse(text).unwrap()
+    JobId::parse(text).expect("a good id")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,6 +46,10 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let listener = listen(&addresses, &args.host, args.port).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
+    let store = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
+    let platform = Platform::of(args, &model, store.as_ref()).await?;
+    let setting = setting(args, webhook_secrets.clone(), &platform, store)?;
+
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
     let greeting = Arc::clone(&jobs);
@@ -58,9 +62,6 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     progress.announce(&model, &url);
 
     let observer = Arc::clone(&progress);
-    let store = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
-    let platform = Platform::of(args, &model, store.as_ref()).await?;
-    let setting = setting(args, webhook_secrets.clone(), &platform, store)?;
     let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
     *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
     let _emptied = Emptied(jobs);
