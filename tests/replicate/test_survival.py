@@ -2,7 +2,8 @@
 
 import asyncio
 
-from servers import wait_until
+from clients import Place
+from servers import Background, wait_until
 
 
 def ended(place, ids):
@@ -96,18 +97,23 @@ def test_the_webhook_secret_stays_the_same(place):
     assert place("echo").python.webhooks.default.secret().key == secret
 
 
-def test_while_the_model_loads_callers_are_asked_to_come_back(place, tmp_path):
+def test_while_the_model_loads_callers_are_held(place, tmp_path):
     """Inputs cannot be checked before the model is known, and what is accepted has been checked."""
     gate = tmp_path / "gate"
     slow = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(slow), "the server")
-    reply = slow.create({"limit": "x"})
-    assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)
+    held = Background(lambda: Place(slow.server.sibling(), slow.name).create({"text": "early"}))
+    wrong = Background(lambda: Place(slow.server.sibling(), slow.name).create({"limit": "x"}))
     assert slow.get(f"/v1/models/{slow.model}").json["latest_version"] is None
     gate.touch()
-    slow.server.wait_idle()
-    assert slow.create({"limit": "x"}).status == 422
-    ended(slow, [slow.create({}).json["id"]])
+    assert wrong.reply().status == 422
+    ended(slow, [held.reply().json["id"]])
+
+
+def test_a_model_that_cannot_be_loaded_is_said_at_once(place):
+    broken = place("setup_fails")
+    reply = broken.create({})
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)
 
 
 def reached(place):

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use tidegate_core::health::Report;
+use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later, Patience, Turn};
 use tidegate_core::record::{Face, Order, Record, Target};
@@ -34,6 +34,9 @@ use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, 
 const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
 /// Nobody waits longer for a webhook; beyond it clocks overflow.
 const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How often is looked whether the model is loaded.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How the desk is set up.
 pub struct Config {
@@ -450,6 +453,20 @@ impl Jobs {
                 None
             }
         }
+    }
+
+    /// Waits until the model is loaded, as long as that may still happen and `patience` lasts.
+    pub async fn loaded(&self, patience: Duration) {
+        let still_loads = || match self.inner.tools.executor.report().health {
+            Health::Unknown | Health::Starting => self.schema().is_none(),
+            Health::Ready | Health::Busy | Health::SetupFailed | Health::Defunct => false,
+        };
+        let until_loaded = async {
+            while still_loads() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(patience, until_loaded).await.ok();
     }
 
     /// How the model is, as its own health check says too.

@@ -22,58 +22,57 @@ pub(crate) struct Version {
 /// Reads the files of a model. Hidden folders and compiled Python do not count.
 pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
     let mut files = Vec::new();
-    collect(folder, Path::new(""), &mut files)?;
+    collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
     files.sort();
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
     for name in &files {
-        let Some(changed) = add(&mut hash, folder, name)? else { continue };
+        let Some(changed) = add(&mut hash, folder, name) else { continue };
         changed_at = changed_at.max(changed);
     }
     let id = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Version { id, changed_at })
 }
 
-fn collect(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(root.join(below))? {
-        let entry = entry?;
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
+/// What cannot be read does not count: the model can do nothing with it either.
+fn collect(entries: fs::ReadDir, root: &Path, below: &Path, files: &mut Vec<PathBuf>) {
+    for entry in entries.flatten() {
+        let (name, Ok(kind)) = (entry.file_name(), entry.file_type()) else { continue };
         let (text, place) = (name.to_string_lossy(), below.join(&name));
         if kind.is_dir() {
-            if !text.starts_with('.') && text != "__pycache__" {
-                collect(root, &place, files)?;
+            if !text.starts_with('.')
+                && text != "__pycache__"
+                && let Ok(entries) = fs::read_dir(root.join(&place))
+            {
+                collect(entries, root, &place, files);
             }
         } else if !text.ends_with(".pyc") {
             files.push(place);
         }
     }
-    Ok(())
 }
 
 /// Adds a file; links count by what they lead to, unless that is no file. Says when it was changed.
-fn add(hash: &mut Context, root: &Path, name: &Path) -> io::Result<Option<Timestamp>> {
+fn add(hash: &mut Context, root: &Path, name: &Path) -> Option<Timestamp> {
     let path = root.join(name);
-    let about = match fs::metadata(&path) {
-        Ok(about) if about.is_file() => about,
-        // A socket, a link to nowhere, a file that went while we looked.
-        Ok(_) | Err(_) => return Ok(None),
-    };
+    // Others are a socket, a link to nowhere, a file that went while we looked.
+    let about = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let changed = about.modified().ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_default();
     let text = name.as_os_str().as_encoded_bytes();
     // With their lengths, so that no two folders give the same bytes.
     hash.update(&(text.len() as u64).to_le_bytes());
     hash.update(text);
     hash.update(&about.len().to_le_bytes());
-    if about.len() > READ_UP_TO {
-        hash.update(&changed.as_nanosecond().to_le_bytes());
-        return Ok(Some(changed));
+    match File::open(&path) {
+        Ok(file) if about.len() <= READ_UP_TO => add_content(hash, file),
+        Ok(_) | Err(_) => hash.update(&changed.as_nanosecond().to_le_bytes()),
     }
-    let mut file = File::open(&path)?.take(READ_UP_TO);
-    let mut piece = vec![0; 64 * 1024];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(Some(changed)),
-            n => hash.update(&piece[..n]),
-        }
+    Some(changed)
+}
+
+fn add_content(hash: &mut Context, file: File) {
+    let (mut file, mut piece) = (file.take(READ_UP_TO), vec![0; 64 * 1024]);
+    while let Ok(count @ 1..) = file.read(&mut piece) {
+        hash.update(&piece[..count]);
     }
 }
 

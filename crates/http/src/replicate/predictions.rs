@@ -37,6 +37,9 @@ const PAGE: usize = 100;
 const LONGEST_WAIT: u64 = 60;
 /// The shortest `Cancel-After`.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a caller is held while the model loads. Python's client gives up after 30 s, and neither
+/// tries a create again that was refused.
+const UNTIL_LOADED: Duration = Duration::from_secs(20);
 /// How long a cancel waits for the model to stop, so that the answer says how it ended.
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
@@ -150,6 +153,7 @@ impl Face {
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
         }
+        self.jobs.loaded(UNTIL_LOADED).await;
         // Of a model that is not loaded nothing is known; it is refused for that below.
         if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.schema().is_some() {
             return Err(Trouble::NotStreaming);
