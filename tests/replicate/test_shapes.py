@@ -178,7 +178,7 @@ def test_versions_that_are_not_there(place):
     [
         ("GET", "/v1/deployments", 404),
         ("POST", "/v1/files", 404),
-        ("GET", "/v1/trainings", 404),
+        ("GET", "/v1/trainings/unknown", 404),
         ("GET", "/v1/nothing/at/all", 404),
         ("GET", "/v1/predictions/..%2f..", 404),
         ("GET", "/v1/streams/made-up", 404),

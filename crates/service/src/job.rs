@@ -182,7 +182,7 @@ impl Job {
     }
 
     /// Which function it is for.
-    pub(crate) fn kind(&self) -> JobKind {
+    pub fn kind(&self) -> JobKind {
         self.kind
     }
 

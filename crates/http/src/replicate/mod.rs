@@ -1,13 +1,15 @@
 //! The Replicate face: its public API for the one model that this server has, so that its clients work
-//! unchanged. Deployments, files and trainings are not here; their paths answer 404.
+//! unchanged. Deployments and files are not here; their paths answer 404.
 
 mod account;
 mod catalog;
+mod list;
 mod models;
 mod origin;
 mod predictions;
 pub(crate) mod reply;
 mod stream;
+mod trainings;
 mod voice;
 mod wire;
 
@@ -63,12 +65,16 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/predictions", get(predictions::list).post(predictions::create))
         .route("/v1/predictions/{id}", get(predictions::show))
         .route("/v1/predictions/{id}/cancel", post(predictions::cancel))
+        .route("/v1/trainings", get(trainings::list))
+        .route("/v1/trainings/{id}", get(trainings::show))
+        .route("/v1/trainings/{id}/cancel", post(trainings::cancel))
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/models", get(models::list).fallback(models::search))
         .route("/v1/models/{owner}/{name}", get(models::show))
         .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
         .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version))
+        .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
         .route("/v1/account", get(account::show))
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))
         .route("/v1/hardware", get(catalog::hardware))

@@ -1,4 +1,4 @@
-//! Create, look up, list and cancel predictions.
+//! Create, look up and cancel predictions; trainings are the same machinery under another name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,14 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
-use serde_json::value::RawValue;
 use tidegate_core::record::{Face as FaceName, Target};
-use tidegate_core::store::{Cursor, Query};
 use tidegate_core::{JobId, JobKind, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
-use url::form_urlencoded;
 
 use super::origin::Origin;
-use super::reply::{self, Trouble};
+use super::reply::Trouble;
 use super::voice::Streams;
-use super::wire::{self, Create, InvalidField};
+use super::wire::{Create, InvalidField};
 use super::{Face, Shared};
 use crate::access::Identity;
 use crate::shared::body::{Bounds, json_body, part_of};
@@ -31,8 +25,6 @@ use crate::shared::json::json;
 use crate::shared::lists::preference;
 use crate::shared::trace::passed_on;
 
-/// How many are on a page.
-const PAGE: usize = 100;
 /// The longest that a caller is kept waiting, and how long it is when it does not say.
 const LONGEST_WAIT: u64 = 60;
 /// The shortest `Cancel-After`.
@@ -54,7 +46,7 @@ pub(super) async fn create(
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     know_version(face.jobs.target(), &create)?;
-    face.submit(&body, &create, &headers, caller, origin).await
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
 }
 
 /// `POST /v1/models/{owner}/{name}/predictions`
@@ -69,7 +61,7 @@ pub(super) async fn create_for_model(
     face.know_model(&owner, &name)?;
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    face.submit(&body, &create, &headers, caller, origin).await
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
 }
 
 /// `GET /v1/predictions/{id}`
@@ -79,7 +71,7 @@ pub(super) async fn show(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    let job = face.find(&caller, &id).await?;
+    let job = face.find(JobKind::Prediction, &caller, &id).await?;
     Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
 }
 
@@ -90,12 +82,7 @@ pub(super) async fn cancel(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    let job = face.find(&caller, &id).await?;
-    if face.jobs.cancel(&caller.account, job.id()) {
-        // A model that does not stop is shown as it is.
-        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-    }
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
+    face.cancel(JobKind::Prediction, &id, caller, origin).await
 }
 
 /// `GET /v1/predictions`, newest first.
@@ -105,27 +92,41 @@ pub(super) async fn list(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    let asked = Asked::read(query.as_deref().unwrap_or_default())?;
-    let page = face.jobs.list(asked.query(&caller)).await?;
-    let written = |job: &Arc<Job>| serde_json::from_slice(&face.written(&job.snapshot(), &origin));
-    let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
-    let link = |cursor: Cursor| asked.link(&origin, &cursor);
-    let page = wire::Page { next: page.next.map(link), previous: page.previous.map(link), results: results.unwrap_or_default() };
-    Ok(reply::ok(&page))
+    face.list(JobKind::Prediction, query.as_deref().unwrap_or_default(), caller, origin).await
+}
+
+/// A request for a new job.
+pub(super) struct Request<'a> {
+    pub(super) kind: JobKind,
+    pub(super) body: &'a Bytes,
+    pub(super) create: &'a Create<'a>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) caller: Identity,
+    pub(super) origin: Origin,
 }
 
 impl Face {
-    async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
+    pub(super) async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
         let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
         Ok(json_body(headers, body, bounds).await?)
     }
 
-    async fn find(&self, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
+    /// A job of the caller's; one of another kind is not known under this name.
+    pub(super) async fn find(&self, kind: JobKind, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
         let job = match JobId::parse(id) {
             Ok(id) => self.jobs.get(&caller.account, &id).await,
             Err(_) => None,
         };
-        job.ok_or(Trouble::Unknown("prediction"))
+        job.filter(|job| job.kind() == kind).ok_or(Trouble::Unknown(noun(kind)))
+    }
+
+    pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
+        let job = self.find(kind, &caller, id).await?;
+        if self.jobs.cancel(&caller.account, job.id()) {
+            // A model that does not stop is shown as it is.
+            tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
+        }
+        Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
     }
 
     /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
@@ -136,24 +137,21 @@ impl Face {
         }
     }
 
-    fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
+    pub(super) fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
         self.config.voice.prediction(job, origin, self.streams())
     }
 
-    async fn submit(
-        &self,
-        body: &Bytes,
-        create: &Create<'_>,
-        headers: &HeaderMap,
-        caller: Identity,
-        origin: Origin,
-    ) -> Result<Response, Trouble> {
+    pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
+        let Request { kind, body, create, headers, caller, origin } = request;
         let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
         }
         self.jobs.loaded(UNTIL_LOADED).await;
+        if kind == JobKind::Training && self.jobs.schema().is_some_and(|schema| !schema.trainable) {
+            return Err(Trouble::NotTrainable);
+        }
         // Of a model that is not loaded nothing is known; it is refused for that below.
         if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.schema().is_some() {
             return Err(Trouble::NotStreaming);
@@ -162,7 +160,7 @@ impl Face {
         let submission = Submission {
             account: caller.account,
             id: None,
-            kind: JobKind::Prediction,
+            kind,
             input: part_of(body, input.get()),
             webhook: self.webhook(create, headers, &origin)?,
             context: Default::default(),
@@ -200,6 +198,14 @@ impl Face {
             origin: Some(origin.as_str().to_owned()),
             wording: self.config.voice.wording_for(origin.clone(), self.streams()),
         }))
+    }
+}
+
+/// What a job is called in addresses and errors.
+pub(super) fn noun(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Prediction => "prediction",
+        JobKind::Training => "training",
     }
 }
 
@@ -251,61 +257,6 @@ fn as_starting(job: Snapshot) -> Snapshot {
     Snapshot { status: Status::Starting, output: None, logs: String::new(), metrics: Default::default(), started_at: None, ..job }
 }
 
-/// What a list is asked for.
-#[derive(Debug, Default, PartialEq)]
-struct Asked {
-    cursor: Option<String>,
-    created_after: Option<Timestamp>,
-    created_before: Option<Timestamp>,
-}
-
-impl Asked {
-    fn read(query: &str) -> Result<Self, Trouble> {
-        let mut asked = Self::default();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*name {
-                "cursor" => asked.cursor = Some(value.into_owned()),
-                "created_after" => asked.created_after = Some(moment(&value).ok_or(Trouble::BadMoment("created_after"))?),
-                "created_before" => asked.created_before = Some(moment(&value).ok_or(Trouble::BadMoment("created_before"))?),
-                _ => {}
-            }
-        }
-        Ok(asked)
-    }
-
-    fn query(&self, caller: &Identity) -> Query {
-        Query {
-            account: caller.account.clone(),
-            kind: JobKind::Prediction,
-            created_after: self.created_after,
-            created_before: self.created_before,
-            from: self.cursor.clone().map(Cursor),
-            limit: PAGE,
-        }
-    }
-
-    /// The address of another page of this list.
-    fn link(&self, origin: &Origin, cursor: &Cursor) -> String {
-        let mut url = origin.url(&["v1", "predictions"]);
-        let mut query = url.query_pairs_mut();
-        for (name, bound) in [("created_after", self.created_after), ("created_before", self.created_before)] {
-            if let Some(bound) = bound {
-                query.append_pair(name, &bound.to_string());
-            }
-        }
-        query.append_pair("cursor", &cursor.0);
-        drop(query);
-        url.into()
-    }
-}
-
-/// A moment as ISO 8601 has it; without an offset it is UTC.
-fn moment(text: &str) -> Option<Timestamp> {
-    // A plus that was not escaped has become a space.
-    let text = text.trim().replace(' ', "+");
-    text.parse().ok().or_else(|| Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,15 +288,5 @@ mod tests {
         for (value, want) in cases.into_iter().chain([("wait=900", Some(60)), ("wait=soon", None), ("respond-async", None)]) {
             assert_eq!(wait(value), want, "{value}");
         }
-    }
-
-    #[test]
-    fn moments_may_lack_an_offset() {
-        let want = "2026-01-31T12:00:00Z".parse().ok();
-        for text in ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31T13:00:00 01:00"] {
-            assert_eq!(moment(text), want, "{text}");
-        }
-        assert_eq!(moment("2026-01-31"), "2026-01-31T00:00:00Z".parse().ok());
-        assert_eq!(moment("yesterday"), None);
     }
 }

@@ -65,6 +65,8 @@ pub(super) enum Trouble {
     /// A bound of a list is no moment.
     BadMoment(&'static str),
     NotStreaming,
+    NotTrainable,
+    UnknownDestination,
     NotYours,
     NoSchema,
     Refused(Refusal),
@@ -137,6 +139,8 @@ impl IntoResponse for Trouble {
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid query", &detail, &[])
             }
             Self::NotStreaming => refused(&Refusal::NotStreaming),
+            Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
+            Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),
             Self::NotYours => problem(S::FORBIDDEN, "Forbidden", "This needs a token of an administrator of the server.", &[]),
             Self::NoSchema => later("The model is not loaded yet."),
             Self::Refused(refusal) => refused(&refusal),

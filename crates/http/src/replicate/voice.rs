@@ -8,10 +8,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Map, Value};
-use tidegate_core::{Account, JobId, Status};
+use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, Wording};
 
 use super::origin::Origin;
+use super::predictions::noun;
 use super::wire::Urls;
 use crate::shared::object::Object;
 
@@ -91,13 +92,14 @@ impl Voice {
     }
 
     fn urls(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Urls {
-        let get = ["v1", "predictions", job.id.as_str()];
+        let resource = format!("{}s", noun(job.kind));
+        let get = ["v1", &resource, job.id.as_str()];
         Urls {
             cancel: origin.to(&[&get[..], &["cancel"]].concat()),
             get: origin.to(&get),
             stream: match streams {
-                Streams::Yes => Some(origin.to(&["v1", "streams", &self.token(&job.account, &job.id)])),
-                Streams::No => None,
+                Streams::Yes if job.kind == JobKind::Prediction => Some(origin.to(&["v1", "streams", &self.token(&job.account, &job.id)])),
+                Streams::Yes | Streams::No => None,
             },
         }
     }
@@ -143,7 +145,6 @@ pub(super) fn moment(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::JobKind;
     use tidegate_core::record::Target;
 
     use super::*;

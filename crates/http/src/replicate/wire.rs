@@ -26,6 +26,9 @@ pub(super) struct Create<'a> {
     /// An old wish that needs no answer any more, but can be refused.
     #[serde(default)]
     pub(super) stream: Option<bool>,
+    /// Of a training: the model that it is for.
+    #[serde(borrow, default)]
+    pub(super) destination: Option<Cow<'a, str>>,
     /// Often tried, and an error.
     #[serde(default)]
     pub(super) model: Option<IgnoredAny>,
