@@ -245,6 +245,14 @@ def test_a_stream_can_be_read_again_and_taken_up(place, tmp_path):
     assert [frame["data"] for frame in rest if frame["event"] == "output"] == [["chunk2"], ["chunk3"]]
 
 
+def test_every_line_break_begins_a_new_line_of_data(place):
+    generator = place("generator")
+    made = generator.create({"count": 1, "log": "a\rb\r\nc"}, headers={"Prefer": "wait"}).json
+    body = requests.get(made["urls"]["stream"], timeout=15).content.decode()
+    assert "\r" not in body
+    assert [frame["data"] for frame in events(body) if frame["event"] == "logs"] == [["a", "b", "c", ""]]
+
+
 def test_a_canceled_stream_says_so(place, tmp_path):
     generator = place("generator")
     made = generator.create({"gate": str(tmp_path / "never")}).json
