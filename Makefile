@@ -16,7 +16,7 @@ TARGET ?=
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,11 @@ torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEED
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh
 	.venv-bench/bin/python bench/run.py
+
+bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redis in one run
+	scripts/apt.sh redis-server
+	bench/setup.sh
+	.venv-bench/bin/python bench/queue/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
 
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .

@@ -62,6 +62,8 @@ struct State {
     metrics: Map<String, Value>,
     metrics_count: usize,
     error: Option<String>,
+    /// Somebody was told that it stops.
+    cancel_asked: bool,
     /// How it ends is decided, and being written down: nothing changes that any more.
     settled: bool,
     history: Option<History>,
@@ -104,6 +106,7 @@ impl Job {
             metrics: Map::new(),
             metrics_count: 0,
             error: None,
+            cancel_asked: false,
             settled: false,
             history: new.history.map(History::new),
         };
@@ -154,6 +157,7 @@ impl Job {
             metrics: ending.metrics,
             metrics_count: MAX_METRICS,
             error: ending.error,
+            cancel_asked: false,
             settled: true,
             history: None,
         };
@@ -227,7 +231,10 @@ impl Job {
 
     /// Asks the job to stop. Says whether there was something to stop.
     pub(crate) fn cancel(&self) -> bool {
-        let running = self.with(|state| !state.settled && !state.status.is_terminal());
+        let running = self.with(|state| {
+            state.cancel_asked |= !state.settled;
+            !state.settled && !state.status.is_terminal()
+        });
         self.cancel.cancel();
         running
     }
@@ -392,16 +399,18 @@ impl Job {
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
     pub(crate) fn settle(&self, terminal: Terminal) -> End {
+        let (from, earliest, cancel_asked) = self.with(|state| {
+            state.settled = true;
+            (state.status, state.started_at.unwrap_or(self.created_at), state.cancel_asked)
+        });
+        // Whoever was told that it stops was told the truth, however close it was.
+        let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
         let (step, error) = match terminal {
             Terminal::Succeeded => (Step::Succeed, None),
             Terminal::Failed(error) => (Step::Fail, Some(error)),
             Terminal::Canceled => (Step::Cancel, None),
             Terminal::Aborted => (Step::Abort, None),
         };
-        let (from, earliest) = self.with(|state| {
-            state.settled = true;
-            (state.status, state.started_at.unwrap_or(self.created_at))
-        });
         // A job that fails while it waits was about to be given a place.
         let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
         End {

@@ -49,14 +49,16 @@ impl Tracker {
             // Another server will find it as it was; nobody is told anything.
             return self.registry.forget(&self.job);
         };
+        // First of all: from here on nobody is told that it can still be stopped.
+        let succeeded = matches!(terminal, Terminal::Succeeded);
+        tracing::debug!(job = %self.job.id(), ?terminal, "job over");
+        let end = self.job.settle(terminal);
         // A job that did not get to its end may have left files that nobody has heard of.
         // A model that runs as another user always has its folder made.
         let made = self.tools.files.owner.is_some();
-        if self.scratch_used || made || !matches!(terminal, Terminal::Succeeded) {
+        if self.scratch_used || made || !succeeded {
             remove(self.work.scratch.clone()).await;
         }
-        tracing::debug!(job = %self.job.id(), ?terminal, "job over");
-        let end = self.job.settle(terminal);
         let letter = match self.kept {
             None => None,
             Some(kept) => match kept.finish(&self.job, &end).await {

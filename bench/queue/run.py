@@ -1,0 +1,219 @@
+"""The durable queue beside Celery 5 with Redis, in one run.
+
+Every job of tidegate is committed to disk before its 202; Redis and Celery have their default settings, with
+two worker processes. A job notes when it began, so that both are measured by the same clock:
+
+- no-op jobs/s: from the first submission to the begin of the last job, while they are being fed;
+- one job at a time: from before the submission to the begin, the median;
+- 10 ms at 8 slots (tidegate only): how much of the ideal 800 jobs/s is left once all jobs wait in the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FEEDERS = 4
+
+
+class Journal:
+    """The file in which jobs note their begin."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def begins(self) -> dict[int, float]:
+        """When each job began, by its number."""
+        rows = (line.split() for line in self.path.read_text().splitlines())
+        return {int(number): float(at) for number, at in rows}
+
+    def wait(self, last: int, count: int) -> dict[int, float]:
+        """Wait until the jobs up to `last` have begun; the last `count` of them."""
+        until = time.monotonic() + 120
+        while len(begins := self.begins()) < last:
+            assert time.monotonic() < until, f"{len(begins)} of {last} jobs began"
+            time.sleep(0.005)
+        return {number: at for number, at in begins.items() if number >= last - count}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def quietly(
+    argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program whose words nobody reads."""
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(argv, cwd=cwd, env=env, stdout=nowhere, stderr=nowhere)
+
+
+class Wire:
+    """One connection on which jobs are submitted."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def submit(self, number: int, seconds: float) -> None:
+        body = json.dumps({"input": {"number": number, "seconds": seconds}}).encode()
+        head = (
+            "POST /predictions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+            f"prefer: respond-async\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        self._socket.sendall(head.encode() + body)
+        answer = self._socket.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 202"), answer
+
+
+@contextlib.contextmanager
+def tidegate(
+    binary: Path, python: Path, folder: Path
+) -> Iterator[tuple[Journal, Callable[[], Callable[[int, float], None]]]]:
+    """Serve the model; what is given makes a submitter for one thread."""
+    journal, port = Journal(folder / "tidegate.journal"), free_port()
+    env = os.environ | {"JOURNAL": str(journal.path), "TIDEGATE_PYTHON": str(python)}
+    argv = [
+        binary,
+        "serve",
+        HERE / "model",
+        "--port",
+        port,
+        "--queue",
+        100_000,
+        "--data-dir",
+        folder / "data",
+    ]
+    server = quietly([str(part) for part in [*argv, "--log-level", "error"]], env=env)
+    try:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, AssertionError):
+                Wire(port).submit(0, 0.0)
+                break
+            time.sleep(0.05)
+        journal.wait(1, 1)
+        yield journal, lambda: Wire(port).submit
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextlib.contextmanager
+def celery(folder: Path) -> Iterator[tuple[Journal, Callable[[], Callable[[int, float], None]]]]:
+    """Start Redis and two worker processes of Celery."""
+    journal, port = Journal(folder / "celery.journal"), free_port()
+    os.environ |= {"JOURNAL": str(journal.path), "BROKER": f"redis://127.0.0.1:{port}/0"}
+    redis = quietly(["redis-server", "--port", str(port), "--dir", str(folder)])
+    argv = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tasks",
+        "worker",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "error",
+    ]
+    worker = quietly(argv, cwd=HERE)
+    try:
+        sys.path.insert(0, str(HERE))
+        import tasks  # type: ignore[import-not-found]
+
+        tasks.note.delay(0)
+        journal.wait(1, 1)
+        yield journal, lambda: tasks.note.delay
+    finally:
+        worker.terminate()
+        worker.wait()
+        redis.terminate()
+        redis.wait()
+
+
+def feed(
+    journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int, seconds: float
+) -> float:
+    """Submit jobs from several threads; how many began per second."""
+    known = len(journal.begins())
+    began = time.monotonic()
+
+    def one(thread: int) -> None:
+        submit = connect()
+        for number in range(known + thread, known + jobs, FEEDERS):
+            submit(number, seconds)
+
+    threads = [threading.Thread(target=one, args=(thread,)) for thread in range(FEEDERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return jobs / (max(journal.wait(known + jobs, jobs).values()) - began)
+
+
+def drain(
+    journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int, seconds: float
+) -> float:
+    """Submit jobs, and when all are in the queue see how many begin per second."""
+    known, fed = len(journal.begins()), time.monotonic()
+    submit = connect()
+    for number in range(known, known + jobs):
+        submit(number, seconds)
+    fed = time.monotonic()
+    begins = sorted(at for at in journal.wait(known + jobs, jobs).values() if at > fed)
+    return (len(begins) - 1) / (begins[-1] - begins[0])
+
+
+def alone(journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int) -> float:
+    """Submit one job after the other; the median time until it began, in milliseconds."""
+    submit, waits = connect(), []
+    for number in range(known := len(journal.begins()), known + jobs):
+        asked = time.monotonic()
+        submit(number, 0.0)
+        waits.append(journal.wait(number + 1, 1)[number] - asked)
+        time.sleep(0.005)
+    return statistics.median(waits) * 1000
+
+
+def main() -> None:
+    """Measure both, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tidegate-bin", type=Path, required=True)
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="runs the model")
+    parser.add_argument("--jobs", type=int, default=4000)
+    options = parser.parse_args()
+    assert shutil.which("redis-server"), "redis-server is needed: apt-get install redis-server"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with tidegate(options.tidegate_bin, options.python, folder) as (journal, connect):
+            ours = feed(journal, connect, options.jobs, 0.0), alone(journal, connect, 200)
+            ideal = drain(journal, connect, 4000, 0.01) / 800
+        with celery(folder) as (journal, connect):
+            theirs = feed(journal, connect, options.jobs // 2, 0.0), alone(journal, connect, 200)
+    print(f"{'':28}{'tidegate':>10}{'celery':>10}{'ratio':>8}")
+    print(f"{'no-op jobs/s':28}{ours[0]:10,.0f}{theirs[0]:10,.0f}{ours[0] / theirs[0]:8.1f}")
+    print(f"{'one job, ms to its begin':28}{ours[1]:10.2f}{theirs[1]:10.2f}{ours[1] / theirs[1]:8.2f}")
+    print(f"{'10 ms at 8 slots, of ideal':28}{ideal:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
