@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 VENV_COG := .venv-cog
+NODE := tests/replicate/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
@@ -31,7 +32,7 @@ test-rust: ## The tests of the crates
 test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
-test-product: $(VENV)/tools $(VENV_COG)/tools native ## The program from outside, beside the real Cog
+test-product: $(VENV)/tools $(VENV_COG)/tools $(NODE)/installed native ## The program from outside, beside the real Cog
 	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2
@@ -80,7 +81,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) .venv-bench dist
+	rm -rf $(VENV) $(VENV_COG) $(NODE) .venv-bench dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:
@@ -94,6 +95,12 @@ $(VENV)/tools: $(VENV)/bin/python tests/requirements.txt
 $(VENV_COG)/tools: tests/requirements-cog.txt
 	scripts/venv.sh $(PYTHON) $(VENV_COG)
 	$(VENV_COG)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-cog.txt
+	@touch $@
+
+# Replicate's npm client, which the tests call the server with. It needs node 18 or newer.
+$(NODE)/installed: tests/replicate/package-lock.json
+	@command -v npm >/dev/null || { echo "there is no 'npm'; install node 18 or newer for the tests of the Replicate API" >&2; exit 1; }
+	npm ci --prefix tests/replicate --no-audit --no-fund --silent
 	@touch $@
 
 SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)

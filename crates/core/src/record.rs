@@ -80,6 +80,9 @@ pub struct Hook {
     /// Sent along.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// The address by which the caller reached us, for messages that say where more is to be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
 
 /// Which API a job came by.

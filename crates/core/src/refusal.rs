@@ -51,6 +51,17 @@ pub struct FieldError {
     pub field: String,
     /// What is wrong.
     pub message: String,
-    /// Whether it is not there at all.
-    pub missing: bool,
+    /// Which rule it breaks.
+    pub rule: Rule,
+}
+
+/// Which rule of a model's schema an input breaks, as far as callers are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// The field must be there.
+    Required,
+    /// It must be one of these, as JSON.
+    Choice(Vec<String>),
+    /// Another one; the message says which.
+    Other,
 }

@@ -9,15 +9,16 @@ pub mod edge;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod replicate;
 mod shared;
 
-use bytes::Bytes;
 use tidegate_core::record::Face;
-use tidegate_service::Snapshot;
+use tidegate_service::{Wording, WordingOf};
 
-/// How a face tells a job to the receiver of a webhook.
-pub fn webhook_body(face: Face) -> fn(&Snapshot) -> Bytes {
-    match face {
-        Face::Cog | Face::Replicate => cog::reply::result_body,
-    }
+/// How the faces tell a job to the receiver of a webhook, who reached us by this address.
+pub fn wording(replicate: replicate::Voice) -> WordingOf {
+    Box::new(move |face, origin| match (face, origin) {
+        (Face::Replicate, Some(origin)) => replicate.wording(origin),
+        (Face::Cog, _) | (Face::Replicate, None) => Wording::new(cog::reply::result_body),
+    })
 }

@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::{Ending, Record};
+use tidegate_core::record::{Ending, Record, Target};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, LogSource, Metric, Status, Step, metrics};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::snapshot::{Snapshot, Terminal};
+use crate::snapshot::{Progress, Seen, Snapshot, Terminal};
 use crate::stream::{History, MAX_READERS, Reader, StreamEvent, StreamRefusal, Streamed};
 
 /// Logs of one job end here, with a notice.
@@ -28,10 +29,13 @@ pub struct Job {
     account: Account,
     id: JobId,
     kind: JobKind,
+    target: Target,
     /// The checked input as it went to the model.
     input: Bytes,
     secrets: Vec<String>,
     created_at: Timestamp,
+    deadline: Option<Timestamp>,
+    data_removed: bool,
     born: Instant,
     /// The most that it may give, in bytes.
     max_output: usize,
@@ -51,6 +55,8 @@ struct State {
     output_bytes: usize,
     /// Whether the output is the one returned value and not a list of yielded ones.
     returned: bool,
+    /// Whether the values became one text when the job was written down.
+    joined: bool,
     logs: String,
     logs_full: bool,
     metrics: Map<String, Value>,
@@ -75,8 +81,10 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
+    pub(crate) target: Target,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
+    pub(crate) deadline: Option<Timestamp>,
     pub(crate) for_readers: bool,
     /// How many events are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
@@ -92,6 +100,7 @@ impl Job {
             output: Vec::new(),
             output_bytes: 0,
             returned: false,
+            joined: false,
             logs: String::new(),
             logs_full: false,
             metrics: Map::new(),
@@ -105,9 +114,12 @@ impl Job {
             account: new.account,
             id: new.id,
             kind: new.kind,
+            target: new.target,
             input: new.input,
             secrets: new.secrets,
             created_at: now(),
+            deadline: new.deadline,
+            data_removed: false,
             born: Instant::now(),
             max_output: new.max_output,
             cancel: CancellationToken::new(),
@@ -129,15 +141,17 @@ impl Job {
 
     /// A job that is over, as it was written down.
     pub(crate) fn restored(record: Record) -> Self {
-        let Record { order, status, started_at, ending, .. } = record;
+        let Record { order, status, started_at, ending, data_removed, .. } = record;
+        let completed_at = ending.as_ref().map(|ending| ending.completed_at);
         let ending = ending.unwrap_or_else(Ending::of_nothing);
         let state = State {
             status,
             started_at,
-            completed_at: Some(ending.completed_at),
+            completed_at,
             output: ending.output.into_iter().collect(),
             output_bytes: 0,
             returned: true,
+            joined: true,
             logs: ending.logs,
             logs_full: true,
             metrics: ending.metrics,
@@ -151,9 +165,12 @@ impl Job {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            target: order.target,
             input: order.input,
             secrets: order.secrets,
             created_at: order.created_at,
+            deadline: order.deadline,
+            data_removed,
             born: Instant::now(),
             max_output: 0,
             cancel: CancellationToken::new(),
@@ -169,8 +186,13 @@ impl Job {
     }
 
     /// Which function it is for.
-    pub(crate) fn kind(&self) -> JobKind {
+    pub fn kind(&self) -> JobKind {
         self.kind
+    }
+
+    /// After this moment nobody wants it any more.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
     }
 
     /// When it was accepted.
@@ -226,6 +248,11 @@ impl Job {
         self.until(|state| state.status.is_terminal().then_some(())).await;
     }
 
+    /// What has come beyond what was seen; waits for something, or for the end.
+    pub async fn progress(&self, seen: Seen) -> Progress {
+        self.until(|state| state.progress(seen)).await
+    }
+
     /// Waits for the events after `cursor`.
     pub(crate) async fn events_after(&self, cursor: usize) -> Streamed {
         self.until(|state| state.history.as_ref()?.after(cursor)).await
@@ -274,6 +301,8 @@ impl Job {
     fn picture(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
         Snapshot {
             id: self.id.clone(),
+            account: self.account.clone(),
+            target: self.target.clone(),
             kind: self.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
@@ -284,6 +313,8 @@ impl Job {
             created_at: self.created_at,
             started_at: state.started_at,
             completed_at: state.completed_at,
+            deadline: self.deadline,
+            data_removed: self.data_removed,
         }
     }
 
@@ -457,6 +488,14 @@ impl State {
         Moment { outputs: self.output.len(), logs: self.logs.len() }
     }
 
+    fn progress(&self, seen: Seen) -> Option<Progress> {
+        let values = if self.joined { self.output.iter().flat_map(parted).collect() } else { self.output.clone() };
+        let outputs: Vec<Bytes> = values.into_iter().skip(seen.outputs).collect();
+        let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
+        let over = self.status.is_terminal();
+        (over || !outputs.is_empty() || !logs.is_empty()).then_some(Progress { outputs, logs, over })
+    }
+
     /// The output of a job with this status as one JSON text.
     fn output(&self, count: usize, status: Status) -> Option<Bytes> {
         let values = &self.output[..count];
@@ -465,6 +504,14 @@ impl State {
             [] if status != Status::Succeeded => None,
             values => Some(list(values)),
         }
+    }
+}
+
+/// The values of a list; anything else is one value.
+fn parted(json: &Bytes) -> Vec<Bytes> {
+    match serde_json::from_slice::<Vec<&RawValue>>(json) {
+        Ok(values) => values.into_iter().map(|value| json.slice_ref(value.get().as_bytes())).collect(),
+        Err(_) => vec![json.clone()],
     }
 }
 
@@ -482,7 +529,7 @@ fn list(values: &[Bytes]) -> Bytes {
 }
 
 /// To the microsecond, as it is written down: a job must not change by being kept.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use tidegate_core::health::Report;
+use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Executor, Later, Patience, Turn};
 use tidegate_core::record::{Face, Order, Record, Target};
@@ -22,19 +22,21 @@ use crate::deadline::Deadlines;
 use crate::files::Files;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
-use crate::job::{Job, NewJob};
+use crate::job::{Job, NewJob, now};
 use crate::keeping::{Kept, Waits};
 use crate::random;
 use crate::registry::{Registry, Retention};
-use crate::snapshot::Snapshot;
 use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
-use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook};
+use crate::webhook::{Bounds, Deliveries, Secrets, Sender, SenderTools, Waiting, Webhook, Wording};
 
 /// Webhooks that wait to be sent again.
 const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
 /// Nobody waits longer for a webhook; beyond it clocks overflow.
 const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How often is looked whether the model is loaded.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How the desk is set up.
 pub struct Config {
@@ -61,8 +63,11 @@ pub struct Config {
     /// What becomes of jobs that the model worked on when the server died.
     pub on_lost: OnLost,
     /// How a face writes a job, for webhooks of jobs that are taken up again.
-    pub body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+    pub wording: WordingOf,
 }
+
+/// How a face writes a job for who reached us by this address.
+pub type WordingOf = Box<dyn Fn(Face, Option<&str>) -> Wording + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +136,7 @@ pub(crate) struct Inner {
     pub(crate) target: Target,
     pub(crate) keep_for: Duration,
     pub(crate) on_lost: OnLost,
-    pub(crate) body_of: fn(Face) -> fn(&Snapshot) -> Bytes,
+    pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
 }
@@ -165,7 +170,7 @@ impl Jobs {
             target: config.target,
             keep_for: config.keep_for,
             on_lost: config.on_lost,
-            body_of: config.body_of,
+            wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
         };
@@ -249,6 +254,10 @@ impl Jobs {
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
+        if schema.is_none() && submission.face == Face::Replicate {
+            // It would wait in the line until the model is ready, and nobody would have looked at it.
+            return Err(Refusal::NotReady { health: inner.tools.executor.report().health });
+        }
         let checked = self.check(schema.as_deref(), &submission)?;
         if inner.closing.is_cancelled() {
             return Err(Refusal::Closing);
@@ -264,12 +273,15 @@ impl Jobs {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
+        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
             id: submission
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
+            target: inner.target.clone(),
+            deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
@@ -283,7 +295,6 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
         Ok(Prepared::New(Box::new(Launch {
             job,
             checked,
@@ -348,10 +359,7 @@ impl Jobs {
             context: launch.context.clone(),
             hook: launch.webhook.as_ref().map(Webhook::to_hook),
             face,
-            deadline: launch.deadline.and_then(|at| {
-                let left = at.saturating_duration_since(tokio::time::Instant::now());
-                jiff::Timestamp::now().checked_add(left).ok()
-            }),
+            deadline: job.deadline(),
             created_at: job.created_at(),
         }
     }
@@ -417,6 +425,11 @@ impl Jobs {
         running
     }
 
+    /// Which model the jobs are for.
+    pub fn target(&self) -> &Target {
+        &self.inner.target
+    }
+
     /// What became of the last webhooks.
     pub fn deliveries(&self) -> &Deliveries {
         &self.inner.senders.deliveries
@@ -440,6 +453,20 @@ impl Jobs {
                 None
             }
         }
+    }
+
+    /// Waits until the model is loaded, as long as that may still happen and `patience` lasts.
+    pub async fn loaded(&self, patience: Duration) {
+        let still_loads = || match self.inner.tools.executor.report().health {
+            Health::Unknown | Health::Starting => self.schema().is_none(),
+            Health::Ready | Health::Busy | Health::SetupFailed | Health::Defunct => false,
+        };
+        let until_loaded = async {
+            while still_loads() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(patience, until_loaded).await.ok();
     }
 
     /// How the model is, as its own health check says too.

@@ -115,7 +115,7 @@ pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> Letter {
         account: job.account().clone(),
         job: job.id().clone(),
         hook: webhook.to_hook(),
-        body: (webhook.body)(then),
+        body: webhook.wording.write(then),
         created_at: now,
         attempts: 0,
         next_at: now,

@@ -18,7 +18,7 @@ use crate::jobs::{Jobs, Launch, OnLost};
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::upkeep;
-use crate::webhook::{Webhook, WebhookEvent, deliver};
+use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -86,8 +86,10 @@ impl Jobs {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            target: order.target,
             input: order.input,
             secrets: order.secrets,
+            deadline: order.deadline,
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
@@ -120,7 +122,7 @@ impl Jobs {
 
     fn send_again(&self, letter: Letter) {
         // Its words are written already.
-        let Some(webhook) = Webhook::of_hook(&letter.hook, |_| Bytes::new()) else {
+        let Some(webhook) = Webhook::of_hook(&letter.hook, Wording::new(|_| Bytes::new())) else {
             tracing::error!(message = letter.id, "a webhook that was written down cannot be read");
             return;
         };
@@ -132,7 +134,8 @@ impl Jobs {
     }
 
     fn webhook_of(&self, order: &Order) -> Option<Webhook> {
-        Webhook::of_hook(order.hook.as_ref()?, (self.inner.body_of)(order.face))
+        let hook = order.hook.as_ref()?;
+        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref()))
     }
 }
 

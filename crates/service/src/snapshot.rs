@@ -3,13 +3,18 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tidegate_core::{JobId, JobKind, Status};
+use tidegate_core::record::Target;
+use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A job at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The job.
     pub id: JobId,
+    /// Whose it is.
+    pub account: Account,
+    /// Which model it is for.
+    pub target: Target,
     /// Which function it is for.
     pub kind: JobKind,
     /// Where it is in its life.
@@ -30,6 +35,30 @@ pub struct Snapshot {
     pub started_at: Option<Timestamp>,
     /// When it was over.
     pub completed_at: Option<Timestamp>,
+    /// After this moment nobody wants it any more.
+    pub deadline: Option<Timestamp>,
+    /// Whether input, output and logs were removed because their time was over.
+    pub data_removed: bool,
+}
+
+/// How much of a job somebody has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Values.
+    pub outputs: usize,
+    /// Bytes of the logs.
+    pub logs: usize,
+}
+
+/// What a job has given beyond what was seen.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// Values, each one JSON text.
+    pub outputs: Vec<Bytes>,
+    /// What it has printed.
+    pub logs: String,
+    /// Whether nothing more will come.
+    pub over: bool,
 }
 
 /// How a job ends.

@@ -7,10 +7,10 @@ use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Account;
 
-use tidegate_net::Networks;
+use tidegate_net::{Networks, Url};
 
 use crate::data_dir::DataDir;
-use crate::{build_info, units};
+use crate::{build_info, platform, units};
 
 /// Serve any Python model behind every API its callers already speak.
 #[derive(Debug, Parser)]
@@ -145,6 +145,17 @@ pub(crate) struct Serve {
     /// ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<DataDir>,
+    /// Whose the model is: it is called OWNER/FOLDER in Replicate's API
+    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", default_value = "local", value_parser = platform::owner)]
+    pub(crate) owner: String,
+    /// The address by which callers reach the server, for links in answers of Replicate's API and in its
+    /// webhooks [default: the `Host` of each request]
+    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]
+    pub(crate) public_url: Option<Url>,
+    /// Show predictions as `canceled` in Replicate's API that have missed their deadline before they began;
+    /// its older clients do not know `aborted`
+    #[arg(long, env = "TIDEGATE_REPLICATE_LEGACY_STATUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) replicate_legacy_status: bool,
     /// What becomes of a prediction that the model worked on when the server died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
     pub(crate) on_lost: OnLost,

@@ -15,6 +15,7 @@ mod inputs;
 mod listen;
 mod model;
 mod outputs;
+mod platform;
 mod progress;
 mod python;
 mod reload;
@@ -24,6 +25,7 @@ mod shutdown;
 mod telemetry;
 mod tokens;
 mod units;
+mod version;
 mod webhook_secrets;
 mod wiring;
 

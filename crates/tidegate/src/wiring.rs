@@ -7,6 +7,7 @@ use anyhow::Context;
 use tidegate_core::JobKind;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
+use tidegate_http::replicate::{Aborted, Voice};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
@@ -20,14 +21,12 @@ use crate::model::Model;
 use crate::python::Python;
 use crate::secrets;
 
-/// Models have no versions of their own yet.
-const UNVERSIONED: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
 /// Deaths in a row without a finished job before a model is given up.
 const GIVE_UP_AFTER: u32 = 5;
 
 /// What differs between the commands that run a model.
 pub(crate) struct Setting {
+    pub(crate) target: Target,
     pub(crate) workers: usize,
     pub(crate) slots: Option<u32>,
     pub(crate) line_limit: usize,
@@ -49,13 +48,16 @@ pub(crate) struct Outward {
     pub(crate) max_file: u64,
     pub(crate) webhook_secrets: Secrets,
     pub(crate) webhook_retry_for: Duration,
+    /// How webhooks are written in Replicate's words.
+    pub(crate) voice: Voice,
 }
 
 impl Outward {
     /// For who types the addresses themselves: no guard, and nobody to be told.
     pub(crate) fn own() -> Self {
         let max_file = NetConfig::default().max_file;
-        Self { networks: Networks::everything(), max_file, webhook_secrets: Secrets::default(), webhook_retry_for: Duration::ZERO }
+        let voice = Voice::new(&[], Aborted::AsIs);
+        Self { networks: Networks::everything(), max_file, webhook_secrets: Secrets::default(), webhook_retry_for: Duration::ZERO, voice }
     }
 }
 
@@ -100,9 +102,9 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         },
         job_timeout: setting.job_timeout,
         max_output: setting.max_output,
-        target: Target { model: model.name(), version: UNVERSIONED.to_owned(), deployment: None },
+        target: setting.target.clone(),
         on_lost: setting.on_lost,
-        body_of: tidegate_http::webhook_body,
+        wording: tidegate_http::wording(setting.outward.voice.clone()),
     };
     Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
 }

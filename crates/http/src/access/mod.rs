@@ -1,8 +1,8 @@
 //! Who may call: the guard before all faces, and what a handler learns about its caller.
 //!
 //! Without tokens there is no guard: everybody is the anonymous account, and only callers on this
-//! machine are administrators. With tokens nothing but the health check is answered without one, paths
-//! that do not exist neither. What was refused is written to the log with the target `audit`, never
+//! machine are administrators. With tokens nothing is answered without one, paths that do not exist
+//! neither; but the health check, and streams whose address is a token itself. What was refused is written to the log with the target `audit`, never
 //! with the token.
 
 mod tokens;
@@ -22,6 +22,7 @@ use tidegate_core::Account;
 
 pub use tokens::{Digest, Duplicate, InvalidDigest, Table, Tokens};
 
+use crate::replicate;
 use crate::shared::object::Object;
 
 /// The one path that needs no token: what looks after the server may not know one.
@@ -83,7 +84,8 @@ pub fn guarded(faces: Router, tokens: Tokens) -> Router {
 }
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
-    if request.uri().path() == OPEN {
+    let path = request.uri().path();
+    if path == OPEN || path.starts_with(replicate::OPEN) {
         return next.run(request).await;
     }
     match presented(request.headers()).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {
@@ -94,7 +96,12 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         Err(denied) => {
             let (reason, peer) = (denied.to_string(), peer_of(request.extensions()));
             tracing::warn!(target: "audit", status = 401, path = shown(&request), peer, reason, "refused");
-            let mut response = error(StatusCode::UNAUTHORIZED, &reason);
+            // Clients of Replicate's API read errors of its shape only.
+            let mut response = if request.uri().path().starts_with(replicate::ROOT) {
+                replicate::reply::unauthenticated()
+            } else {
+                error(StatusCode::UNAUTHORIZED, &reason)
+            };
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }

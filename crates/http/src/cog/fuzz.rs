@@ -9,7 +9,8 @@ use tidegate_fuzzing::parts;
 use tidegate_service::StreamEvent;
 
 use super::stream::frames;
-use super::wire::{Envelope, EventName};
+use super::wire::Envelope;
+use crate::shared::envelope::EventName;
 
 /// A request that is taken means what any other reader of JSON finds in it, and what is refused has a
 /// reason.

@@ -11,18 +11,16 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook, Wording};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::access::Identity;
-use crate::shared::body::{Bounds, json_body};
+use crate::shared::body::{Bounds, json_body, part_of};
 use crate::shared::deadline::cancel_after;
 use crate::shared::lists::{accepts, prefers};
-
-/// The trace of the caller, passed on to its webhooks.
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+use crate::shared::trace::passed_on;
 
 /// The id in a path.
 pub(super) struct PathId(pub(super) String);
@@ -118,7 +116,7 @@ fn read(
     let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
     let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
     let input = match envelope.input {
-        Some(raw) if raw.get() != "null" => kept(body, raw.get()),
+        Some(raw) if raw.get() != "null" => part_of(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
     let webhook =
@@ -138,20 +136,8 @@ fn read(
     })
 }
 
-/// The input without copying it, unless it would hold on to much more than itself.
-fn kept(body: &Bytes, input: &str) -> Bytes {
-    const SMALL: usize = 16 * 1024;
-    if input.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(input.as_bytes()) } else { body.slice_ref(input.as_bytes()) }
-}
-
 fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
     let url = jobs.webhook_url(url)?;
-    let mut passed_on = HeaderMap::new();
-    for name in TRACE_HEADERS {
-        if let Some(value) = headers.get(name) {
-            passed_on.insert(name, value.clone());
-        }
-    }
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
-    Ok(Webhook { url, filter, headers: passed_on, body: reply::result_body })
+    Ok(Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) })
 }

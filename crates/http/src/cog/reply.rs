@@ -11,13 +11,13 @@ use serde::Serialize;
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
-use tidegate_core::refusal::FieldError;
+use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::Snapshot;
 
-use super::wire::EnvelopeError;
 use crate::shared::body::BodyError;
 use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
+use crate::shared::envelope::EnvelopeError;
 pub(super) use crate::shared::json::json;
 use crate::shared::object::Object;
 
@@ -238,7 +238,10 @@ impl<'a> Detail<'a> {
     }
 
     fn of_field(error: &'a FieldError) -> Self {
-        let kind = if error.missing { "value_error.missing" } else { "value_error" };
+        let kind = match error.rule {
+            Rule::Required => "value_error.missing",
+            Rule::Choice(_) | Rule::Other => "value_error",
+        };
         Self { loc: vec!["body", "input", &error.field], msg: &error.message, kind }
     }
 }

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_service::WebhookEvent;
 
-use crate::shared::depth::{MAX_DEPTH, is_too_deep};
+use crate::shared::envelope::{EnvelopeError, EventName, read_object};
 
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
@@ -26,68 +25,14 @@ pub(crate) struct Envelope<'a> {
     pub(crate) context: Option<BTreeMap<String, String>>,
 }
 
-/// A kind of webhook as requests name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EventName {
-    Start,
-    Output,
-    Logs,
-    Completed,
-}
-
-impl From<EventName> for WebhookEvent {
-    fn from(name: EventName) -> Self {
-        match name {
-            EventName::Start => Self::Start,
-            EventName::Output => Self::Output,
-            EventName::Logs => Self::Logs,
-            EventName::Completed => Self::Completed,
-        }
-    }
-}
-
 fn all_events() -> Vec<EventName> {
     vec![EventName::Start, EventName::Output, EventName::Logs, EventName::Completed]
-}
-
-/// The body is not a create request.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EnvelopeError {
-    /// Not JSON at all.
-    #[error("the body is not JSON: {0}")]
-    Syntax(serde_json::Error),
-    /// Not a text that we read.
-    #[error("the body cannot be read: {0}")]
-    Text(String),
-    /// JSON of another shape.
-    #[error("the body does not fit: {0}")]
-    Shape(String),
 }
 
 impl<'a> Envelope<'a> {
     /// Reads a body; an empty one is an empty envelope.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, EnvelopeError> {
-        match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            None => return Ok(Self { webhook_events_filter: all_events(), ..Self::default() }),
-            // serde would take an array for the fields in order.
-            Some(b'[') => {
-                serde_json::from_slice::<&RawValue>(body).map_err(EnvelopeError::Syntax)?;
-                return Err(EnvelopeError::Shape("it is an array, an object is needed".to_owned()));
-            }
-            Some(_) => {}
-        }
-        // All of it, also what nobody asks for.
-        let body = std::str::from_utf8(body).map_err(|error| EnvelopeError::Text(error.to_string()))?;
-        if is_too_deep(body.as_bytes()) {
-            return Err(EnvelopeError::Text(format!("it is nested deeper than {MAX_DEPTH} levels")));
-        }
-        serde_json::from_str(body).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => EnvelopeError::Shape(error.to_string()),
-            serde_json::error::Category::Syntax | serde_json::error::Category::Eof | serde_json::error::Category::Io => {
-                EnvelopeError::Syntax(error)
-            }
-        })
+        Ok(read_object(body)?.unwrap_or_else(|| Self { webhook_events_filter: all_events(), ..Self::default() }))
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn json_body(headers: &HeaderMap, body: Body, bounds: Bounds) -
 }
 
 /// All of a body. Nobody holds a connection by sending it a byte at a time for ever.
-async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
+pub(crate) async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
     let Bounds { size: limit, stall } = bounds;
     let mut body = Limited::new(body, limit);
     let mut first = Bytes::new();
@@ -79,6 +79,12 @@ async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
         }
         all.extend_from_slice(&data);
     }
+}
+
+/// A part of a body without copying it, unless it would hold on to much more than itself.
+pub(crate) fn part_of(body: &Bytes, part: &str) -> Bytes {
+    const SMALL: usize = 16 * 1024;
+    if part.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(part.as_bytes()) } else { body.slice_ref(part.as_bytes()) }
 }
 
 fn is_json(content_type: &str) -> bool {

@@ -19,6 +19,15 @@ pub(crate) fn prefers(headers: &HeaderMap, preference: &str) -> bool {
     })
 }
 
+/// The value that the `Prefer` header gives this preference; empty when it gives none.
+pub(crate) fn preference<'a>(headers: &'a HeaderMap, preference: &str) -> Option<&'a str> {
+    members(headers, &HeaderName::from_static("prefer")).find_map(|member| {
+        let member = member.split(';').next().unwrap_or_default();
+        let (name, value) = member.split_once('=').unwrap_or((member, ""));
+        name.trim().eq_ignore_ascii_case(preference).then(|| value.trim().trim_matches('"'))
+    })
+}
+
 fn is_zero_quality(parameter: &str) -> bool {
     parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q=")).is_some_and(|q| q.parse::<f32>() == Ok(0.0))
 }

@@ -14,6 +14,8 @@ pub struct ModelSchema {
     pub document: Arc<Bytes>,
     /// Whether its answers can be streamed.
     pub streaming: bool,
+    /// Whether its output comes value by value, said to be streamed or not.
+    pub iterates: bool,
     /// Whether it can be trained.
     pub trainable: bool,
     prediction: InputCheck,
@@ -39,7 +41,8 @@ impl ModelSchema {
         let prediction = check("Input")?.unwrap_or_default();
         let training = check("TrainingInput")?;
         let streaming = whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
-        Ok(Self { streaming, trainable: training.is_some(), prediction, training, document })
+        let iterates = whole.pointer("/components/schemas/Output/x-cog-array-type").and_then(Value::as_str) == Some("iterator");
+        Ok(Self { streaming, iterates, trainable: training.is_some(), prediction, training, document })
     }
 
     /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.

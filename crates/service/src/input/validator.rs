@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
-use tidegate_core::refusal::FieldError;
+use tidegate_core::refusal::{FieldError, Rule};
 
 use super::tree;
 
@@ -154,7 +154,7 @@ impl Compiled {
         for (pointer, text) in &found {
             match files.check(text) {
                 Ok(more) => bytes += more,
-                Err(message) => errors.push(FieldError { field: pointer[1..].to_owned(), message, missing: false }),
+                Err(message) => errors.push(FieldError { field: pointer[1..].to_owned(), message, rule: Rule::Other }),
             }
         }
         if errors.is_empty() { Ok((found, bytes)) } else { Err(errors) }
@@ -192,16 +192,17 @@ fn inline_enums(schema: &mut Value, document: &Value) {
 
 fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
     let path = error.instance_path().as_str().trim_start_matches('/').to_owned();
-    let field = |name: String, message: String, missing| FieldError { field: name, message, missing };
+    let field = |name: String, message: String, rule| FieldError { field: name, message, rule };
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
-            field(name, "Field required".to_owned(), true)
+            field(name, "Field required".to_owned(), Rule::Required)
         }
         ValidationErrorKind::Enum { options } => {
-            field(named(path), shortened(format!("{} is not one of {options}", error.instance())), false)
+            let choices = options.as_array().map(|options| options.iter().map(Value::to_string).collect()).unwrap_or_default();
+            field(named(path), shortened(format!("{} is not one of {options}", error.instance())), Rule::Choice(choices))
         }
-        _ => field(named(path), shortened(error.to_string()), false),
+        _ => field(named(path), shortened(error.to_string()), Rule::Other),
     }
 }
 
@@ -229,7 +230,7 @@ fn named(path: String) -> String {
 }
 
 fn root_error(message: String) -> FieldError {
-    FieldError { field: "__root__".to_owned(), message, missing: false }
+    FieldError { field: "__root__".to_owned(), message, rule: Rule::Other }
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ mod sender;
 mod signature;
 mod waiting;
 
+use std::fmt;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tidegate_core::JobId;
 use tidegate_core::record::Hook;
@@ -33,8 +36,32 @@ pub struct Webhook {
     pub filter: EventFilter,
     /// Sent along; the trace of the request that made the job, for instance.
     pub headers: HeaderMap,
+    /// The address by which the caller reached us, if messages speak of it.
+    pub origin: Option<String>,
     /// How the dialect of the caller writes a job.
-    pub body: fn(&Snapshot) -> Bytes,
+    pub wording: Wording,
+}
+
+/// How a dialect writes a job for the receiver of a webhook.
+#[derive(Clone)]
+pub struct Wording(Arc<dyn Fn(&Snapshot) -> Bytes + Send + Sync>);
+
+impl Wording {
+    /// Written like this.
+    pub fn new(write: impl Fn(&Snapshot) -> Bytes + Send + Sync + 'static) -> Self {
+        Self(Arc::new(write))
+    }
+
+    /// The job in these words.
+    pub fn write(&self, job: &Snapshot) -> Bytes {
+        (self.0)(job)
+    }
+}
+
+impl fmt::Debug for Wording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wording")
+    }
 }
 
 impl Webhook {
@@ -43,18 +70,19 @@ impl Webhook {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = self.headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
         let events = WebhookEvent::ALL.iter().filter(|event| self.filter.wants(**event)).map(|event| event.name().to_owned());
-        Hook { url: self.url.to_string(), events: events.collect(), headers: headers.collect() }
+        Hook { url: self.url.to_string(), events: events.collect(), headers: headers.collect(), origin: self.origin.clone() }
     }
 
     /// As it was written down; `None` when that cannot be read.
-    pub(crate) fn of_hook(hook: &Hook, body: fn(&Snapshot) -> Bytes) -> Option<Self> {
+    pub(crate) fn of_hook(hook: &Hook, wording: Wording) -> Option<Self> {
         let header = |(name, value): (&String, &String)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?));
         let named = |name: &String| WebhookEvent::ALL.into_iter().find(|event| event.name() == name);
         Some(Self {
             url: Url::parse(&hook.url).ok()?,
             filter: EventFilter::only(hook.events.iter().filter_map(named)),
             headers: hook.headers.iter().filter_map(header).collect(),
-            body,
+            origin: hook.origin.clone(),
+            wording,
         })
     }
 }

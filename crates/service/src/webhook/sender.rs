@@ -60,7 +60,7 @@ pub(crate) struct Sender {
 enum Message {
     At(WebhookEvent, Moment),
     /// The end; with the message that was written down about it, if it was.
-    Completed(Option<Letter>),
+    Completed(Option<Box<Letter>>),
 }
 
 impl Sender {
@@ -90,7 +90,7 @@ impl Sender {
     pub(crate) fn completed(self, letter: Option<Letter>) {
         if self.webhook.filter.wants(WebhookEvent::Completed) {
             // The task lives until this sender is gone.
-            self.to_task.send(Message::Completed(letter)).ok();
+            self.to_task.send(Message::Completed(letter.map(Box::new))).ok();
         }
     }
 
@@ -127,7 +127,7 @@ impl Task {
 
     /// Sends a message before the end, once. Breaks when the end has come and waited long enough.
     async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
-        let body = heavy(self.job.weight(), || (self.webhook.body)(&self.job.snapshot_at(moment.outputs, moment.logs)));
+        let body = heavy(self.job.weight(), || self.webhook.wording.write(&self.job.snapshot_at(moment.outputs, moment.logs)));
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;
@@ -161,14 +161,14 @@ impl Task {
     }
 
     /// Sends the last message until it is taken.
-    async fn complete(self, letter: Option<Letter>) {
+    async fn complete(self, letter: Option<Box<Letter>>) {
         let Self { tools, webhook, job, .. } = self;
         if let Some(letter) = letter {
             drop(job);
-            return deliver(&tools, webhook, letter).await;
+            return deliver(&tools, webhook, *letter).await;
         }
         job.ended().await;
-        let body = heavy(job.weight(), || (webhook.body)(&job.snapshot()));
+        let body = heavy(job.weight(), || webhook.wording.write(&job.snapshot()));
         let parcel = Parcel::new(&tools, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; the job need not.
         drop(job);

@@ -53,6 +53,11 @@ impl Secrets {
         self.keys.store(other.keys.load_full());
     }
 
+    /// The first of them, as it is given to who verifies messages.
+    pub fn first(&self) -> Option<String> {
+        self.keys.load().first().map(|key| format!("whsec_{}", STANDARD.encode(&key.0)))
+    }
+
     /// The signatures of a message, one for each secret: who verifies it may know the old or the new one.
     pub(super) fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
         let keys = self.keys.load();

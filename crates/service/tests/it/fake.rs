@@ -12,7 +12,7 @@ use tidegate_core::record::{Face, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
-use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools};
+use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools, Wording};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -215,7 +215,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         max_output: MAX_OUTPUT,
         target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
         on_lost: OnLost::Fail,
-        body_of: |_| |job| Bytes::from(format!("{:?}", job.status)),
+        wording: Box::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
     };
     Jobs::new(tools, config)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::{Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Config, Networks, Url};
-use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Submission, Webhook, WebhookEvent};
+use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Submission, Webhook, WebhookEvent, Wording};
 use tokio::time::Instant;
 
 use crate::fake::{FakeModel, Wishes, desk_with, submission};
@@ -27,7 +27,8 @@ async fn ended(net: Config) -> Jobs {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
-        body: |_| Bytes::from_static(b"{}"),
+        origin: None,
+        wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(webhook), ..submission("{}") }).await.ok();
     model.started().await.send(Event::Ended(Outcome::Canceled));

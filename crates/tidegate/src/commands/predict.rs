@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::record::Face;
+use tidegate_core::record::{Face, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Limits, Observer, Phase};
@@ -128,6 +128,8 @@ fn refusal(answer: &Map<String, Value>) -> String {
 async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let model = Model::read(Path::new(&args.target), &args.model, env)?;
     let setting = Setting {
+        // Nothing is written down, so nobody asks for the version.
+        target: Target { model: model.name(), version: String::new(), deployment: None },
         workers: 1,
         slots: Some(1),
         line_limit: 0,

@@ -8,8 +8,8 @@ use anyhow::Context;
 use rustix::process::DumpableBehavior;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
-use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
+use tidegate_http::{admin, replicate};
 use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -21,6 +21,7 @@ use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::listen::{Callers, addresses};
 use crate::model::Model;
+use crate::platform::Platform;
 use crate::progress::Progress;
 use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
@@ -46,7 +47,8 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
     let store = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
-    let setting = setting(args, webhook_secrets, store)?;
+    let platform = Platform::of(args, &model, store.as_ref()).await?;
+    let setting = setting(args, webhook_secrets.clone(), &platform, store)?;
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -69,7 +71,9 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     }
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone()).merge(admin::routes(wired.jobs.clone()));
+    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone())
+        .merge(admin::routes(wired.jobs.clone()))
+        .merge(replicate::routes(wired.jobs.clone(), platform.face(args, &url, webhook_secrets).await?));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -126,7 +130,7 @@ async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Resu
     })
 }
 
-fn setting(args: &Serve, webhook_secrets: Secrets, store: Option<Arc<Sqlite>>) -> Result<Setting, Usage> {
+fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: Option<Arc<Sqlite>>) -> Result<Setting, Usage> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
@@ -134,6 +138,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, store: Option<Arc<Sqlite>>) -
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
     Ok(Setting {
+        target: platform.target.clone(),
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
@@ -158,6 +163,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, store: Option<Arc<Sqlite>>) -
             max_file: args.max_file as u64,
             webhook_secrets,
             webhook_retry_for: args.webhook_retry_for,
+            voice: platform.voice.clone(),
         },
     })
 }

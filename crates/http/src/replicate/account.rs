@@ -1,0 +1,64 @@
+//! Who the caller is, and with which secret its webhooks are signed.
+
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tidegate_core::store::Documents;
+use tidegate_service::Secrets;
+
+use super::reply::{self, Trouble};
+use super::{Shared, wire};
+use crate::access::{Identity, Role};
+
+/// Where the secret is kept.
+const SHELF: &str = "replicate";
+const NAME: &str = "webhook-secret";
+
+/// `GET /v1/account`
+pub(super) async fn show(caller: Identity) -> Response {
+    let name = caller.account.as_str();
+    reply::ok(&wire::Account { kind: "user", username: name, name, github_url: None, avatar_url: None })
+}
+
+/// `GET /v1/webhooks/default/secret`. All webhooks of the server are signed with the same secrets, so who
+/// has them can sign in the name of every account.
+pub(super) async fn webhook_secret(State(face): State<Shared>, caller: Identity) -> Result<Response, Trouble> {
+    if caller.role != Role::Admin {
+        return Err(Trouble::NotYours);
+    }
+    let secrets = &face.config.webhook_secrets;
+    if let Some(key) = secrets.first() {
+        return Ok(reply::ok(&wire::Secret { key }));
+    }
+    let documents = face.config.documents.as_deref().ok_or(Trouble::Unknown("secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir"))?;
+    let kept = documents.put_new(SHELF, NAME, made().into()).await?;
+    take(secrets, &kept);
+    let key = secrets.first().ok_or(Trouble::Unknown("secret"))?;
+    Ok(reply::ok(&wire::Secret { key }))
+}
+
+/// Signs with the secret that was made before, unless others are configured.
+pub async fn resume_secret(secrets: &Secrets, documents: &dyn Documents) -> Result<(), tidegate_core::store::StoreError> {
+    if secrets.is_empty()
+        && let Some(kept) = documents.fetch(SHELF, NAME).await?
+    {
+        take(secrets, &kept);
+    }
+    Ok(())
+}
+
+/// A new secret as a JSON text. Plain base64: Python's client takes no `_` in it but the first.
+fn made() -> String {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).expect("the system gives random bits");
+    format!("\"whsec_{}\"", STANDARD.encode(bytes))
+}
+
+fn take(secrets: &Secrets, kept: &[u8]) {
+    let text: String = serde_json::from_slice(kept).unwrap_or_default();
+    match Secrets::parse(&text) {
+        Ok(made) => secrets.replace(&made),
+        Err(error) => tracing::error!(%error, "the webhook secret that was kept cannot be read"),
+    }
+}

@@ -1,0 +1,292 @@
+//! Create, look up and cancel predictions; trainings are the same machinery under another name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use tidegate_core::record::{Face as FaceName, Target};
+use tidegate_core::{JobId, JobKind, Status};
+use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
+
+use super::origin::Origin;
+use super::reply::Trouble;
+use super::voice::Streams;
+use super::wire::{Create, InvalidField};
+use super::{Face, Shared};
+use crate::access::Identity;
+use crate::shared::body::{Bounds, json_body, part_of};
+use crate::shared::deadline::cancel_after;
+use crate::shared::envelope::read_object;
+use crate::shared::json::json;
+use crate::shared::lists::preference;
+use crate::shared::trace::passed_on;
+
+/// The longest that a caller is kept waiting, and how long it is when it does not say.
+const LONGEST_WAIT: u64 = 60;
+/// The shortest `Cancel-After`.
+const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a caller is held while the model loads. Python's client gives up after 30 s, and neither
+/// tries a create again that was refused.
+const UNTIL_LOADED: Duration = Duration::from_secs(20);
+/// How long a cancel waits for the model to stop, so that the answer says how it ended.
+const UNTIL_CANCELED: Duration = Duration::from_secs(5);
+
+/// `POST /v1/predictions`
+pub(super) async fn create(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let body = face.body(&headers, body).await?;
+    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
+    know_version(face.jobs.target(), &create)?;
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
+}
+
+/// `POST /v1/models/{owner}/{name}/predictions`
+pub(super) async fn create_for_model(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    face.know_model(&owner, &name)?;
+    let body = face.body(&headers, body).await?;
+    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
+}
+
+/// `GET /v1/predictions/{id}`
+pub(super) async fn show(
+    State(face): State<Shared>,
+    Path(id): Path<String>,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    let job = face.find(JobKind::Prediction, &caller, &id).await?;
+    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
+}
+
+/// `POST /v1/predictions/{id}/cancel`. npm's client says that a body comes, and sends none.
+pub(super) async fn cancel(
+    State(face): State<Shared>,
+    Path(id): Path<String>,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    face.cancel(JobKind::Prediction, &id, caller, origin).await
+}
+
+/// `GET /v1/predictions`, newest first.
+pub(super) async fn list(
+    State(face): State<Shared>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    face.list(JobKind::Prediction, query.as_deref().unwrap_or_default(), caller, origin).await
+}
+
+/// A request for a new job.
+pub(super) struct Request<'a> {
+    pub(super) kind: JobKind,
+    pub(super) body: &'a Bytes,
+    pub(super) create: &'a Create<'a>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) caller: Identity,
+    pub(super) origin: Origin,
+}
+
+impl Face {
+    pub(super) async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
+        let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
+        Ok(json_body(headers, body, bounds).await?)
+    }
+
+    /// A job of the caller's; one of another kind is not known under this name.
+    pub(super) async fn find(&self, kind: JobKind, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
+        let job = match JobId::parse(id) {
+            Ok(id) => self.jobs.get(&caller.account, &id).await,
+            Err(_) => None,
+        };
+        job.filter(|job| job.kind() == kind).ok_or(Trouble::Unknown(noun(kind)))
+    }
+
+    pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
+        let job = self.find(kind, &caller, id).await?;
+        if self.jobs.cancel(&caller.account, job.id()) {
+            // A model that does not stop is shown as it is.
+            tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
+        }
+        Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
+    }
+
+    /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
+    fn streams(&self) -> Streams {
+        match self.jobs.schema() {
+            Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
+            Some(_) | None => Streams::No,
+        }
+    }
+
+    pub(super) fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
+        self.config.voice.prediction(job, origin, self.streams())
+    }
+
+    pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
+        let Request { kind, body, create, headers, caller, origin } = request;
+        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![required("input")]))?;
+        let deadline = cancel_after(headers)?;
+        if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
+            return Err(Trouble::DeadlineTooShort);
+        }
+        self.jobs.loaded(UNTIL_LOADED).await;
+        if kind == JobKind::Training && self.jobs.schema().is_some_and(|schema| !schema.trainable) {
+            return Err(Trouble::NotTrainable);
+        }
+        // Of a model that is not loaded nothing is known; it is refused for that below.
+        if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.schema().is_some() {
+            return Err(Trouble::NotStreaming);
+        }
+        let wait = wanted_wait(headers);
+        let submission = Submission {
+            account: caller.account,
+            id: None,
+            kind,
+            input: part_of(body, input.get()),
+            webhook: self.webhook(create, headers, &origin)?,
+            context: Default::default(),
+            // A caller that waits may leave, and the prediction goes on.
+            delivery: Delivery::Later,
+            replay: Replay::Refuse,
+            deadline,
+            face: FaceName::Replicate,
+        };
+        let job = match self.jobs.submit(submission).await? {
+            Submitted::New(ticket) => Arc::clone(ticket.job()),
+            Submitted::Running(job) | Submitted::Over(job) => job,
+        };
+        let Some(wait) = wait else { return Ok(json(StatusCode::CREATED, self.written(&job.snapshot(), &origin))) };
+        let in_time = tokio::time::timeout(wait, job.ended()).await.is_ok();
+        let job = if in_time { job.snapshot() } else { as_starting(job.snapshot()) };
+        let mut response = json(StatusCode::CREATED, self.written(&job, &origin));
+        if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
+            response.headers_mut().insert("preference-applied", applied);
+        }
+        Ok(response)
+    }
+
+    fn webhook(&self, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Webhook>, Trouble> {
+        let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| url.as_deref().filter(|url| !url.is_empty()).map(str::to_owned);
+        let (url, filter) = match (given(&create.webhook), given(&create.webhook_completed)) {
+            (Some(url), _) => (url, filter(create)),
+            (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Webhook {
+            url: self.jobs.webhook_url(&url)?,
+            filter,
+            headers: passed_on(headers),
+            origin: Some(origin.as_str().to_owned()),
+            wording: self.config.voice.wording_for(origin.clone(), self.streams()),
+        }))
+    }
+}
+
+/// What a job is called in addresses and errors.
+pub(super) fn noun(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Prediction => "prediction",
+        JobKind::Training => "training",
+    }
+}
+
+/// Which webhooks are wanted: values and the end, unless the caller says otherwise.
+fn filter(create: &Create<'_>) -> EventFilter {
+    match &create.webhook_events_filter {
+        Some(names) => EventFilter::only(names.iter().map(|name| (*name).into())),
+        None => EventFilter::only([WebhookEvent::Output, WebhookEvent::Completed]),
+    }
+}
+
+/// Refuses versions of other models, and bodies that name a model and no version.
+fn know_version(target: &Target, create: &Create<'_>) -> Result<(), Trouble> {
+    let mut wrong = Vec::new();
+    if create.version.is_none() {
+        wrong.push(required("version"));
+    }
+    if create.model.is_some() {
+        let description = "Additional property model is not allowed".to_owned();
+        wrong.push(InvalidField { kind: "additional_property_not_allowed", field: String::new(), description });
+    }
+    if !wrong.is_empty() {
+        return Err(Trouble::Fields(wrong));
+    }
+    let version = create.version.as_deref().unwrap_or_default();
+    let known = match version.split_once(':') {
+        Some((model, version)) => model == target.model && version == target.version,
+        None => version == target.version || version == target.model,
+    };
+    if known { Ok(()) } else { Err(Trouble::UnknownVersion) }
+}
+
+fn required(name: &str) -> InvalidField {
+    InvalidField { kind: "required", field: String::new(), description: format!("{name} is required") }
+}
+
+/// How long the caller wants to wait for the end; what cannot be read is no wish.
+fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = match preference(headers, "wait")? {
+        "" => LONGEST_WAIT,
+        number => number.parse().ok()?,
+    };
+    Some(Duration::from_secs(seconds.clamp(1, LONGEST_WAIT)))
+}
+
+/// A prediction that is not over, for a caller that waited. Clients take every other word than `starting`
+/// for the end, and what came so far for the result.
+fn as_starting(job: Snapshot) -> Snapshot {
+    Snapshot { status: Status::Starting, output: None, logs: String::new(), metrics: Default::default(), started_at: None, ..job }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target { model: "ann/echo".to_owned(), version: "a".repeat(64), deployment: None }
+    }
+
+    #[test]
+    fn a_version_has_three_names() {
+        let hex = "a".repeat(64);
+        let known = |version: &str| {
+            let create = Create { version: Some(version.to_owned().into()), ..Create::default() };
+            know_version(&target(), &create).is_ok()
+        };
+        assert!(known(&hex) && known("ann/echo") && known(&format!("ann/echo:{hex}")));
+        for other in ["", "latest", "ann/echo:latest", "ann/echo:", "bob/echo", &format!("bob/echo:{hex}"), &"b".repeat(64)] {
+            assert!(!known(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_bounded_and_nonsense_is_no_wish() {
+        let wait = |value: &'static str| {
+            let headers = HeaderMap::from_iter([(axum::http::HeaderName::from_static("prefer"), HeaderValue::from_static(value))]);
+            wanted_wait(&headers).map(|wait| wait.as_secs())
+        };
+        let cases = [("wait", Some(60)), ("wait=5", Some(5)), ("Wait=\"7\"", Some(7)), ("respond-async, wait=0", Some(1))];
+        for (value, want) in cases.into_iter().chain([("wait=900", Some(60)), ("wait=soon", None), ("respond-async", None)]) {
+            assert_eq!(wait(value), want, "{value}");
+        }
+    }
+}

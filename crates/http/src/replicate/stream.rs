@@ -1,0 +1,169 @@
+//! The output of a prediction as it comes, as server-sent events.
+//!
+//! An event's id says how much of the job was told with it, so a reader that comes back gets the rest,
+//! also from another server that has read the job from its records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Serialize;
+use tidegate_core::Status;
+use tidegate_service::{Job, Progress, Seen};
+
+use super::Shared;
+use super::reply::{self, Trouble};
+
+/// A comment is sent after this much silence, so that nobody in between hangs up.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// `GET /v1/streams/{token}`
+pub(super) async fn follow(State(face): State<Shared>, Path(token): Path<String>, headers: HeaderMap) -> Result<Response, Trouble> {
+    let (account, id) = face.config.voice.read_token(&token).ok_or(Trouble::Unknown("stream"))?;
+    let job = face.jobs.get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(read_id).unwrap_or_default();
+    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job };
+    let frames = stream::unfold(teller, |mut teller| async move {
+        let frames = teller.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(frames), teller))
+    });
+    Ok(reply::event_stream(Body::from_stream(frames)))
+}
+
+/// Tells one reader of a job.
+struct Teller {
+    job: Arc<Job>,
+    second: i64,
+    seen: Seen,
+    over: bool,
+}
+
+impl Teller {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        match tokio::time::timeout(KEEP_ALIVE, self.job.progress(self.seen)).await {
+            Ok(progress) => Some(self.tell(&progress).into()),
+            // No empty line after it: that would end an event.
+            Err(_) => Some(Bytes::from_static(b": keep-alive\n")),
+        }
+    }
+
+    fn tell(&mut self, progress: &Progress) -> String {
+        let mut out = String::new();
+        if !progress.logs.is_empty() {
+            self.seen.logs += progress.logs.len();
+            self.frame(&mut out, "logs", &progress.logs);
+        }
+        for value in &progress.outputs {
+            self.seen.outputs += 1;
+            self.frame(&mut out, "output", &text_of(value));
+        }
+        if progress.over {
+            self.over = true;
+            self.end(&mut out);
+        }
+        out
+    }
+
+    fn end(&self, out: &mut String) {
+        let job = self.job.snapshot();
+        match job.status {
+            Status::Failed => {
+                self.json_frame(out, "error", &Failure { detail: job.error.as_deref().unwrap_or_default() });
+                self.json_frame(out, "done", &Done { reason: Some("error") });
+            }
+            Status::Canceled | Status::Aborted => self.json_frame(out, "done", &Done { reason: Some("canceled") }),
+            Status::Succeeded | Status::Queued | Status::Starting | Status::Processing => {
+                self.json_frame(out, "done", &Done { reason: None });
+            }
+        }
+    }
+
+    fn json_frame(&self, out: &mut String, event: &str, data: &impl Serialize) {
+        self.frame(out, event, &serde_json::to_string(data).expect("our events have string keys"));
+    }
+
+    fn frame(&self, out: &mut String, event: &str, data: &str) {
+        let Seen { outputs, logs } = self.seen;
+        out.push_str(&format!("event: {event}\nid: {}:{outputs}.{logs}\n", self.second));
+        for line in lines(data) {
+            out.push_str("data: ");
+            out.push_str(line);
+            out.push('\n');
+        }
+        out.push('\n');
+    }
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    detail: &'a str,
+}
+
+#[derive(Serialize)]
+struct Done {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+/// How much a reader has seen, by the id of the last event that it got.
+fn read_id(id: &str) -> Option<Seen> {
+    let (outputs, logs) = id.split_once(':')?.1.split_once('.')?;
+    Some(Seen { outputs: outputs.parse().ok()?, logs: logs.parse().ok()? })
+}
+
+/// A text as it is; another value as JSON.
+fn text_of(json: &Bytes) -> String {
+    serde_json::from_slice(json).unwrap_or_else(|_| String::from_utf8_lossy(json).into_owned())
+}
+
+/// Every kind of line break ends a line of data; the reader puts `\n` between them.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(at) = text.find(['\r', '\n']) else {
+            rest = None;
+            return Some(text);
+        };
+        let skip = if text[at..].starts_with("\r\n") { 2 } else { 1 };
+        rest = Some(&text[at + skip..]);
+        Some(&text[..at])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_break_begins_a_line_of_data() {
+        let cases: [(&str, &[&str]); 5] =
+            [("", &[""]), ("a", &["a"]), ("a\n", &["a", ""]), ("a\r\nb\rc\n\nd", &["a", "b", "c", "", "d"]), ("\r\n", &["", ""])];
+        for (text, want) in cases {
+            assert_eq!(lines(text).collect::<Vec<_>>(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_read_back_and_foreign_ones_are_left_alone() {
+        assert_eq!(read_id("1700000000:3.17"), Some(Seen { outputs: 3, logs: 17 }));
+        for foreign in ["", "1", "1690212292:0", "a:b.c", ":.", "1:-1.0"] {
+            assert_eq!(read_id(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn texts_are_told_as_they_are_and_other_values_as_json() {
+        for (json, text) in [("\"a\\nb\"", "a\nb"), ("[1, 2]", "[1, 2]"), ("null", "null")] {
+            assert_eq!(text_of(&Bytes::from_static(json.as_bytes())), text);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A job in Replicate's words: the same in answers and in webhooks.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use jiff::Timestamp;
+use ring::hmac;
+use serde_json::{Map, Value};
+use tidegate_core::{Account, JobId, JobKind, Status};
+use tidegate_service::{Snapshot, Wording};
+
+use super::origin::Origin;
+use super::predictions::noun;
+use super::wire::Urls;
+use crate::shared::object::Object;
+
+/// Between account and id in a token; neither can hold it.
+const PART: char = '\0';
+
+/// How jobs are written. Cloning gives another handle.
+#[derive(Clone)]
+pub struct Voice {
+    key: Arc<hmac::Key>,
+    aborted: Aborted,
+}
+
+/// What a job is called that the platform ended before it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aborted {
+    /// `aborted`, as Replicate says today.
+    AsIs,
+    /// `canceled`, for clients that do not know the word: Python's up to 1.0.7 fails on it, npm's waits
+    /// for ever.
+    AsCanceled,
+}
+
+/// Whether the output of a job can be read as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Streams {
+    Yes,
+    No,
+}
+
+impl Voice {
+    /// Whoever knows the secret can read every stream.
+    pub fn new(secret: &[u8], aborted: Aborted) -> Self {
+        Self { key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)), aborted }
+    }
+
+    /// How webhooks are written for who reached us by this address.
+    pub fn wording(&self, origin: &str) -> Wording {
+        match Origin::parse(origin) {
+            Some(origin) => self.wording_for(origin, Streams::No),
+            // We wrote it down ourselves; without it nothing useful can be said.
+            None => Wording::new(|_| Bytes::from_static(b"{}")),
+        }
+    }
+
+    pub(super) fn wording_for(&self, origin: Origin, streams: Streams) -> Wording {
+        let voice = self.clone();
+        Wording::new(move |job| voice.prediction(job, &origin, streams))
+    }
+
+    /// A job as its owner sees it. Keys are in Replicate's order.
+    pub(super) fn prediction(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Bytes {
+        let null = Bytes::from_static(b"null");
+        let room = job.output.as_ref().map_or(0, Bytes::len) + job.logs.len() + job.input.len() + 1024;
+        let mut body = Object::with_room_for(room);
+        body.field("id", &job.id).field("model", &job.target.model).field("version", &job.target.version);
+        body.raw("input", Some(&job.input)).field("logs", &job.logs).raw("output", Some(job.output.as_ref().unwrap_or(&null)));
+        body.field("data_removed", &job.data_removed).field("error", &job.error).field("source", "api");
+        body.field("status", self.word(job.status));
+        body.field("created_at", &moment(job.created_at));
+        body.field("started_at", &job.started_at.map(moment)).field("completed_at", &job.completed_at.map(moment));
+        body.maybe("deadline", job.deadline.map(moment).as_deref());
+        body.maybe("deployment", job.target.deployment.as_ref());
+        body.field("urls", &self.urls(job, origin, streams)).field("metrics", &metrics(job));
+        body.finish()
+    }
+
+    fn word(&self, status: Status) -> &'static str {
+        match (status, self.aborted) {
+            (Status::Queued | Status::Starting, _) => "starting",
+            (Status::Processing, _) => "processing",
+            (Status::Succeeded, _) => "succeeded",
+            (Status::Failed, _) => "failed",
+            (Status::Canceled, _) | (Status::Aborted, Aborted::AsCanceled) => "canceled",
+            (Status::Aborted, Aborted::AsIs) => "aborted",
+        }
+    }
+
+    fn urls(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Urls {
+        let resource = format!("{}s", noun(job.kind));
+        let get = ["v1", &resource, job.id.as_str()];
+        Urls {
+            cancel: origin.to(&[&get[..], &["cancel"]].concat()),
+            get: origin.to(&get),
+            stream: match streams {
+                Streams::Yes if job.kind == JobKind::Prediction => Some(origin.to(&["v1", "streams", &self.token(&job.account, &job.id)])),
+                Streams::Yes | Streams::No => None,
+            },
+        }
+    }
+
+    /// What opens the stream of a job: who it is, and a proof that we said so.
+    fn token(&self, account: &Account, id: &JobId) -> String {
+        let name = if account.is_anonymous() { "" } else { account.as_str() };
+        let whose = format!("{name}{PART}{id}");
+        let proof = hmac::sign(&self.key, whose.as_bytes());
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(&whose), URL_SAFE_NO_PAD.encode(proof))
+    }
+
+    /// The job that a token of ours is for.
+    pub(super) fn read_token(&self, token: &str) -> Option<(Account, JobId)> {
+        let (whose, proof) = token.split_once('.')?;
+        let (whose, proof) = (URL_SAFE_NO_PAD.decode(whose).ok()?, URL_SAFE_NO_PAD.decode(proof).ok()?);
+        hmac::verify(&self.key, &whose, &proof).ok()?;
+        let whose = String::from_utf8(whose).ok()?;
+        let (name, id) = whose.split_once(PART)?;
+        let account = if name.is_empty() { Account::ANONYMOUS } else { Account::parse(name).ok()? };
+        Some((account, JobId::parse(id).ok()?))
+    }
+}
+
+/// What the model noted. At the end also how long it worked, which is without the time in the line, and
+/// how long everything took.
+fn metrics(job: &Snapshot) -> Map<String, Value> {
+    let mut metrics = job.metrics.clone();
+    metrics.remove("predict_time");
+    if let Some(completed_at) = job.completed_at {
+        let since = |moment: Timestamp| Value::from(completed_at.duration_since(moment).as_secs_f64().max(0.0));
+        if let Some(started_at) = job.started_at {
+            metrics.insert("predict_time".to_owned(), since(started_at));
+        }
+        metrics.insert("total_time".to_owned(), since(job.created_at));
+    }
+    metrics
+}
+
+pub(super) fn moment(at: Timestamp) -> String {
+    at.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::record::Target;
+
+    use super::*;
+
+    fn voice(aborted: Aborted) -> Voice {
+        Voice::new(b"secret", aborted)
+    }
+
+    fn job(status: Status) -> Snapshot {
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        Snapshot {
+            id: JobId::parse("abc").unwrap(),
+            account: Account::parse("ann").unwrap(),
+            target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
+            kind: JobKind::Prediction,
+            status,
+            logs: "one\n".to_owned(),
+            output: Some(Bytes::from_static(b"[1,2]")),
+            error: None,
+            metrics: Map::from_iter([("tokens".to_owned(), Value::from(3)), ("predict_time".to_owned(), Value::from(9))]),
+            input: Bytes::from_static(b"{\"n\":1}"),
+            created_at: at(0),
+            started_at: Some(at(2)),
+            completed_at: Some(at(5)),
+            deadline: None,
+            data_removed: false,
+        }
+    }
+
+    #[test]
+    fn a_job_in_replicates_words() {
+        let origin = Origin::parse("http://h:5000").unwrap();
+        let body = voice(Aborted::AsIs).prediction(&job(Status::Succeeded), &origin, Streams::No);
+        insta::assert_snapshot!(String::from_utf8(body.to_vec()).unwrap());
+    }
+
+    #[test]
+    fn old_clients_are_spared_a_word_they_do_not_know() {
+        assert_eq!(voice(Aborted::AsIs).word(Status::Aborted), "aborted");
+        assert_eq!(voice(Aborted::AsCanceled).word(Status::Aborted), "canceled");
+    }
+
+    #[test]
+    fn a_token_opens_one_job_and_cannot_be_made_up() {
+        let (voice, id) = (voice(Aborted::AsIs), JobId::parse("a b").unwrap());
+        for account in [Account::ANONYMOUS, Account::parse("anonymous").unwrap()] {
+            let token = voice.token(&account, &id);
+            assert_eq!(voice.read_token(&token), Some((account, id.clone())));
+            assert_eq!(Voice::new(b"other", Aborted::AsIs).read_token(&token), None);
+        }
+        for bad in ["", ".", "AGE.AGE", "x", "é.é"] {
+            assert_eq!(voice.read_token(bad), None, "{bad}");
+        }
+    }
+}

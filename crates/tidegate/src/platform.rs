@@ -1,0 +1,118 @@
+//! What makes a folder a model of a platform: an owner, a name, a version, and secrets that last.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use tidegate_core::record::Target;
+use tidegate_core::store::Documents;
+use tidegate_http::replicate::{self, Aborted, Voice};
+use tidegate_net::{Networks, Url, check_address};
+use tidegate_service::Secrets;
+use tidegate_store::Sqlite;
+
+use crate::cli::Serve;
+use crate::failure::Usage;
+use crate::model::Model;
+use crate::version::{self, Version};
+
+/// Where the secret that makes addresses of streams is kept.
+const SHELF: &str = "replicate";
+const NAME: &str = "stream-secret";
+
+/// A model as its callers name it.
+pub(crate) struct Platform {
+    pub(crate) target: Target,
+    version: Version,
+    pub(crate) voice: Voice,
+    documents: Option<Arc<dyn Documents>>,
+    public_url: Option<Url>,
+}
+
+impl Platform {
+    pub(crate) async fn of(args: &Serve, model: &Model, store: Option<&Arc<Sqlite>>) -> anyhow::Result<Self> {
+        let folder = model.dir.clone();
+        let version = tokio::task::spawn_blocking(move || version::of_folder(&folder)).await?;
+        let version = version.with_context(|| format!("the files of the model in `{}` cannot be read", model.dir.display()))?;
+        let documents = store.map(|store| Arc::clone(store) as Arc<dyn Documents>);
+        let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
+        Ok(Self {
+            target: Target { model: format!("{}/{}", args.owner, slug(&model.name())), version: version.id.clone(), deployment: None },
+            voice: Voice::new(&stream_secret(documents.as_deref()).await?, aborted),
+            public_url: args.public_url.clone(),
+            version,
+            documents,
+        })
+    }
+
+    /// The face. Webhooks are signed from now on if somebody has asked for the secret before.
+    pub(crate) async fn face(self, args: &Serve, own_url: &str, webhook_secrets: Secrets) -> anyhow::Result<replicate::Config> {
+        if let Some(documents) = self.documents.as_deref() {
+            replicate::resume_secret(&webhook_secrets, documents).await.context("the webhook secret cannot be read")?;
+        }
+        Ok(replicate::Config {
+            max_body: args.max_body,
+            body_timeout: args.body_timeout,
+            public_url: self.public_url,
+            own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
+            voice: self.voice,
+            model_created_at: self.version.changed_at,
+            webhook_secrets,
+            documents: self.documents,
+        })
+    }
+}
+
+/// The secret behind the addresses of streams; they stay good over a restart when it can be kept.
+async fn stream_secret(documents: Option<&dyn Documents>) -> anyhow::Result<Vec<u8>> {
+    let mut made = [0; 32];
+    getrandom::fill(&mut made).expect("the system gives random bits");
+    let Some(documents) = documents else { return Ok(made.to_vec()) };
+    let json = Bytes::from(serde_json::to_vec(&made)?);
+    let kept = documents.put_new(SHELF, NAME, json).await.context("a secret cannot be kept")?;
+    serde_json::from_slice(&kept).context("the secret of streams that was kept cannot be read")
+}
+
+/// A name that fits into a path.
+fn slug(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c.to_ascii_lowercase() } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    match name.trim_matches(['-', '.']) {
+        "" => "model".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Reads `--owner`.
+pub(crate) fn owner(text: &str) -> Result<String, String> {
+    if !text.is_empty() && slug(text) == text { Ok(text.to_owned()) } else { Err("use small letters, digits, `-`, `_` and `.`".to_owned()) }
+}
+
+/// Reads `--public-url`.
+pub(crate) fn public_url(text: &str) -> Result<Url, Usage> {
+    let hint = "give the address by which callers reach the server, like `https://models.example.com`";
+    let url = check_address(text, &Networks::everything()).map_err(|error| Usage::new(error.to_string()).hint(hint))?;
+    match url.query().or(url.fragment()) {
+        None => Ok(url),
+        Some(_) => Err(Usage::new("it has a `?` or a `#`").hint(hint)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_folders_become_names_of_models() {
+        for (folder, name) in [("hello", "hello"), ("My Model", "my-model"), ("a_b.c-1", "a_b.c-1"), ("..", "model"), ("été", "t")] {
+            assert_eq!(slug(folder), name);
+        }
+        assert!(owner("ann").is_ok() && owner("Ann").is_err() && owner("").is_err() && owner("a/b").is_err());
+    }
+
+    #[test]
+    fn a_public_address_is_a_place_and_nothing_more() {
+        assert!(public_url("https://models.example.com").is_ok() && public_url("http://10.0.0.1:5000/api/").is_ok());
+        assert!(public_url("models.example.com").is_err() && public_url("https://h/?a").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! The version of a model: a hash over its folder, so that two servers with the same files have the same.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use ring::digest::{Context, SHA256};
+
+/// Larger files count by size and time of change only: weights would take minutes to read.
+const READ_UP_TO: u64 = 64 * 1024 * 1024;
+
+/// What is known of a model's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// 64 hexadecimal digits.
+    pub(crate) id: String,
+    /// When one of them was changed last.
+    pub(crate) changed_at: Timestamp,
+}
+
+/// Reads the files of a model. Hidden folders and compiled Python do not count.
+pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
+    let mut files = Vec::new();
+    collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
+    files.sort();
+    let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
+    for name in &files {
+        let Some(changed) = add(&mut hash, folder, name) else { continue };
+        changed_at = changed_at.max(changed);
+    }
+    let id = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Version { id, changed_at })
+}
+
+/// What cannot be read does not count: the model can do nothing with it either.
+fn collect(entries: fs::ReadDir, root: &Path, below: &Path, files: &mut Vec<PathBuf>) {
+    for entry in entries.flatten() {
+        let (name, Ok(kind)) = (entry.file_name(), entry.file_type()) else { continue };
+        let (text, place) = (name.to_string_lossy(), below.join(&name));
+        if kind.is_dir() {
+            if !text.starts_with('.')
+                && text != "__pycache__"
+                && let Ok(entries) = fs::read_dir(root.join(&place))
+            {
+                collect(entries, root, &place, files);
+            }
+        } else if !text.ends_with(".pyc") {
+            files.push(place);
+        }
+    }
+}
+
+/// Adds a file; links count by what they lead to, unless that is no file. Says when it was changed.
+fn add(hash: &mut Context, root: &Path, name: &Path) -> Option<Timestamp> {
+    let path = root.join(name);
+    // Others are a socket, a link to nowhere, a file that went while we looked.
+    let about = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+    let changed = about.modified().ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_default();
+    let text = name.as_os_str().as_encoded_bytes();
+    // With their lengths, so that no two folders give the same bytes.
+    hash.update(&(text.len() as u64).to_le_bytes());
+    hash.update(text);
+    hash.update(&about.len().to_le_bytes());
+    match File::open(&path) {
+        Ok(file) if about.len() <= READ_UP_TO => add_content(hash, file),
+        Ok(_) | Err(_) => hash.update(&changed.as_nanosecond().to_le_bytes()),
+    }
+    Some(changed)
+}
+
+fn add_content(hash: &mut Context, file: File) {
+    let (mut file, mut piece) = (file.take(READ_UP_TO), vec![0; 64 * 1024]);
+    while let Ok(count @ 1..) = file.read(&mut piece) {
+        hash.update(&piece[..count]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(files: &[(&str, &str)]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        of_folder(folder.path()).unwrap().id
+    }
+
+    #[test]
+    fn the_same_files_have_the_same_version() {
+        let one = id(&[("cog.yaml", "a"), ("sub/predict.py", "b")]);
+        assert_eq!(one.len(), 64);
+        assert_eq!(one, id(&[("sub/predict.py", "b"), ("cog.yaml", "a")]));
+        assert_eq!(one, id(&[("cog.yaml", "a"), ("sub/predict.py", "b"), (".git/x", "1"), ("sub/__pycache__/p.pyc", "2"), ("q.pyc", "3")]));
+    }
+
+    #[test]
+    fn every_change_of_a_file_is_another_version() {
+        let versions =
+            [id(&[("a", "bc")]), id(&[("a", "cb")]), id(&[("ab", "c")]), id(&[("a", "bc"), ("b", "")]), id(&[("a", "b"), ("c", "")])];
+        for (n, version) in versions.iter().enumerate() {
+            assert_eq!(versions.iter().position(|other| other == version), Some(n));
+        }
+    }
+}

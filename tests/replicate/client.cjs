@@ -1,0 +1,62 @@
+// One call of the npm client: `node client.cjs BASE_URL TOKEN` reads {"call": …, …} from stdin and
+// writes what came of it as JSON.
+"use strict";
+
+const Replicate = require("replicate");
+
+const [baseUrl, auth] = process.argv.slice(2);
+const replicate = new Replicate({ auth, baseUrl: `${baseUrl}/v1` });
+
+const calls = {
+  run: ({ ref, options }) => replicate.run(ref, options),
+  create: ({ options }) => replicate.predictions.create(options),
+  get: ({ id }) => replicate.predictions.get(id),
+  cancel: ({ id }) => replicate.predictions.cancel(id),
+  wait: async ({ id }) => replicate.wait(await replicate.predictions.get(id), { interval: 50 }),
+  list: () => replicate.predictions.list(),
+  async all() {
+    const ids = [];
+    for await (const page of replicate.paginate(replicate.predictions.list)) {
+      ids.push(...page.map((prediction) => prediction.id));
+    }
+    return ids;
+  },
+  async stream({ ref, options }) {
+    const events = [];
+    for await (const { event, data } of replicate.stream(ref, options)) {
+      events.push([event, data]);
+    }
+    return events;
+  },
+  model: ({ owner, name }) => replicate.models.get(owner, name),
+  models: () => replicate.models.list(),
+  search: ({ text }) => replicate.models.search(text),
+  versions: ({ owner, name }) => replicate.models.versions.list(owner, name),
+  version: ({ owner, name, id }) => replicate.models.versions.get(owner, name, id),
+  train: ({ owner, name, version, options }) => replicate.trainings.create(owner, name, version, options),
+  training: ({ id }) => replicate.trainings.get(id),
+  trainings: () => replicate.trainings.list(),
+  account: () => replicate.accounts.current(),
+  hardware: () => replicate.hardware.list(),
+  collections: () => replicate.collections.list(),
+  secret: () => replicate.webhooks.default.secret.get(),
+  async many({ options, count }) {
+    const made = await Promise.all(Array.from({ length: count }, () => replicate.predictions.create(options)));
+    return made.map((prediction) => prediction.id);
+  },
+};
+
+async function main() {
+  let text = "";
+  for await (const piece of process.stdin) text += piece;
+  const { call, ...rest } = JSON.parse(text);
+  try {
+    const result = await calls[call](rest);
+    process.stdout.write(JSON.stringify({ result: result === undefined ? null : result }));
+  } catch (error) {
+    const status = error.response ? error.response.status : null;
+    process.stdout.write(JSON.stringify({ error: String(error.message), name: error.name, status }));
+  }
+}
+
+main();

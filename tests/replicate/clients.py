@@ -1,0 +1,87 @@
+"""Both official clients of Replicate, pointed at a server of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from replicate.client import Client
+from servers import ROOT, Server
+
+HERE = Path(__file__).parent
+#: Where `npm ci` was run for the npm client.
+NODE_MODULES = (
+    ROOT / os.environ.get("TIDEGATE_TEST_NODE_MODULES", "tests/replicate/node_modules")
+).absolute()
+
+
+class NpmError(Exception):
+    """What the npm client threw."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer["error"])
+        self.status = answer["status"]
+
+
+class Npm:
+    """The npm client, one call at a time."""
+
+    def __init__(self, server: Server, token: str = "none") -> None:
+        self._command = ["node", str(HERE / "client.cjs"), server.url, token]
+
+    def __call__(self, call: str, **arguments: Any) -> Any:
+        done = subprocess.run(
+            self._command,
+            input=json.dumps({"call": call, **arguments}),
+            env=os.environ | {"NODE_PATH": str(NODE_MODULES)},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            raise NpmError(answer)
+        return answer["result"]
+
+
+class Place:
+    """A model on a server, and what its callers know of it."""
+
+    def __init__(self, server: Server, model: str, token: str = "none") -> None:
+        self.server = server
+        self.model = f"local/{model}"
+        self.owner, self.name = "local", model
+        self.headers = {"Authorization": f"Bearer {token}"}
+        self.python = Client(api_token=token, base_url=server.url, timeout=30)
+        self.npm = Npm(server, token)
+
+    @property
+    def version(self) -> str:
+        return self.get(f"/v1/models/{self.model}").json["latest_version"]["id"]
+
+    @property
+    def ref(self) -> Any:
+        return f"{self.model}:{self.version}"
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.server.get(path, headers=self.headers, **options)
+
+    def create(self, input: Any, headers: dict[str, str] | None = None, **body: Any) -> Any:
+        """A raw create request."""
+        path = f"/v1/models/{self.model}/predictions"
+        return self.server.post(path, {"input": input, **body}, headers=self.headers | (headers or {}))
+
+    def show(self, id: str) -> dict[str, Any]:
+        reply = self.get(f"/v1/predictions/{id}")
+        assert reply.status == 200, str(reply)
+        return reply.json
+
+    def kill(self) -> None:
+        os.kill(self.server.process.pid, signal.SIGKILL)
+        self.server.process.wait()

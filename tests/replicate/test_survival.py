@@ -1,0 +1,123 @@
+"""Predictions that survive: none lost, none twice, whoever made them."""
+
+import asyncio
+
+from clients import Place
+from servers import Background, wait_until
+
+
+def ended(place, ids):
+    def probe():
+        seen = {one["id"]: one["status"] for one in map(place.show, ids)}
+        return seen if all(status == "succeeded" for status in seen.values()) else None
+
+    return wait_until(probe, "the end of all", timeout=40)
+
+
+def test_a_hundred_at_once_none_lost_none_twice(place):
+    journal = place("journal")
+    nonces = [f"n{n}" for n in range(100)]
+
+    async def all_at_once():
+        version = journal.version
+        create = journal.python.predictions.async_create
+        made = await asyncio.gather(*(create(version=version, input={"nonce": nonce}) for nonce in nonces))
+        for prediction in made:
+            await prediction.async_wait()
+        return made
+
+    made = asyncio.run(all_at_once())
+    assert [(one.status, one.output) for one in made] == [("succeeded", nonce) for nonce in nonces]
+    assert len({one.id for one in made}) == 100
+    lines = (journal.server.directory / "journal").read_text().splitlines()
+    assert sorted(line for line in lines if line.startswith("ok ")) == sorted(
+        f"ok {nonce}" for nonce in nonces
+    )
+
+
+def test_both_clients_find_their_predictions_after_a_kill(place, tmp_path):
+    before, gate = place("echo"), tmp_path / "gate"
+    version = before.version
+    done = before.python.predictions.create(version=version, input={"text": "done"}, wait=5)
+    assert done.status == "succeeded"
+    running = before.python.predictions.create(version=version, input={"text": "r", "gate": str(gate)})
+    wait_until(lambda: before.show(running.id)["status"] == "processing", "the model to begin")
+    waiting = before.npm("create", options={"version": version, "input": {"text": "w"}})
+    before.kill()
+    gate.touch()
+    after = place("echo")
+    assert after.version == version
+    ended(after, [done.id, running.id, waiting["id"]])
+    assert after.python.predictions.get(done.id).output == "done"
+    assert after.python.predictions.get(running.id).output == "r"
+    assert after.npm("wait", id=waiting["id"])["output"] == "w"
+    page = after.python.predictions.list()
+    assert [one.id for one in page.results] == [waiting["id"], running.id, done.id]
+    assert after.npm("all") == [waiting["id"], running.id, done.id]
+
+
+def test_a_stream_is_taken_up_after_a_kill(place, tmp_path):
+    before = place("generator")
+    made = before.create({"count": 3}).json
+    wait_until(lambda: before.show(made["id"])["status"] == "succeeded", "the end")
+    path = made["urls"]["stream"].removeprefix(before.server.url)
+    told = before.server.get(path).body.decode()
+    before.kill()
+    after = place("generator")
+    again = after.server.get(path).body.decode()
+    assert [line for line in again.splitlines() if line.startswith("data")] == [
+        line for line in told.splitlines() if line.startswith("data")
+    ]
+    last = next(line for line in told.splitlines() if line.startswith("id") and ":2." in line)
+    rest = after.server.get(path, headers={"Last-Event-ID": last.removeprefix("id: ")}).body.decode()
+    assert "chunk2" in rest
+    assert "chunk1" not in rest
+
+
+def test_a_webhook_after_a_kill_says_what_a_get_says(place, receiver, tmp_path):
+    before, gate, path = place("echo"), tmp_path / "gate", receiver.path()
+    made = before.create(
+        {"text": "told", "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]
+    ).json
+    wait_until(lambda: before.show(made["id"])["status"] == "processing", "the model to begin")
+    before.kill()
+    gate.touch()
+    after = place("echo")
+    told = receiver.wait_terminal(path)
+    seen = after.show(made["id"])
+    # The caller knew the server by the address that it had then.
+    assert told.pop("urls") == made["urls"]
+    assert told == {key: value for key, value in seen.items() if key != "urls"}
+
+
+def test_the_webhook_secret_stays_the_same(place):
+    before = place("echo")
+    secret = before.npm("secret")["key"]
+    before.kill()
+    assert place("echo").python.webhooks.default.secret().key == secret
+
+
+def test_while_the_model_loads_callers_are_held(place, tmp_path):
+    """Inputs cannot be checked before the model is known, and what is accepted has been checked."""
+    gate = tmp_path / "gate"
+    slow = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
+    wait_until(lambda: reached(slow), "the server")
+    held = Background(lambda: Place(slow.server.sibling(), slow.name).create({"text": "early"}))
+    wrong = Background(lambda: Place(slow.server.sibling(), slow.name).create({"limit": "x"}))
+    assert slow.get(f"/v1/models/{slow.model}").json["latest_version"] is None
+    gate.touch()
+    assert wrong.reply().status == 422
+    ended(slow, [held.reply().json["id"]])
+
+
+def test_a_model_that_cannot_be_loaded_is_said_at_once(place):
+    broken = place("setup_fails")
+    reply = broken.create({})
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)
+
+
+def reached(place):
+    try:
+        return place.get("/health-check").status == 200
+    except OSError:
+        return False

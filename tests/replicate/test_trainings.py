@@ -1,0 +1,61 @@
+"""Trainings, with both clients."""
+
+import pytest
+from clients import NpmError
+from replicate.exceptions import ReplicateError
+from servers import wait_until
+
+
+def test_with_pythons_client(place):
+    training = place("training")
+    made = training.python.trainings.create(
+        model=training.model,
+        version=training.version,
+        input={"data": "set", "epochs": 2},
+        destination=training.model,
+    )
+
+    def over():
+        made.reload()
+        return made.status == "succeeded"
+
+    wait_until(over, "the end")
+    assert made.output == {"weights": "set.bin", "epochs": 2}
+    assert made.urls["get"].endswith(f"/v1/trainings/{made.id}")
+    assert [one.id for one in training.python.trainings.list().results] == [made.id]
+    assert training.python.predictions.list().results == []
+    made.cancel()
+    assert made.status == "succeeded"
+
+
+def test_with_npms_client(place):
+    training = place("training")
+    options = {"destination": training.model, "input": {"data": "x", "fail": True}}
+    arguments = {"owner": training.owner, "name": training.name, "version": training.version}
+    made = training.npm("train", **arguments, options=options)
+
+    def over():
+        seen = training.npm("training", id=made["id"])
+        return seen if seen["status"] == "failed" else None
+
+    assert "no convergence" in wait_until(over, "the end")["error"]
+    assert [one["id"] for one in training.npm("trainings")["results"]] == [made["id"]]
+    with pytest.raises(NpmError) as raised:
+        training.npm("get", id=made["id"])
+    assert raised.value.status == 404
+
+
+def test_what_cannot_be_trained(place):
+    training, echo = place("training"), place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+
+    def refusal(place, destination, **input):
+        with pytest.raises(ReplicateError) as raised:
+            place.python.trainings.create(
+                model=place.model, version=place.version, input=input, destination=destination
+            )
+        return raised.value.status, raised.value.detail
+
+    unknown = (404, "The specified training destination does not exist")
+    assert refusal(training, "local/other", data="x") == unknown
+    assert refusal(training, training.model) == (422, "- input: data is required\n")
+    assert refusal(echo, echo.model) == (422, "The model has no training function.")
