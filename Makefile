@@ -99,7 +99,7 @@ $(VENV_COG)/tools: tests/requirements-cog.txt
 
 # Replicate's npm client, which the tests call the server with. It needs node 18 or newer.
 $(NODE)/installed: tests/replicate/package-lock.json
-	@command -v npm >/dev/null || { echo "there is no 'npm'; install node 18 or newer for the tests of the Replicate API" >&2; exit 1; }
+	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
 	npm ci --prefix tests/replicate --no-audit --no-fund --silent
 	@touch $@
 
