@@ -6,6 +6,7 @@
 //! dialect a request came in.
 
 mod audit;
+mod config;
 mod deadline;
 mod files;
 #[cfg(any(test, fuzzing))]
@@ -22,14 +23,16 @@ mod resume;
 mod snapshot;
 mod stream;
 mod submission;
+mod taking;
 mod tracker;
 mod upkeep;
 mod webhook;
 
+pub use config::{Config, OnLost, Tools, WordingOf};
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;
 pub use job::Job;
-pub use jobs::{Config, Jobs, OnLost, Tools, WordingOf};
+pub use jobs::Jobs;
 pub use resume::Resumed;
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};

@@ -12,11 +12,13 @@ use tidegate_core::port::Patience;
 use tidegate_core::record::{Ending, Letter, Order, Record};
 use tidegate_core::store::{Finish, Store, StoreError};
 
+use crate::config::OnLost;
 use crate::input::Checked;
 use crate::job::{Job, NewJob};
-use crate::jobs::{Jobs, Launch, OnLost};
+use crate::jobs::Jobs;
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
+use crate::taking::Launch;
 use crate::upkeep;
 use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
 

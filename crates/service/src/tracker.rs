@@ -13,9 +13,9 @@ use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
-use crate::jobs::Tools;
 use crate::keeping::Kept;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;

@@ -1,0 +1,146 @@
+//! What happens to a job, told by its tracker, the only writer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::{LogSource, Metric, Status, Step, metrics};
+
+use super::{Job, MAX_LOGS, MAX_METRICS, Moment, OutputTooLarge, VALUE_OVERHEAD, now};
+use crate::snapshot::{Snapshot, Terminal};
+use crate::stream::{History, StreamEvent};
+
+/// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
+impl Job {
+    pub(crate) fn assign(&self) {
+        self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
+    }
+
+    pub(crate) fn begin(&self) -> Timestamp {
+        let now = now().max(self.created_at);
+        self.with(|state| {
+            state.step(Step::Begin).expect("an assigned job begins once");
+            state.started_at = Some(now);
+            state.tell(|| StreamEvent::Start);
+        });
+        self.changed.notify_waiters();
+        now
+    }
+
+    pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
+        let moment = self.with(|state| {
+            if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
+                state.logs_full = true;
+                state.logs.push_str("\n[the rest of the logs was left out: they are longer than 16 MiB]\n");
+            }
+            if !state.logs_full {
+                state.logs.push_str(text);
+                state.tell(|| StreamEvent::Log { source, text: text.into() });
+            }
+            state.moment()
+        });
+        self.changed.notify_waiters();
+        moment
+    }
+
+    pub(crate) fn metric(&self, metric: Metric) {
+        self.with(|state| {
+            state.metrics_count += 1;
+            if state.metrics_count > MAX_METRICS {
+                return;
+            }
+            metrics::fold(&mut state.metrics, &metric);
+            state.tell(|| StreamEvent::Metric(Arc::new(metric)));
+        });
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn output(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
+        let moment = self.with(|state| {
+            state.output_bytes += json.len() + VALUE_OVERHEAD;
+            if state.output_bytes > self.max_output {
+                return Err(OutputTooLarge { limit: self.max_output });
+            }
+            let index = state.output.len();
+            state.output.push(json.clone());
+            state.tell(|| StreamEvent::Output { index, chunk: json });
+            Ok(state.moment())
+        })?;
+        self.changed.notify_waiters();
+        Ok(moment)
+    }
+
+    /// The one returned value; the list that readers saw so far becomes it.
+    pub(crate) fn returned(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
+        let moment = self.output(json)?;
+        self.with(|state| state.returned = true);
+        Ok(moment)
+    }
+
+    /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
+    pub(crate) fn settle(&self, terminal: Terminal) -> End {
+        let (from, earliest, cancel_asked) = self.with(|state| {
+            state.settled = true;
+            (state.status, state.started_at.unwrap_or(self.created_at), state.cancel_asked)
+        });
+        // Whoever was told that it stops was told the truth, however close it was.
+        let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
+        let (step, error) = match terminal {
+            Terminal::Succeeded => (Step::Succeed, None),
+            Terminal::Failed(error) => (Step::Fail, Some(error)),
+            Terminal::Canceled => (Step::Cancel, None),
+            Terminal::Aborted => (Step::Abort, None),
+        };
+        // A job that fails while it waits was about to be given a place.
+        let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
+        End {
+            status: from.after(step).expect("the tracker ends a job once"),
+            error,
+            completed_at: now().max(earliest),
+            predict_time: self.born.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// The job as it will be with this end.
+    pub(crate) fn snapshot_with(&self, end: &End) -> Snapshot {
+        self.with(|state| {
+            let mut then = self.picture(state, state.output.len(), state.logs.len());
+            then.status = end.status;
+            then.output = state.output(state.output.len(), end.status);
+            then.error.clone_from(&end.error);
+            then.completed_at = Some(end.completed_at);
+            then.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            then
+        })
+    }
+
+    /// Ends the job: from here on everybody can see it.
+    pub(crate) fn end(&self, end: End) {
+        self.with(|state| {
+            state.status = end.status;
+            state.error = end.error;
+            state.completed_at = Some(end.completed_at);
+            state.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            state.tell(|| StreamEvent::Completed);
+        });
+        self.changed.notify_waiters();
+    }
+
+    /// Roughly what keeping the job costs, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        self.with(|state| {
+            let outputs = state.output.iter().map(|value| value.len() + 64).sum::<usize>();
+            let history = state.history.as_ref().map_or(0, History::weight);
+            512 + self.input.len() + state.logs.len() + outputs + history
+        })
+    }
+}
+
+/// How a job is about to end.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) status: Status,
+    error: Option<String>,
+    completed_at: Timestamp,
+    predict_time: f64,
+}

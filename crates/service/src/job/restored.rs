@@ -1,0 +1,59 @@
+//! Jobs that a server before this one has taken, as they were written down.
+
+use std::sync::Mutex;
+
+use jiff::Timestamp;
+use tidegate_core::record::{Ending, Record};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Job, MAX_METRICS, NewJob, State};
+
+impl Job {
+    /// A job that is taken up again: it was accepted by a server before this one.
+    pub(crate) fn again(new: NewJob, created_at: Timestamp) -> Self {
+        Self { created_at, ..Self::new(new) }
+    }
+
+    /// A job that is over, as it was written down.
+    pub(crate) fn restored(record: Record) -> Self {
+        let Record { order, status, started_at, ending, data_removed, .. } = record;
+        let completed_at = ending.as_ref().map(|ending| ending.completed_at);
+        let ending = ending.unwrap_or_else(Ending::of_nothing);
+        let state = State {
+            status,
+            started_at,
+            completed_at,
+            output: ending.output.into_iter().collect(),
+            output_bytes: 0,
+            returned: true,
+            joined: true,
+            logs: ending.logs,
+            logs_full: true,
+            metrics: ending.metrics,
+            metrics_count: MAX_METRICS,
+            error: ending.error,
+            cancel_asked: false,
+            settled: true,
+            history: None,
+        };
+        Self {
+            account: order.account,
+            id: order.id,
+            kind: order.kind,
+            target: order.target,
+            input: order.input,
+            secrets: order.secrets,
+            created_at: order.created_at,
+            deadline: order.deadline,
+            data_removed,
+            born: Instant::now(),
+            max_output: 0,
+            cancel: CancellationToken::new(),
+            for_readers: false,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+}
