@@ -89,14 +89,18 @@ def test_python_run_with_a_file(place, picture):
         output = model.python.run(model.ref, input={"path": one, "paths": [two]})
     seen = ["path", ".png", BODY.decode("latin-1"), True]
     assert output == {"path": seen, "paths": [seen]}
-    assert len(model.python.files.list()) == 2
+    with picture.open("rb") as file:
+        assert model.python.run(model.model, input={"path": file}) == {"path": seen}
+    assert len(model.python.files.list()) == 3
 
 
 def test_npm_run_with_a_file(place):
     model = place("files_in", env=TOKENS | CLOSED, token="secret-a")
     output = model.npm("run_with_file", ref=model.ref, field="path", text="hello", name="a.txt")
     assert output == {"path": ["path", ".txt", "hello", True]}
-    assert [one["name"] for one in model.npm("files")["results"]] == ["a.txt"]
+    by_name = model.npm("run_with_file", ref=model.model, field="path", text="hello", name="b.txt")
+    assert by_name == output
+    assert [one["name"] for one in model.npm("files")["results"]] == ["b.txt", "a.txt"]
 
 
 def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(place, picture):
