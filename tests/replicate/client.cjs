@@ -40,6 +40,11 @@ const calls = {
   hardware: () => replicate.hardware.list(),
   collections: () => replicate.collections.list(),
   secret: () => replicate.webhooks.default.secret.get(),
+  upload: ({ text, name, type, metadata }) => replicate.files.create(new File([text], name, { type }), metadata),
+  file: ({ id }) => replicate.files.get(id),
+  files: () => replicate.files.list(),
+  remove: ({ id }) => replicate.files.delete(id),
+  run_with_file: ({ ref, field, text, name }) => replicate.run(ref, { input: { [field]: new File([text], name) } }),
   async many({ options, count }) {
     const made = await Promise.all(Array.from({ length: count }, () => replicate.predictions.create(options)));
     return made.map((prediction) => prediction.id);

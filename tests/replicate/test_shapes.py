@@ -177,7 +177,6 @@ def test_versions_that_are_not_there(place):
     ("method", "path", "status"),
     [
         ("GET", "/v1/deployments", 404),
-        ("POST", "/v1/files", 404),
         ("GET", "/v1/trainings/unknown", 404),
         ("GET", "/v1/nothing/at/all", 404),
         ("GET", "/v1/predictions/..%2f..", 404),

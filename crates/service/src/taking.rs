@@ -227,7 +227,8 @@ impl Jobs {
             JobKind::Prediction => self.inner.predictions_are,
             JobKind::Training => JobKind::Training,
         });
-        heavy(submission.input.len(), || check.check(&submission.input, &self.inner.tools.files)).map_err(Refusal::InvalidInput)
+        heavy(submission.input.len(), || check.check(&submission.input, &self.inner.tools.files, &submission.account))
+            .map_err(Refusal::InvalidInput)
     }
 }
 

@@ -106,7 +106,7 @@ impl Tracker {
             let fetched = tokio::select! {
                 biased;
                 stop = &mut stopped => return Some(stop.terminal()),
-                fetched = self.tools.files.fetch(addresses, &self.work.scratch) => fetched,
+                fetched = self.tools.files.fetch(self.job.account(), addresses, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,

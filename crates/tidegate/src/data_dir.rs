@@ -31,9 +31,16 @@ impl FromStr for DataDir {
     }
 }
 
+/// A data folder that is open.
+pub(crate) struct Opened {
+    pub(crate) folder: PathBuf,
+    pub(crate) store: Arc<Sqlite>,
+}
+
 /// Opens the store. Where nothing was said and nothing can be written, jobs are kept in memory only.
-pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Option<Arc<Sqlite>>, Usage> {
-    let open = |folder: &Path| Sqlite::open(folder, &Options::default()).map(Arc::new);
+pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Option<Opened>, Usage> {
+    let open =
+        |folder: &Path| Sqlite::open(folder, &Options::default()).map(|store| Opened { folder: folder.to_owned(), store: Arc::new(store) });
     match said {
         Some(DataDir::None) => Ok(None),
         Some(DataDir::At(folder)) => open(folder).map(Some).map_err(refused),
@@ -42,7 +49,7 @@ pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Op
         None => {
             let Some(folder) = usual(model, port) else { return Ok(None) };
             match open(&folder) {
-                Ok(store) => Ok(Some(store)),
+                Ok(opened) => Ok(Some(opened)),
                 Err(error) => {
                     let reason = chain(&error).to_string();
                     tracing::warn!(reason, "jobs are kept in memory only and do not survive a restart; give a folder with --data-dir");

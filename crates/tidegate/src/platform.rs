@@ -6,19 +6,22 @@ use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Voice};
+use tidegate_http::replicate::{self, Aborted, Signer, Voice};
 use tidegate_net::{Networks, Url, check_address};
-use tidegate_service::Secrets;
-use tidegate_store::Sqlite;
+use tidegate_service::{Secrets, Uploads};
 
 use crate::cli::Serve;
+use crate::data_dir::Opened;
 use crate::failure::Usage;
 use crate::model::Model;
 use crate::version::{self, Version};
 
-/// Where the secret that makes addresses of streams is kept.
+/// Where the secrets are kept that make addresses of streams and of files.
 const SHELF: &str = "replicate";
-const NAME: &str = "stream-secret";
+const STREAMS: &str = "stream-secret";
+const FILES: &str = "files-secret";
+/// Where files are kept, in the data folder.
+const FILES_FOLDER: &str = "files";
 
 /// A model as its callers name it.
 pub(crate) struct Platform {
@@ -26,23 +29,30 @@ pub(crate) struct Platform {
     version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
+    files: Option<(Arc<Uploads>, Signer)>,
     public_url: Option<Url>,
 }
 
 impl Platform {
-    pub(crate) async fn of(args: &Serve, model: &Model, store: Option<&Arc<Sqlite>>) -> anyhow::Result<Self> {
+    pub(crate) async fn of(args: &Serve, model: &Model, data: Option<&Opened>) -> anyhow::Result<Self> {
         let folder = model.dir.clone();
         let version = tokio::task::spawn_blocking(move || version::of_folder(&folder)).await?;
         let version = version.with_context(|| format!("the files of the model in `{}` cannot be read", model.dir.display()))?;
-        let documents = store.map(|store| Arc::clone(store) as Arc<dyn Documents>);
+        let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
         Ok(Self {
             target: Target { model: format!("{}/{}", args.owner, slug(&model.name())), version: version.id.clone(), deployment: None },
-            voice: Voice::new(&stream_secret(documents.as_deref()).await?, aborted),
+            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted),
             public_url: args.public_url.clone(),
+            files: files(data).await?,
             version,
             documents,
         })
+    }
+
+    /// The files that callers have left, if any can be kept.
+    pub(crate) fn uploads(&self) -> Option<Arc<Uploads>> {
+        self.files.as_ref().map(|(uploads, _)| Arc::clone(uploads))
     }
 
     /// The face. Webhooks are signed from now on if somebody has asked for the secret before.
@@ -59,18 +69,28 @@ impl Platform {
             model_created_at: self.version.changed_at,
             webhook_secrets,
             documents: self.documents,
+            files: self.files,
         })
     }
 }
 
-/// The secret behind the addresses of streams; they stay good over a restart when it can be kept.
-async fn stream_secret(documents: Option<&dyn Documents>) -> anyhow::Result<Vec<u8>> {
+/// Opens what callers have left.
+async fn files(data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Uploads>, Signer)>> {
+    let Some(data) = data else { return Ok(None) };
+    let uploads = Uploads::open(data.folder.join(FILES_FOLDER), Arc::clone(&data.store) as Arc<dyn Documents>).await;
+    let uploads = uploads.context("the folder `files` in the data folder cannot be used")?;
+    let signer = Signer::new(&secret(Some(&*data.store), FILES).await?);
+    Ok(Some((uploads, signer)))
+}
+
+/// The secret behind addresses; they stay good over a restart when it can be kept.
+async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
     let mut made = [0; 32];
     getrandom::fill(&mut made).expect("the system gives random bits");
     let Some(documents) = documents else { return Ok(made.to_vec()) };
     let json = Bytes::from(serde_json::to_vec(&made)?);
-    let kept = documents.put_new(SHELF, NAME, json).await.context("a secret cannot be kept")?;
-    serde_json::from_slice(&kept).context("the secret of streams that was kept cannot be read")
+    let kept = documents.put_new(SHELF, name, json).await.context("a secret cannot be kept")?;
+    serde_json::from_slice(&kept).context("a secret that was kept cannot be read")
 }
 
 /// A name that fits into a path.

@@ -2,7 +2,7 @@
 //!
 //! Without tokens there is no guard: everybody is the anonymous account, and only callers on this
 //! machine are administrators. With tokens nothing is answered without one, paths that do not exist
-//! neither; but the health check, and streams whose address is a token itself. What was refused is written to the log with the target `audit`, never
+//! neither; but the health check, and streams and downloads whose address is a token itself. What was refused is written to the log with the target `audit`, never
 //! with the token.
 
 mod tokens;
@@ -85,7 +85,7 @@ pub fn guarded(faces: Router, tokens: Tokens) -> Router {
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == OPEN || path.starts_with(replicate::OPEN) {
+    if path == OPEN || replicate::is_open(path) {
         return next.run(request).await;
     }
     match presented(request.headers()).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
+use tidegate_service::UploadError;
 
 use super::wire::{InvalidField, Problem};
 use crate::shared::body::BodyError;
@@ -18,6 +19,11 @@ use crate::shared::json::json;
 /// Something of ours.
 pub(super) fn ok(body: &impl Serialize) -> Response {
     json(StatusCode::OK, serde_json::to_vec(body).expect("our answers have string keys").into())
+}
+
+/// Something new of ours.
+pub(super) fn created(body: &impl Serialize) -> Response {
+    json(StatusCode::CREATED, serde_json::to_vec(body).expect("our answers have string keys").into())
 }
 
 /// A stream of events.
@@ -55,6 +61,10 @@ pub(crate) fn unauthenticated() -> Response {
 pub(super) enum Trouble {
     Body(BodyError),
     Envelope(EnvelopeError),
+    /// The body should be a form with a file, and is not.
+    Form(String),
+    /// A file could not be written.
+    Disk(std::io::Error),
     /// The body is an object, but not the right one.
     Fields(Vec<InvalidField>),
     UnknownVersion,
@@ -97,6 +107,16 @@ impl From<Refusal> for Trouble {
     }
 }
 
+impl From<UploadError> for Trouble {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
+            UploadError::Io(error) => Self::Disk(error),
+            UploadError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -121,6 +141,12 @@ impl IntoResponse for Trouble {
             }
             Self::Envelope(error @ EnvelopeError::Shape(_)) => {
                 problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &error.to_string(), &[])
+            }
+            Self::Form(detail) => problem(S::BAD_REQUEST, "Unreadable request", &detail, &[]),
+            Self::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => refused(&Refusal::NoSpace),
+            Self::Disk(error) => {
+                tracing::error!(%error, "a file could not be kept or read");
+                later("The server cannot keep or read files at the moment.")
             }
             Self::Fields(fields) => invalid(&fields),
             Self::UnknownVersion => problem(

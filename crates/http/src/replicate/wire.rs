@@ -104,6 +104,34 @@ pub(super) struct Hardware {
     pub(super) name: &'static str,
 }
 
+/// A file that was left here. Python's client takes no `null` in it.
+#[derive(Debug, Serialize)]
+pub(super) struct File<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) content_type: &'a str,
+    pub(super) size: u64,
+    pub(super) etag: &'a str,
+    pub(super) checksums: Checksums<'a>,
+    pub(super) metadata: &'a RawValue,
+    pub(super) created_at: String,
+    pub(super) expires_at: String,
+    pub(super) urls: FileUrls,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Checksums<'a> {
+    pub(super) sha256: &'a str,
+    pub(super) md5: &'a str,
+}
+
+/// `get` is for inputs and needs a token; `download` has the bytes and needs none.
+#[derive(Debug, Serialize)]
+pub(super) struct FileUrls {
+    pub(super) get: String,
+    pub(super) download: String,
+}
+
 /// An error: RFC 7807 with Replicate's own field.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem<'a> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use data_url::DataUrl;
 use serde_json::value::RawValue;
-use tidegate_core::{OutputFile, OutputFileKind};
+use tidegate_core::{Account, OutputFile, OutputFileKind};
 use tidegate_fuzzing::parts;
 use tidegate_net::{Client, Config, Url};
 
@@ -34,13 +34,14 @@ pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
     net: Arc::new(Client::new(Config { max_file: MAX_FILE, ..Config::default() })),
     upload_to: None,
     owner: None,
+    own: None,
 });
 
 /// A text that names a file names one on another host, or holds it and no more than it may.
 pub fn data_uri(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for text in [&*text, &format!("data:{text}")] {
-        match FILES.check(text) {
+        match FILES.check(&Account::ANONYMOUS, text) {
             Err(reason) => assert!(!reason.is_empty()),
             Ok(bytes) => match DataUrl::process(text) {
                 Ok(data) => {

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use data_url::DataUrl;
 use data_url::forgiving_base64::DecodeError;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-use tidegate_core::chain;
+use tidegate_core::{Account, chain};
+use tidegate_net::Url;
 use tokio::io::AsyncWriteExt;
 
-use super::{Files, name};
+use super::{Files, OwnFile, name};
 use crate::heavy::heavy;
 
 /// How many files of one job are fetched at once.
@@ -26,19 +27,30 @@ pub(crate) enum FetchError {
 }
 
 impl Files {
-    /// Whether a text names a file that can be had. Gives the bytes that it brings along itself; what
+    /// Whether a text names a file that this account can have. Gives the bytes that it brings along itself; what
     /// comes from elsewhere is known when it is fetched.
-    pub(crate) fn check(&self, text: &str) -> Result<u64, String> {
+    pub(crate) fn check(&self, account: &Account, text: &str) -> Result<u64, String> {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
-            Some("http" | "https") => match self.net.check(text) {
-                Ok(_) => Ok(0),
-                Err(error) => Err(format!("the address cannot be used: {error}")),
+            Some("http" | "https") => match self.own(account, text) {
+                Some(own) if own.size > self.net.max_file() => {
+                    Err(format!("the file has more than the {} bytes of --max-file", self.net.max_file()))
+                }
+                Some(own) => Ok(own.size),
+                None => match self.net.check(text) {
+                    Ok(_) => Ok(0),
+                    Err(error) => Err(format!("the address cannot be used: {error}")),
+                },
             },
             Some(_) | None => Err("a file is given as an http or https address or as a data URI; \
                 `tidegate predict … -i name=@file` sends a local one"
                 .to_owned()),
         }
+    }
+
+    /// The file that was left with us, if the text is the address of one.
+    fn own(&self, account: &Account, text: &str) -> Option<OwnFile> {
+        self.own.as_ref()?.find(account, &Url::parse(text).ok()?)
     }
 
     /// Counts what a data URI holds without keeping it.
@@ -57,12 +69,17 @@ impl Files {
     }
 
     /// Fetches every address into `folder`; gives their places by JSON pointer.
-    pub(crate) async fn fetch(&self, addresses: Vec<(String, String)>, folder: &Path) -> Result<BTreeMap<String, PathBuf>, FetchError> {
+    pub(crate) async fn fetch(
+        &self,
+        account: &Account,
+        addresses: Vec<(String, String)>,
+        folder: &Path,
+    ) -> Result<BTreeMap<String, PathBuf>, FetchError> {
         let mut fetches = Vec::new();
         for (i, (pointer, address)) in addresses.into_iter().enumerate() {
             let place = folder.join(format!("input-{i}"));
             let fetch = async move {
-                let path = self.fetch_one(&pointer, &address, place).await?;
+                let path = self.fetch_one(account, &pointer, &address, place).await?;
                 Ok((pointer, path))
             };
             fetches.push(fetch.boxed());
@@ -70,7 +87,7 @@ impl Files {
         stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    async fn fetch_one(&self, pointer: &str, address: &str, place: PathBuf) -> Result<PathBuf, FetchError> {
+    async fn fetch_one(&self, account: &Account, pointer: &str, address: &str, place: PathBuf) -> Result<PathBuf, FetchError> {
         let pointer = pointer.trim_start_matches('/').to_owned();
         let unusable = |reason: String| FetchError::Unusable { pointer: pointer.clone(), reason };
         let unwritable = |error: std::io::Error| match error.kind() {
@@ -86,6 +103,14 @@ impl Files {
             let (body, _) = decoded.map_err(|error| unusable(format!("the data URI is not base64: {error}")))?;
             write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
+        }
+        if let Some(own) = self.own(account, address) {
+            let path = place.join(name::of_text(&own.name));
+            // Never a link: the model may write to its inputs, and they are given to its user.
+            return match tokio::fs::copy(&own.path, &path).await {
+                Ok(_) => Ok(path),
+                Err(error) => Err(unwritable(error)),
+            };
         }
         let url = self.net.check(address).map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
         let path = place.join(name::of_url(&url));
@@ -123,7 +148,7 @@ mod tests {
     use super::*;
 
     fn files() -> Files {
-        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None, owner: None }
+        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None, owner: None, own: None }
     }
 
     #[test]
@@ -135,7 +160,7 @@ mod tests {
             ("data:text/plain;base64,aGVs\nbG8=", 5),
             ("DATA:;base64,", 0),
         ] {
-            assert_eq!(files().check(text), Ok(bytes), "{text}");
+            assert_eq!(files().check(&Account::ANONYMOUS, text), Ok(bytes), "{text}");
         }
     }
 
@@ -157,7 +182,7 @@ mod tests {
             ("data:,12345678901", "--max-file"),
             ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),
         ] {
-            let error = files().check(text).unwrap_err();
+            let error = files().check(&Account::ANONYMOUS, text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }

@@ -9,7 +9,11 @@ const MAX_LEN: usize = 200;
 pub(crate) fn of_url(url: &Url) -> String {
     let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let decoded: Vec<u8> = percent_decode(last);
-    let text = String::from_utf8_lossy(&decoded);
+    of_text(&String::from_utf8_lossy(&decoded))
+}
+
+/// The name for a file that its owner calls so.
+pub(crate) fn of_text(text: &str) -> String {
     let safe: String = text.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
     match safe.as_str() {
         "" | "." | ".." => "file".to_owned(),

@@ -195,7 +195,7 @@ mod tests {
         let output = OutputFile { path: path.clone(), ..file(0) };
         let job = JobId::parse("a").unwrap();
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
-            let files = Files { net: net.clone(), upload_to: None, owner };
+            let files = Files { net: net.clone(), upload_to: None, owner, own: None };
             assert_eq!(files.publish(&output, &job).await.is_ok(), good, "{owner:?}");
         }
         std::fs::remove_file(path).unwrap();

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tidegate_core::Account;
 
 use super::InputCheck;
 use crate::files::fuzz::FILES;
@@ -26,7 +27,7 @@ static CHECK: LazyLock<InputCheck> = LazyLock::new(|| {
 /// An input that fits reaches the model as the caller sent it, without what the model does not know; the
 /// files that were found are in it. What does not fit has reasons of bounded length.
 pub fn input(input: &[u8]) {
-    let checked = match CHECK.check(&Bytes::copy_from_slice(input), &FILES) {
+    let checked = match CHECK.check(&Bytes::copy_from_slice(input), &FILES, &Account::ANONYMOUS) {
         Ok(checked) => checked,
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a reason");

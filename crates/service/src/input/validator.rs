@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
+use tidegate_core::Account;
 use tidegate_core::refusal::{FieldError, Rule};
 
 use super::tree;
@@ -84,15 +85,15 @@ impl InputCheck {
     }
 
     /// Checks the caller's input, which is one JSON text.
-    pub(crate) fn check(&self, raw: &Bytes, files: &Files) -> Result<Checked, Vec<FieldError>> {
+    pub(crate) fn check(&self, raw: &Bytes, files: &Files, account: &Account) -> Result<Checked, Vec<FieldError>> {
         let Some(compiled) = &self.compiled else { return Ok(Checked::untouched(raw)) };
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
-        compiled.check(raw, value, files)
+        compiled.check(raw, value, files, account)
     }
 }
 
 impl Compiled {
-    fn check(&self, raw: &Bytes, value: Value, files: &Files) -> Result<Checked, Vec<FieldError>> {
+    fn check(&self, raw: &Bytes, value: Value, files: &Files, account: &Account) -> Result<Checked, Vec<FieldError>> {
         let mut changed = false;
         let value = match value {
             Value::Object(mut object) => {
@@ -121,14 +122,14 @@ impl Compiled {
                 changed = true;
             }
         }
-        let (found, file_bytes) = self.files(&object, files)?;
+        let (found, file_bytes) = self.files(&object, files, account)?;
         let secrets = self.secrets(&object);
         let json = if changed { serde_json::to_vec(&object).expect("it was JSON before").into() } else { raw.clone() };
         Ok(Checked { json, files: found, file_bytes, secrets })
     }
 
     /// The addresses in file fields, and how many bytes they bring along themselves.
-    fn files(&self, input: &Map<String, Value>, files: &Files) -> Result<(Addresses, u64), Vec<FieldError>> {
+    fn files(&self, input: &Map<String, Value>, files: &Files, account: &Account) -> Result<(Addresses, u64), Vec<FieldError>> {
         let mut found = Vec::new();
         if !self.takes_files {
             return Ok((found, 0));
@@ -152,7 +153,7 @@ impl Compiled {
         }
         let (mut bytes, mut errors) = (0, Vec::new());
         for (pointer, text) in &found {
-            match files.check(text) {
+            match files.check(account, text) {
                 Ok(more) => bytes += more,
                 Err(message) => errors.push(FieldError { field: pointer[1..].to_owned(), message, rule: Rule::Other }),
             }
@@ -257,8 +258,8 @@ mod tests {
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
         }}}}});
         let check = InputCheck::compile(document.pointer("/components/schemas/Input").unwrap(), &document).unwrap();
-        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None };
-        match check.check(&Bytes::from(input.to_string()), &files) {
+        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None, own: None };
+        match check.check(&Bytes::from(input.to_string()), &files, &Account::ANONYMOUS) {
             Ok(checked) => Ok(json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files})),
             Err(errors) => Err(errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()),
         }

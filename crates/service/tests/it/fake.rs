@@ -196,7 +196,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
-        files: Files { net: Arc::clone(&net), upload_to: None, owner: None },
+        files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
         net,
         scratch: Box::new(|| "/nonexistent".into()),
         room: Box::new(move || room),

@@ -46,9 +46,9 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let listener = listen(&addresses, &args.host, args.port).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
-    let store = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
-    let platform = Platform::of(args, &model, store.as_ref()).await?;
-    let setting = setting(args, webhook_secrets.clone(), &platform, store)?;
+    let data = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
+    let platform = Platform::of(args, &model, data.as_ref()).await?;
+    let setting = setting(args, webhook_secrets.clone(), &platform, data.map(|data| data.store))?;
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
     let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
@@ -80,10 +80,17 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         None => faces,
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
-    tokio::pin!(http, reload);
+    let upkeep = async {
+        match &setting.uploads {
+            Some(uploads) => uploads.upkeep().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(http, reload, upkeep);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         () = &mut reload => unreachable!("it listens for ever"),
+        () = &mut upkeep => unreachable!("it looks after files for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };
@@ -148,6 +155,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
+        uploads: platform.uploads(),
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,

@@ -1,0 +1,214 @@
+//! Files that callers leave for a day, to name them in inputs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::{Path, RawQuery, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use multer::{Field, Multipart};
+use serde_json::value::RawValue;
+use tidegate_service::{Upload, Uploaded, Uploads};
+use url::form_urlencoded;
+
+use super::download::Signer;
+use super::origin::Origin;
+use super::reply::{self, Trouble};
+use super::voice::moment;
+use super::wire::{self, InvalidField};
+use super::{Face, Shared};
+use crate::access::Identity;
+use crate::shared::body::BodyError;
+
+/// How many are on a page.
+const PAGE: usize = 100;
+/// The largest file, whatever bodies may have.
+const MAX_FILE: usize = 100 * 1024 * 1024;
+/// The largest part that is not the file.
+const MAX_TEXT: usize = 64 * 1024;
+/// What a form has around its file.
+const AROUND: usize = 2 * MAX_TEXT;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 255;
+/// What a form may have for parts.
+const MAX_PARTS: usize = 16;
+const UNKNOWN_TYPE: &str = "application/octet-stream";
+
+impl Face {
+    pub(super) fn files(&self) -> Result<&(Arc<Uploads>, Signer), Trouble> {
+        self.config.files.as_ref().ok_or(Trouble::Unknown("thing as files on this server: it needs --data-dir"))
+    }
+}
+
+/// `POST /v1/files`
+pub(super) async fn create(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let (uploads, signer) = face.files()?;
+    let limit = face.config.max_body.min(MAX_FILE);
+    if body.size_hint().lower() > (limit + AROUND) as u64 {
+        return Err(BodyError::TooLarge { limit }.into());
+    }
+    let form = Form::read(uploads, &headers, body, limit, face.config.body_timeout).await?;
+    let content = form.content.ok_or_else(|| invalid("content", "content is required"))?;
+    let name = form.name.unwrap_or_else(|| "file".to_owned());
+    if name.len() > MAX_NAME {
+        return Err(invalid("filename", "the name of the file has more than 255 bytes"));
+    }
+    let content_type = form.content_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
+    let file = uploads.keep(&caller.account, content, name, content_type, metadata(form.metadata)?).await?;
+    Ok(reply::created(&written(&file, &caller, signer, &origin)))
+}
+
+/// `GET /v1/files`
+pub(super) async fn list(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Trouble> {
+    let (uploads, signer) = face.files()?;
+    let mut files = uploads.list(&caller.account);
+    let query = query.unwrap_or_default();
+    if let Some((_, cursor)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor") {
+        let last = read_cursor(&cursor);
+        files.retain(|file| last.as_ref().is_some_and(|last| (file.created_at.as_nanosecond(), file.id.as_str()) < (last.0, &last.1)));
+    }
+    let more = files.len() > PAGE;
+    files.truncate(PAGE);
+    let next = files.last().filter(|_| more).map(|last| {
+        let mut url = origin.url(&["v1", "files"]);
+        url.query_pairs_mut().append_pair("cursor", &format!("{}.{}", last.created_at.as_nanosecond(), last.id));
+        url.into()
+    });
+    let results = files.iter().map(|file| written(file, &caller, signer, &origin)).collect();
+    Ok(reply::ok(&wire::Page { next, previous: None, results }))
+}
+
+/// `GET /v1/files/{id}`
+pub(super) async fn show(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    Path(id): Path<String>,
+) -> Result<Response, Trouble> {
+    let (uploads, signer) = face.files()?;
+    let file = uploads.get(&caller.account, &id).ok_or(Trouble::Unknown("file"))?;
+    Ok(reply::ok(&written(&file, &caller, signer, &origin)))
+}
+
+/// `DELETE /v1/files/{id}`
+pub(super) async fn remove(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+    let (uploads, _) = face.files()?;
+    if uploads.remove(&caller.account, &id).await? { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Trouble::Unknown("file")) }
+}
+
+fn written<'a>(file: &'a Uploaded, caller: &Identity, signer: &Signer, origin: &Origin) -> wire::File<'a> {
+    wire::File {
+        id: &file.id,
+        name: &file.name,
+        content_type: &file.content_type,
+        size: file.size,
+        etag: &file.md5,
+        checksums: wire::Checksums { sha256: &file.sha256, md5: &file.md5 },
+        metadata: &file.metadata,
+        created_at: moment(file.created_at),
+        expires_at: moment(file.expires_at),
+        urls: wire::FileUrls {
+            get: origin.to(&["v1", "files", &file.id]),
+            download: signer.address(origin, &caller.account, &file.id, file.expires_at),
+        },
+    }
+}
+
+/// What a form holds.
+#[derive(Default)]
+struct Form {
+    content: Option<Upload>,
+    name: Option<String>,
+    content_type: Option<String>,
+    metadata: Option<String>,
+}
+
+impl Form {
+    async fn read(uploads: &Uploads, headers: &HeaderMap, body: Body, limit: usize, stall: Duration) -> Result<Self, Trouble> {
+        let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let boundary = multer::parse_boundary(said).map_err(|error| Trouble::Form(format!("send a multipart/form-data body: {error}")))?;
+        let size = multer::SizeLimit::new().whole_stream((limit + AROUND) as u64);
+        let constraints = multer::Constraints::new().size_limit(size);
+        let mut parts = Multipart::with_constraints(body.into_data_stream(), boundary, constraints);
+        let (mut form, mut named) = (Self::default(), (None, None));
+        for _ in 0..MAX_PARTS {
+            let Some(mut part) = in_time(stall, limit, parts.next_field()).await? else {
+                // What has a field of its own counts more.
+                form.name = named.0.or(form.name);
+                form.content_type = named.1.or(form.content_type);
+                return Ok(form);
+            };
+            match part.name() {
+                Some("content") if form.content.is_some() => return Err(invalid("content", "there is more than one file")),
+                Some("content") => {
+                    form.name = part.file_name().map(str::to_owned);
+                    form.content_type = part.content_type().map(ToString::to_string);
+                    let mut upload = uploads.receive(limit as u64).await?;
+                    while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
+                        upload.write(&bytes).await?;
+                    }
+                    form.content = Some(upload);
+                }
+                Some("metadata") => form.metadata = Some(text(part, stall, limit).await?),
+                Some("filename") => named.0 = Some(text(part, stall, limit).await?),
+                Some("type") => named.1 = Some(text(part, stall, limit).await?),
+                Some(_) | None => {}
+            }
+        }
+        Err(Trouble::Form(format!("the form has more than {MAX_PARTS} parts")))
+    }
+}
+
+/// A part that is no file, whole.
+async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<String, Trouble> {
+    let mut all = Vec::new();
+    while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
+        all.extend_from_slice(&bytes);
+        if all.len() > MAX_TEXT {
+            return Err(BodyError::TooLarge { limit: MAX_TEXT }.into());
+        }
+    }
+    String::from_utf8(all).map_err(|_| Trouble::Form("a part of the form is not UTF-8".to_owned()))
+}
+
+/// Nobody holds a connection by sending nothing.
+async fn in_time<T>(stall: Duration, limit: usize, next: impl Future<Output = multer::Result<T>>) -> Result<T, Trouble> {
+    match tokio::time::timeout(stall, next).await {
+        Ok(Ok(next)) => Ok(next),
+        Ok(Err(multer::Error::StreamSizeExceeded { .. })) => Err(BodyError::TooLarge { limit }.into()),
+        Ok(Err(error)) => Err(Trouble::Form(format!("the form cannot be read: {error}"))),
+        Err(_) => Err(BodyError::Stalled(stall).into()),
+    }
+}
+
+/// What is remembered about a file: an object, empty if nothing was said.
+fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
+    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "{}".to_owned());
+    match serde_json::from_str::<Box<RawValue>>(&text) {
+        Ok(value) if value.get().starts_with('{') => Ok(value),
+        Ok(_) | Err(_) => Err(invalid("metadata", "metadata must be a JSON object")),
+    }
+}
+
+fn invalid(field: &str, description: &str) -> Trouble {
+    Trouble::Fields(vec![InvalidField { kind: "invalid", field: field.to_owned(), description: description.to_owned() }])
+}
+
+/// The last file of the page before.
+fn read_cursor(text: &str) -> Option<(i128, String)> {
+    let (moment, id) = text.split_once('.')?;
+    Some((moment.parse().ok()?, id.to_owned()))
+}

@@ -1,0 +1,213 @@
+"""Files that callers leave with the server, with both official clients."""
+
+import hashlib
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import requests
+from clients import NpmError, Place
+from replicate.exceptions import ReplicateError
+
+TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
+#: No private address may be called.
+CLOSED = {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": ""}
+BODY = b"not really a picture \x00\xff\r\n"
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "cat ü.png"
+    path.write_bytes(BODY)
+    return path
+
+
+def on_disk(data) -> list[Path]:
+    return list((Path(data["TIDEGATE_DATA_DIR"]) / "files").iterdir())
+
+
+def test_python_upload_get_list_delete(place, data, picture):
+    echo = place("echo")
+    with picture.open("rb") as file:
+        made = echo.python.files.create(file, metadata={"a": [1, "é"]})
+    sums = {"sha256": hashlib.sha256(BODY).hexdigest(), "md5": hashlib.md5(BODY).hexdigest()}
+    assert (made.name, made.content_type, made.size) == ("cat ü.png", "image/png", len(BODY))
+    assert (made.checksums, made.metadata) == (sums, {"a": [1, "é"]})
+    assert made.urls["get"] == f"{echo.server.url}/v1/files/{made.id}"
+    [kept] = on_disk(data)
+    assert (kept.name, kept.stat().st_mode & 0o777) == (sums["sha256"], 0o600)
+    other = echo.python.files.create(picture)
+    assert other.metadata == {}
+    assert echo.python.files.get(made.id) == made
+    assert [one.id for one in echo.python.files.list()] == [other.id, made.id]
+    assert echo.python.files.delete(made.id)
+    with pytest.raises(ReplicateError) as raised:
+        echo.python.files.get(made.id)
+    assert raised.value.status == 404
+    assert len(on_disk(data)) == 1
+    assert echo.python.files.delete(other.id)
+    assert on_disk(data) == []
+
+
+def test_npm_upload_get_list_delete(place, data):
+    echo = place("echo")
+    made = echo.npm("upload", text="hello", name="a.txt", type="text/plain", metadata={"k": 1})
+    assert (made["name"], made["content_type"], made["size"]) == ("a.txt", "text/plain", 5)
+    assert made["metadata"] == {"k": 1}
+    assert echo.npm("file", id=made["id"]) == made
+    assert echo.npm("files") == {"next": None, "previous": None, "results": [made]}
+    assert echo.npm("remove", id=made["id"]) is True
+    with pytest.raises(NpmError) as raised:
+        echo.npm("file", id=made["id"])
+    assert raised.value.status == 404
+    assert on_disk(data) == []
+
+
+def test_the_shape_of_a_file(place):
+    echo = place("echo")
+    reply = requests.post(f"{echo.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
+    assert reply.status_code == 201
+    assert list(reply.json()) == [
+        "id",
+        "name",
+        "content_type",
+        "size",
+        "etag",
+        "checksums",
+        "metadata",
+        "created_at",
+        "expires_at",
+        "urls",
+    ]
+    assert reply.json()["content_type"] == "application/octet-stream"
+
+
+def test_python_run_with_a_file(place, picture):
+    """Private addresses are forbidden to inputs, and the server's own is one; it needs no call."""
+    model = place("files_in", env=TOKENS | CLOSED, token="secret-a")
+    with picture.open("rb") as one, picture.open("rb") as two:
+        output = model.python.run(model.ref, input={"path": one, "paths": [two]})
+    seen = ["path", ".png", BODY.decode("latin-1"), True]
+    assert output == {"path": seen, "paths": [seen]}
+    with picture.open("rb") as file:
+        assert model.python.run(model.model, input={"path": file}) == {"path": seen}
+    assert len(model.python.files.list()) == 3
+
+
+def test_npm_run_with_a_file(place):
+    model = place("files_in", env=TOKENS | CLOSED, token="secret-a")
+    output = model.npm("run_with_file", ref=model.ref, field="path", text="hello", name="a.txt")
+    assert output == {"path": ["path", ".txt", "hello", True]}
+    by_name = model.npm("run_with_file", ref=model.model, field="path", text="hello", name="b.txt")
+    assert by_name == output
+    assert [one["name"] for one in model.npm("files")["results"]] == ["b.txt", "a.txt"]
+
+
+def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(place, picture):
+    before = place("files_in", env=CLOSED)
+    made = before.python.files.create(picture)
+    before.kill()
+    after = place("files_in", env=CLOSED)
+    assert after.python.files.get(made.id).checksums == made.checksums
+    reply = after.create({"path": made.urls["get"]}, headers={"Prefer": "wait"})
+    assert reply.json["output"]["path"][2] == BODY.decode("latin-1"), str(reply)
+    assert requests.get(moved(made.urls["download"], after), timeout=15).content == BODY
+
+
+def test_files_of_others_do_not_exist(place, picture):
+    ann = place("files_in", env=TOKENS | CLOSED, token="secret-a")
+    bob = Place(ann.server, ann.name, "secret-b")
+    made = ann.python.files.create(picture)
+    assert bob.python.files.list() == []
+    for call in (bob.python.files.get, bob.python.files.delete):
+        with pytest.raises(ReplicateError) as raised:
+            call(made.id)
+        assert raised.value.status == 404
+    assert bob.create({"path": made.urls["get"]}).status == 422
+    assert ann.python.files.get(made.id) == made
+
+
+def test_downloads_need_a_good_address_and_no_token(place, picture):
+    ann = place("echo", env=TOKENS, token="secret-a")
+    made = ann.python.files.create(picture)
+    url = made.urls["download"]
+    reply = requests.get(url, timeout=15)
+    assert (reply.status_code, reply.content) == (200, BODY)
+    assert reply.headers["content-type"] == "image/png"
+    assert reply.headers["content-length"] == str(len(BODY))
+    some = requests.get(url, headers={"Range": "bytes=4-9"}, timeout=15)
+    assert (some.status_code, some.content) == (206, BODY[4:10])
+    assert some.headers["content-range"] == f"bytes 4-9/{len(BODY)}"
+    assert requests.get(url, headers={"Range": "bytes=999-"}, timeout=15).status_code == 416
+    expiry = parse_qs(urlsplit(url).query)["expiry"][0]
+    for forged in (
+        url.split("?")[0],
+        url.replace("owner=ann", "owner=bob"),
+        url.replace(expiry, str(int(expiry) + 1)),
+        url.replace(expiry, "1"),
+        url.replace("signature=", "signature=AAAA"),
+        url.replace(made.id, ann.python.files.create(picture).id),
+    ):
+        assert requests.get(forged, timeout=15).status_code == 404, forged
+    assert requests.get(made.urls["get"], timeout=15).status_code == 401
+    ann.python.files.delete(made.id)
+    assert requests.get(url, timeout=15).status_code == 404
+
+
+def test_what_is_no_file_is_refused(place, data):
+    echo = place("echo", "--max-body", "1MiB")
+    url = f"{echo.server.url}/v1/files"
+
+    def post(**body):
+        return requests.post(url, timeout=15, **body)
+
+    assert post(json={}).status_code == 400
+    assert post(files={"other": ("x", b"1")}).status_code == 422
+    assert post(files={"content": ("x" * 256, b"1")}).status_code == 422
+    for metadata in ("[1]", "{", "1"):
+        assert post(files={"content": ("x", b"1")}, data={"metadata": metadata}).status_code == 422
+    assert post(files={"content": ("x", b"1" * (1024 * 1024))}).status_code == 201
+    large = post(files={"content": ("x", b"1" * (1024 * 1024 + 1))})
+    assert (large.status_code, large.headers["content-type"]) == (413, "application/problem+json")
+    cut = post(data=b'--b\r\nContent-Disposition: form-data; name="content"\r\n\r\nhalf', headers=form("b"))
+    assert cut.status_code == 400
+    assert len(on_disk(data)) == 1
+
+
+def test_fields_of_their_own_name_the_file(place):
+    echo = place("echo")
+    fields = {"filename": "b.txt", "type": "text/x-b"}
+    made = requests.post(
+        f"{echo.server.url}/v1/files", files={"content": ("a", b"1")}, data=fields, timeout=15
+    ).json()
+    assert (made["name"], made["content_type"]) == ("b.txt", "text/x-b")
+
+
+def test_pages(place):
+    echo = place("echo")
+    made = [echo.npm("upload", text="x", name="n", type="", metadata={})["id"]]
+    for _ in range(100):
+        reply = requests.post(f"{echo.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
+        made.insert(0, reply.json()["id"])
+    first = echo.get("/v1/files").json
+    second = requests.get(first["next"], timeout=15).json()
+    assert [one["id"] for one in first["results"] + second["results"]] == made
+    assert (len(first["results"]), second["next"]) == (100, None)
+
+
+def test_without_a_data_folder_there_are_no_files(place, picture):
+    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+    with pytest.raises(ReplicateError) as raised:
+        echo.python.files.create(picture)
+    assert raised.value.status == 404
+    assert "--data-dir" in raised.value.detail
+
+
+def form(boundary: str) -> dict[str, str]:
+    return {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+
+
+def moved(url: str, place: Place) -> str:
+    """The same address on a server that has another port now."""
+    parts = urlsplit(url)
+    return f"{place.server.url}{parts.path}?{parts.query}"
