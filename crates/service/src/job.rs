@@ -34,7 +34,7 @@ pub struct Job {
     account: Account,
     id: JobId,
     kind: JobKind,
-    target: Target,
+    target: Arc<Target>,
     /// The checked input as it went to the model.
     input: Bytes,
     secrets: Vec<String>,
@@ -86,7 +86,7 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
-    pub(crate) target: Target,
+    pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
     pub(crate) deadline: Option<Timestamp>,
@@ -261,7 +261,7 @@ impl Job {
         Snapshot {
             id: self.id.clone(),
             account: self.account.clone(),
-            target: self.target.clone(),
+            target: Arc::clone(&self.target),
             kind: self.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),

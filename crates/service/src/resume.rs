@@ -88,7 +88,7 @@ impl Jobs {
             account: order.account,
             id: order.id,
             kind: order.kind,
-            target: order.target,
+            target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,
             deadline: order.deadline,

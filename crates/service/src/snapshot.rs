@@ -1,5 +1,7 @@
 //! A job at one moment, for whoever tells somebody about it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -14,7 +16,7 @@ pub struct Snapshot {
     /// Whose it is.
     pub account: Account,
     /// Which model it is for.
-    pub target: Target,
+    pub target: Arc<Target>,
     /// Which function it is for.
     pub kind: JobKind,
     /// Where it is in its life.

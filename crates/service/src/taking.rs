@@ -126,7 +126,7 @@ impl Jobs {
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
-            target: inner.target.clone(),
+            target: Arc::clone(&inner.target),
             deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
@@ -198,7 +198,7 @@ impl Jobs {
             id: job.id().clone(),
             account: job.account().clone(),
             kind: job.kind(),
-            target: self.inner.target.clone(),
+            target: (*self.inner.target).clone(),
             input: launch.checked.json.clone(),
             files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
             secrets: launch.checked.secrets.clone(),

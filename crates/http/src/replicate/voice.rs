@@ -158,7 +158,7 @@ mod tests {
         Snapshot {
             id: JobId::parse("abc").unwrap(),
             account: Account::parse("ann").unwrap(),
-            target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
+            target: Arc::new(Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None }),
             kind: JobKind::Prediction,
             status,
             logs: "one\n".to_owned(),

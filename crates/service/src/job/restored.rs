@@ -1,6 +1,6 @@
 //! Jobs that a server before this one has taken, as they were written down.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use tidegate_core::record::{Ending, Record};
@@ -42,7 +42,7 @@ impl Job {
             account: order.account,
             id: order.id,
             kind: order.kind,
-            target: order.target,
+            target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,
             created_at: order.created_at,
