@@ -36,7 +36,7 @@ pub(crate) struct Tracker {
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
     /// What is written down about the job, if it is.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
     pub(crate) deadlines: Deadlines,
     /// Whether there is something to remove in the end.
@@ -78,7 +78,7 @@ impl Tracker {
     /// The job's way to its end; `None` when it is left to the next server.
     async fn through(&mut self, turn: Turn) -> Option<Terminal> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
-        let leave_at = self.kept.as_ref().and_then(Kept::may_be_left);
+        let leave_at = self.kept.as_ref().and_then(|kept| kept.may_be_left());
         tokio::pin!(stopped);
         let mut turn = turn;
         let admission = loop {
@@ -237,7 +237,9 @@ impl Tracker {
 
     async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
         if value.files.is_empty() {
-            if let Some(other) = std::str::from_utf8(&value.json).ok().and_then(|mine| the_one_before(Planted::ForeignOutput, mine)) {
+            if planted(Planted::ForeignOutput)
+                && let Some(other) = the_one_before(Planted::ForeignOutput, &String::from_utf8_lossy(&value.json))
+            {
                 return Ok(other.into());
             }
             return Ok(value.json);

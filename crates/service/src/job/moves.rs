@@ -109,7 +109,7 @@ impl Job {
             then.output = state.output(state.output.len(), end.status);
             then.error.clone_from(&end.error);
             then.completed_at = Some(end.completed_at);
-            then.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            then.predict_time = Some(end.predict_time);
             then
         })
     }
@@ -120,7 +120,7 @@ impl Job {
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
-            state.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            state.predict_time = Some(end.predict_time);
             state.tell(|| StreamEvent::Completed);
         });
         self.changed.notify_waiters();
