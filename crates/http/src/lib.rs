@@ -12,12 +12,14 @@ pub mod fuzz;
 pub mod replicate;
 mod shared;
 
+use std::sync::Arc;
+
 use tidegate_core::record::Face;
 use tidegate_service::{Wording, WordingOf};
 
 /// How the faces tell a job to the receiver of a webhook, who reached us by this address.
 pub fn wording(replicate: replicate::Voice) -> WordingOf {
-    Box::new(move |face, origin| match (face, origin) {
+    Arc::new(move |face, origin| match (face, origin) {
         (Face::Replicate, Some(origin)) => replicate.wording(origin),
         (Face::Cog, _) | (Face::Replicate, None) => Wording::new(cog::reply::result_body),
     })

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tidegate_core::health::{Health, Report};
+use tidegate_core::port::Executor;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
@@ -83,6 +84,24 @@ impl Jobs {
             wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
+    /// and they close together.
+    pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        let Inner { tools, senders, registry, wording, closing, .. } = &*self.inner;
+        let inner = Inner {
+            tools: Arc::new(Tools { executor, ..Tools::clone(tools) }),
+            senders: Arc::clone(senders),
+            registry: Arc::clone(registry),
+            schema: ArcSwapOption::empty(),
+            target: Arc::new(target),
+            wording: Arc::clone(wording),
+            tasks: TaskTracker::new(),
+            closing: closing.clone(),
+            ..*self.inner
         };
         Self { inner: Arc::new(inner) }
     }
@@ -185,20 +204,35 @@ impl Jobs {
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
         self.inner.closing.cancel();
-        self.inner.tasks.close();
-        let in_time = tokio::time::timeout_at(deadline, self.inner.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline, self.emptied()).await.is_ok();
         if !in_time {
-            for job in self.inner.registry.running() {
-                job.cancel();
-            }
-            self.inner.tasks.wait().await;
+            self.cancel_all();
+            self.emptied().await;
         }
+        self.letters_sent(deadline).await;
+        in_time
+    }
+
+    /// Waits until all jobs of this desk are over, for one that gets no more.
+    pub(crate) async fn emptied(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Asks every job to stop, also those of the desks beside this one.
+    pub(crate) fn cancel_all(&self) {
+        for job in self.inner.registry.running() {
+            job.cancel();
+        }
+    }
+
+    /// Waits until what is to be told has been told, for all desks.
+    pub(crate) async fn letters_sent(&self, deadline: tokio::time::Instant) {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
         if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
-        in_time
     }
 }

@@ -17,6 +17,7 @@ mod input;
 mod job;
 mod jobs;
 mod keeping;
+mod models;
 mod random;
 mod registry;
 mod resume;
@@ -34,6 +35,7 @@ pub use files::{Files, MAX_INLINE_FILE, OwnFile, OwnFiles, file_name_for, room_i
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::Jobs;
+pub use models::{Model, Models, Version};
 pub use resume::Resumed;
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};

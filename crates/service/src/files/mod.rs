@@ -19,6 +19,7 @@ use tidegate_core::Account;
 use tidegate_net::{Client, Url};
 
 /// How files get in and out.
+#[derive(Clone)]
 pub struct Files {
     /// The way out.
     pub net: Arc<Client>,
