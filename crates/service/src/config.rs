@@ -28,6 +28,8 @@ pub struct Config {
     pub stream_history: usize,
     /// How long a job that is over can still be looked up.
     pub keep_for: Duration,
+    /// How long input, output and logs of a job that is over are kept; as long as the job if it is not said.
+    pub keep_data_for: Option<Duration>,
     /// Which of the model's functions predictions are for, and so which inputs they take.
     pub predictions_are: JobKind,
     /// The longest that the model may work on one job.

@@ -153,6 +153,11 @@ impl Job {
         self.kind
     }
 
+    /// Which model it is for.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
     /// After this moment nobody wants it any more.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
@@ -171,6 +176,11 @@ impl Job {
     /// The checked input, secrets included: for comparing, not for showing.
     pub(crate) fn input(&self) -> &Bytes {
         &self.input
+    }
+
+    /// Whether its input cannot be compared any more.
+    pub(crate) fn is_without_data(&self) -> bool {
+        self.data_removed
     }
 
     /// The job as it is now.
@@ -269,7 +279,8 @@ impl Job {
             kind: self.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
-            output: state.output(outputs, state.status),
+            // What was removed is not an empty list.
+            output: if self.data_removed { None } else { state.output(outputs, state.status) },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             predict_time: state.predict_time,

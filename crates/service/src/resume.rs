@@ -15,11 +15,11 @@ use tidegate_core::store::{Finish, Store, StoreError};
 use crate::config::OnLost;
 use crate::input::Checked;
 use crate::job::{Job, NewJob};
-use crate::jobs::Jobs;
+use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
-use crate::upkeep;
+use crate::upkeep::{Upkeep, What};
 use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
@@ -40,7 +40,7 @@ impl Jobs {
     /// Takes up what is left in the store. To be called once, before callers come.
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
         let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
-        self.inner.tasks.spawn(upkeep::forget(Arc::clone(&store), self.inner.keep_for, self.inner.closing.clone()));
+        self.keep_tidy(&store);
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
             resumed.letters += 1;
@@ -60,6 +60,16 @@ impl Jobs {
                     self.fail_lost(&store, record).await?;
                 }
             }
+        }
+    }
+
+    /// Removes what is too old, from now on.
+    fn keep_tidy(&self, store: &Arc<dyn Store>) {
+        let Inner { tasks, closing, keep_for, keep_data_for, .. } = &*self.inner;
+        let whole = Upkeep { store: Arc::clone(store), what: What::Jobs, after: *keep_for };
+        let data = keep_data_for.filter(|data| data < keep_for).map(|after| Upkeep { what: What::Data, after, ..whole.clone() });
+        for upkeep in data.into_iter().chain([whole]) {
+            tasks.spawn(upkeep.run(closing.clone()));
         }
     }
 

@@ -6,9 +6,10 @@ use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Signer, Voice};
+use tidegate_http::replicate::{self, Aborted, Limits, Signer, Voice};
 use tidegate_net::{Networks, Url, check_address};
 use tidegate_service::{Secrets, Uploads};
+use tidegate_store::Memory;
 
 use crate::cli::Serve;
 use crate::data_dir::Opened;
@@ -68,7 +69,9 @@ impl Platform {
             voice: self.voice,
             model_created_at: self.version.changed_at,
             webhook_secrets,
+            shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             documents: self.documents,
+            limits: Limits::new(args.rate_limit_create, args.rate_limit),
             files: self.files,
         })
     }

@@ -132,6 +132,7 @@ fn read(
         replay,
         deadline,
         face: Face::Cog,
+        deployment: None,
     })
 }
 

@@ -1,15 +1,19 @@
 //! The Replicate face: its public API for the one model that this server has, so that its clients work
-//! unchanged. Deployments are not here; their paths answer 404.
+//! unchanged.
 
 mod account;
 mod catalog;
+mod deployments;
 mod download;
 mod files;
+mod limits;
 mod list;
 mod models;
 mod origin;
+mod paging;
 mod predictions;
 pub(crate) mod reply;
+mod shelf;
 mod stream;
 mod trainings;
 mod voice;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
 use jiff::Timestamp;
 use tidegate_core::store::Documents;
@@ -27,6 +32,7 @@ use url::Url;
 
 pub use account::resume_secret;
 pub use download::Signer;
+pub use limits::{Limits, Rate};
 pub use voice::{Aborted, Voice};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
@@ -56,6 +62,10 @@ pub struct Config {
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
     pub documents: Option<Arc<dyn Documents>>,
+    /// Where deployments are kept; without a place to write, in memory.
+    pub shelves: Arc<dyn Documents>,
+    /// How much each account may ask.
+    pub limits: Limits,
     /// Where files are kept, and what signs their addresses; without it there are none.
     pub files: Option<(Arc<Uploads>, Signer)>,
 }
@@ -70,7 +80,7 @@ type Shared = Arc<Face>;
 /// The face.
 pub fn routes(jobs: Jobs, config: Config) -> Router {
     let face = Arc::new(Face { jobs, config });
-    Router::new()
+    let routes = Router::new()
         .route("/v1/predictions", get(predictions::list).post(predictions::create))
         .route("/v1/predictions/{id}", get(predictions::show))
         .route("/v1/predictions/{id}/cancel", post(predictions::cancel))
@@ -87,11 +97,16 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
         .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version))
         .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
+        .route("/v1/deployments", get(deployments::list).post(deployments::create))
+        .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))
+        .route("/v1/deployments/{owner}/{name}/predictions", post(deployments::create_prediction))
         .route("/v1/account", get(account::show))
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))
         .route("/v1/hardware", get(catalog::hardware))
         .route("/v1/collections", get(catalog::collections))
         .route("/v1/{*rest}", any(reply::no_such_path))
-        .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(face)
+        .method_not_allowed_fallback(reply::no_such_method);
+    // Who sets no limits does not pay for them.
+    let routes = if face.config.limits.are_none() { routes } else { routes.layer(from_fn_with_state(Arc::clone(&face), limits::check)) };
+    routes.with_state(face)
 }

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
-use tidegate_service::ModelSchema;
+use tidegate_service::{Jobs, ModelSchema};
 
 use super::origin::Origin;
 use super::reply::{self, Trouble};
@@ -71,9 +71,14 @@ pub(super) async fn version(
 }
 
 impl Face {
+    /// The desk of a model that is served here.
+    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<&Jobs> {
+        (self.jobs.target().model.split_once('/') == Some((owner, name))).then_some(&self.jobs)
+    }
+
     /// Refuses names of other models.
     pub(super) fn know_model(&self, owner: &str, name: &str) -> Result<(), Trouble> {
-        if self.jobs.target().model.split_once('/') == Some((owner, name)) { Ok(()) } else { Err(Trouble::Unknown("model")) }
+        self.desk(owner, name).map(|_| ()).ok_or(Trouble::Unknown("model"))
     }
 
     /// The model; without a version while it is not loaded.

@@ -1,5 +1,7 @@
 //! How the desk's answers and refusals are said in Replicate's API: each status code and each error is here.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
@@ -10,6 +12,7 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
 use tidegate_service::UploadError;
 
+use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
 use crate::shared::body::BodyError;
 use crate::shared::deadline::BadDeadline;
@@ -70,6 +73,8 @@ pub(super) enum Trouble {
     UnknownVersion,
     /// There is no such thing: model, version, prediction, stream.
     Unknown(&'static str),
+    /// There is one with this name already, or it cannot be changed as it is now.
+    Conflict(String),
     BadDeadline(BadDeadline),
     DeadlineTooShort,
     /// A bound of a list is no moment.
@@ -81,6 +86,8 @@ pub(super) enum Trouble {
     NoSchema,
     Refused(Refusal),
     Store(StoreError),
+    /// The account has asked too much; it may ask again after this time.
+    Throttled(Duration),
 }
 
 impl From<BodyError> for Trouble {
@@ -156,6 +163,7 @@ impl IntoResponse for Trouble {
                 &[],
             ),
             Self::Unknown(what) => problem(S::NOT_FOUND, "Not found", &format!("There is no such {what}, or it is not yours."), &[]),
+            Self::Conflict(detail) => problem(S::CONFLICT, "Conflict", &detail, &[]),
             Self::BadDeadline(error) => problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", &error.to_string(), &[]),
             Self::DeadlineTooShort => {
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", "`Cancel-After` must be at least 5 seconds", &[])
@@ -174,6 +182,7 @@ impl IntoResponse for Trouble {
                 tracing::error!(error = %chain(&error), "the store could not be asked");
                 later("The server cannot look into its records at the moment.")
             }
+            Self::Throttled(wait) => throttled(whole_seconds(wait)),
         }
     }
 }
@@ -232,9 +241,23 @@ fn later(detail: &str) -> Response {
     response
 }
 
+/// Too much at once. Clients look for the time in the header or in the body.
+fn throttled(seconds: u64) -> Response {
+    let detail = format!("Request was throttled. Your rate limit resets in ~{seconds}s.");
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let body =
+        Problem { title: "Too many requests", detail: &detail, status: status.as_u16(), retry_after: Some(seconds), invalid_fields: &[] };
+    let mut response = said(status, &body);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
 fn problem(status: StatusCode, title: &str, detail: &str, invalid_fields: &[InvalidField]) -> Response {
-    let problem = Problem { title, detail, status: status.as_u16(), invalid_fields };
-    let mut response = json(status, serde_json::to_vec(&problem).expect("our answers have string keys").into());
+    said(status, &Problem { title, detail, status: status.as_u16(), retry_after: None, invalid_fields })
+}
+
+fn said(status: StatusCode, problem: &Problem<'_>) -> Response {
+    let mut response = json(status, serde_json::to_vec(problem).expect("our answers have string keys").into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

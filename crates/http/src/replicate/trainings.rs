@@ -35,7 +35,8 @@ pub(super) async fn create(
     if create.destination.as_deref() != Some(&*target.model) {
         return Err(Trouble::UnknownDestination);
     }
-    face.submit(Request { kind: JobKind::Training, body: &body, create: &create, headers: &headers, caller, origin }).await
+    face.submit(Request { kind: JobKind::Training, body: &body, create: &create, headers: &headers, caller, origin, deployment: None })
+        .await
 }
 
 /// `GET /v1/trainings/{id}`

@@ -69,7 +69,9 @@ impl Voice {
         let room = job.output.as_ref().map_or(0, Bytes::len) + job.logs.len() + job.input.len() + 1024;
         let mut body = Object::with_room_for(room);
         body.field("id", &job.id).field("model", &job.target.model).field("version", &job.target.version);
-        body.raw("input", Some(&job.input)).field("logs", &job.logs).raw("output", Some(job.output.as_ref().unwrap_or(&null)));
+        // What was removed is shown as nothing, which is not the same as an empty input.
+        let (input, logs) = if job.data_removed { (&null, None) } else { (&job.input, Some(&job.logs)) };
+        body.raw("input", Some(input)).field("logs", &logs).raw("output", Some(job.output.as_ref().unwrap_or(&null)));
         body.field("data_removed", &job.data_removed).field("error", &job.error).field("source", "api");
         body.field("status", self.word(job.status));
         body.field("created_at", &moment(job.created_at));
