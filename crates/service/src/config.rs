@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::port::Executor;
-use tidegate_core::record::{Face, Target};
+use tidegate_core::record::{Face, Hook, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
@@ -44,8 +44,8 @@ pub struct Config {
     pub wording: WordingOf,
 }
 
-/// How a face writes a job for who reached us by this address.
-pub type WordingOf = Box<dyn Fn(Face, Option<&str>) -> Wording + Send + Sync>;
+/// How a face writes a job for this receiver.
+pub type WordingOf = Box<dyn Fn(Face, &Hook) -> Wording + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

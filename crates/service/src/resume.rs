@@ -20,7 +20,7 @@ use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
 use crate::upkeep::{Upkeep, What};
-use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
+use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -102,6 +102,7 @@ impl Jobs {
             input: order.input,
             secrets: order.secrets,
             deadline: order.deadline,
+            hook: order.hook.map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
@@ -133,8 +134,8 @@ impl Jobs {
     }
 
     fn send_again(&self, letter: Letter) {
-        // Its words are written already.
-        let Some(webhook) = Webhook::of_hook(&letter.hook, Wording::new(|_| Bytes::new())) else {
+        // Its words are written already, and nothing comes before it.
+        let Some(webhook) = Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new())) else {
             tracing::error!(message = letter.id, "a webhook that was written down cannot be read");
             return;
         };
@@ -147,7 +148,7 @@ impl Jobs {
 
     fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
         let hook = order.hook.as_ref()?;
-        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref())).map(Arc::new)
+        Webhook::of_hook(hook, Pace::of(order.face), (self.inner.wording)(order.face, hook)).map(Arc::new)
     }
 }
 

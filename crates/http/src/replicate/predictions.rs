@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::{Face as FaceName, Target};
 use tidegate_core::{JobId, JobKind, Status};
-use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::origin::Origin;
 use super::reply::Trouble;
@@ -196,12 +196,15 @@ impl Face {
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
             (None, None) => return Ok(None),
         };
+        let streams = self.streams();
         Ok(Some(Arc::new(Webhook {
             url: self.jobs.webhook_url(&url)?,
             filter,
             headers: passed_on(headers),
+            pace: Pace::of(FaceName::Replicate),
             origin: Some(origin.as_str().to_owned()),
-            wording: self.config.voice.wording_for(origin.clone(), self.streams()),
+            streams: streams == Streams::Yes,
+            wording: self.config.voice.wording_for(origin.clone(), streams),
         })))
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Map, Value};
+use tidegate_core::record::Hook;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, Wording};
 
@@ -49,10 +50,11 @@ impl Voice {
         Self { key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)), aborted }
     }
 
-    /// How webhooks are written for who reached us by this address.
-    pub fn wording(&self, origin: &str) -> Wording {
-        match Origin::parse(origin) {
-            Some(origin) => self.wording_for(origin, Streams::No),
+    /// How webhooks are written for a receiver that was written down.
+    pub fn wording(&self, hook: &Hook) -> Wording {
+        let streams = if hook.streams { Streams::Yes } else { Streams::No };
+        match hook.origin.as_deref().and_then(Origin::parse) {
+            Some(origin) => self.wording_for(origin, streams),
             // We wrote it down ourselves; without it nothing useful can be said.
             None => Wording::new(|_| Bytes::from_static(b"{}")),
         }
@@ -78,6 +80,8 @@ impl Voice {
         body.field("started_at", &job.started_at.map(moment)).field("completed_at", &job.completed_at.map(moment));
         body.maybe("deadline", job.deadline.map(moment).as_deref());
         body.maybe("deployment", job.target.deployment.as_ref());
+        body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url));
+        body.maybe("webhook_events_filter", job.hook.as_ref().map(|hook| &hook.events));
         body.field("urls", &self.urls(job, origin, streams)).field("metrics", &metrics(job));
         body.finish()
     }
@@ -173,6 +177,7 @@ mod tests {
             started_at: Some(at(2)),
             completed_at: Some(at(5)),
             deadline: None,
+            hook: None,
             data_removed: false,
         }
     }
