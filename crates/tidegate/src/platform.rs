@@ -1,5 +1,6 @@
 //! What makes a folder a model of a platform: an owner, a name, a version, and secrets that last.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -27,6 +28,7 @@ const FILES_FOLDER: &str = "files";
 /// A model as its callers name it.
 pub(crate) struct Platform {
     pub(crate) target: Target,
+    folder: PathBuf,
     version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
@@ -46,6 +48,7 @@ impl Platform {
             voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted),
             public_url: args.public_url.clone(),
             files: files(data).await?,
+            folder: model.dir.clone(),
             version,
             documents,
         })
@@ -67,6 +70,7 @@ impl Platform {
             public_url: self.public_url,
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
+            model_folder: self.folder,
             model_created_at: self.version.changed_at,
             webhook_secrets,
             shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),

@@ -5,6 +5,7 @@ mod account;
 mod catalog;
 mod deployments;
 mod download;
+mod drafts;
 mod files;
 mod limits;
 mod list;
@@ -19,6 +20,7 @@ mod trainings;
 mod voice;
 mod wire;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,13 +58,15 @@ pub struct Config {
     pub own_url: Url,
     /// How jobs are written.
     pub voice: Voice,
+    /// Where the model's files are.
+    pub model_folder: PathBuf,
     /// When the model's files were changed last.
     pub model_created_at: Timestamp,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
     pub documents: Option<Arc<dyn Documents>>,
-    /// Where deployments are kept; without a place to write, in memory.
+    /// Where deployments and models without a version are kept; without a place to write, in memory.
     pub shelves: Arc<dyn Documents>,
     /// How much each account may ask.
     pub limits: Limits,
@@ -91,11 +95,13 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
         .route("/v1/files/{id}/download", get(download::download))
-        .route("/v1/models", get(models::list).fallback(models::search))
-        .route("/v1/models/{owner}/{name}", get(models::show))
+        .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
+        .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))
+        .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))
+        .route("/v1/models/{owner}/{name}/readme", get(catalog::readme))
         .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
-        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version))
+        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version).delete(drafts::remove_version))
         .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
         .route("/v1/deployments", get(deployments::list).post(deployments::create))
         .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))
@@ -104,6 +110,8 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))
         .route("/v1/hardware", get(catalog::hardware))
         .route("/v1/collections", get(catalog::collections))
+        .route("/v1/collections/{slug}", get(catalog::collection))
+        .route("/v1/search", get(catalog::search))
         .route("/v1/{*rest}", any(reply::no_such_path))
         .method_not_allowed_fallback(reply::no_such_method);
     // Who sets no limits does not pay for them.

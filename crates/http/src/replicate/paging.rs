@@ -1,5 +1,7 @@
 //! Pages of things that are all at hand, newest first.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use url::{Url, form_urlencoded};
 
@@ -19,7 +21,7 @@ pub(super) struct Mark {
 pub(super) fn page<T>(all: Vec<T>, mark: impl Fn(&T) -> Mark, query: &str, mut address: Url) -> Page<T> {
     let mut marked: Vec<(Mark, T)> = all.into_iter().map(|thing| (mark(&thing), thing)).collect();
     marked.sort_by(|(one, _), (other, _)| other.cmp(one));
-    if let Some((_, cursor)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor") {
+    if let Some(cursor) = cursor_of(query) {
         // A foreign cursor leads nowhere.
         let last = read_cursor(&cursor);
         marked.retain(|(mark, _)| last.as_ref().is_some_and(|last| mark < last));
@@ -32,6 +34,15 @@ pub(super) fn page<T>(all: Vec<T>, mark: impl Fn(&T) -> Mark, query: &str, mut a
         address.into()
     });
     Page { next, previous: None, results: marked.into_iter().map(|(_, thing)| thing).collect() }
+}
+
+/// Whether another page than the first is asked for.
+pub(super) fn has_cursor(query: &str) -> bool {
+    cursor_of(query).is_some()
+}
+
+fn cursor_of(query: &str) -> Option<Cow<'_, str>> {
+    form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor").map(|(_, cursor)| cursor)
 }
 
 /// The last on the page before.

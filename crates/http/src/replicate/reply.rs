@@ -83,6 +83,10 @@ pub(super) enum Trouble {
     NotTrainable,
     UnknownDestination,
     NotYours,
+    /// Only its owner may make or change it.
+    NotYourModel(String),
+    /// It comes from a folder of the server.
+    Served,
     NoSchema,
     Refused(Refusal),
     Store(StoreError),
@@ -176,6 +180,12 @@ impl IntoResponse for Trouble {
             Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
             Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),
             Self::NotYours => problem(S::FORBIDDEN, "Forbidden", "This needs a token of an administrator of the server.", &[]),
+            Self::NotYourModel(owner) => {
+                problem(S::FORBIDDEN, "Forbidden", &format!("Models of `{owner}` are made and changed by `{owner}` only."), &[])
+            }
+            Self::Served => {
+                problem(S::FORBIDDEN, "Forbidden", "The model is served from a folder: change the folder and start the server again.", &[])
+            }
             Self::NoSchema => later("The model is not loaded yet."),
             Self::Refused(refusal) => refused(&refusal),
             Self::Store(error) => {

@@ -46,6 +46,23 @@ pub(super) struct Deploy {
     pub(super) max_instances: Option<u32>,
 }
 
+/// The body of a request that makes or changes a model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object like {\"owner\": \"…\", \"name\": \"…\", \"visibility\": \"private\", \"hardware\": \"…\"}")]
+pub(super) struct Describe {
+    pub(super) owner: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) visibility: Option<String>,
+    pub(super) hardware: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) github_url: Option<String>,
+    pub(super) paper_url: Option<String>,
+    pub(super) license_url: Option<String>,
+    pub(super) cover_image_url: Option<String>,
+    pub(super) weights_url: Option<String>,
+    pub(super) readme: Option<String>,
+}
+
 /// A page of a list.
 #[derive(Debug, Serialize)]
 pub(super) struct Page<T> {
@@ -86,6 +103,18 @@ pub(super) struct Model<'a> {
     pub(super) latest_version: Option<Version<'a>>,
 }
 
+impl Model<'_> {
+    /// Whether a text is in its name or description, however it is written.
+    pub(super) fn says(&self, text: &str) -> bool {
+        holds(&format!("{}/{}", self.owner, self.name), text) || self.description.is_some_and(|description| holds(description, text))
+    }
+}
+
+/// Whether one text holds another, in large letters or small.
+pub(super) fn holds(whole: &str, part: &str) -> bool {
+    whole.to_lowercase().contains(&part.trim().to_lowercase())
+}
+
 /// Python's client takes no `null` here either.
 #[derive(Debug, Serialize)]
 pub(super) struct Version<'a> {
@@ -118,6 +147,39 @@ pub(super) struct Configuration<'a> {
     pub(super) min_instances: u32,
     pub(super) max_instances: u32,
 }
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Collection {
+    pub(super) name: &'static str,
+    pub(super) slug: &'static str,
+    pub(super) description: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WholeCollection<'a> {
+    #[serde(flatten)]
+    pub(super) about: Collection,
+    pub(super) models: Vec<Model<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Search<'a> {
+    pub(super) query: &'a str,
+    pub(super) models: Vec<Found<'a>>,
+    pub(super) collections: Vec<Collection>,
+    /// Replicate's documentation.
+    pub(super) pages: [(); 0],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Found<'a> {
+    pub(super) model: Model<'a>,
+    pub(super) metadata: Metadata,
+}
+
+/// Nothing is known about models that their owners have not said.
+#[derive(Debug, Serialize)]
+pub(super) struct Metadata {}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Account<'a> {
