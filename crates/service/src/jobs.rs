@@ -46,10 +46,21 @@ pub(crate) struct Inner {
     pub(crate) max_output: usize,
     pub(crate) target: Arc<Target>,
     pub(crate) keep_for: Duration,
+    pub(crate) keep_data_for: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
+}
+
+impl Inner {
+    /// What a job is for; most come through no deployment and share it.
+    pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
+        match deployment {
+            None => Arc::clone(&self.target),
+            Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
+        }
+    }
 }
 
 impl Jobs {
@@ -68,7 +79,9 @@ impl Jobs {
             store: tools.store.clone(),
             closing: closing.clone(),
         };
-        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
+        // What is left of a job without its data is in the store only.
+        let age = config.keep_data_for.map_or(config.keep_for, |data| data.min(config.keep_for));
+        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age };
         let inner = Inner {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
@@ -80,6 +93,7 @@ impl Jobs {
             max_output: config.max_output,
             target: Arc::new(config.target),
             keep_for: config.keep_for,
+            keep_data_for: config.keep_data_for,
             on_lost: config.on_lost,
             wording: config.wording,
             tasks: TaskTracker::new(),
@@ -150,6 +164,12 @@ impl Jobs {
     /// Which model the jobs are for.
     pub fn target(&self) -> &Target {
         &self.inner.target
+    }
+
+    /// Whether a job of this account that came through this deployment is not over.
+    pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
+        let through = |job: &Arc<Job>| job.account() == account && job.target().deployment.as_deref() == Some(deployment);
+        self.inner.registry.running().iter().any(through)
     }
 
     /// What became of the last webhooks.

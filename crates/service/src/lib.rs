@@ -41,4 +41,6 @@ pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
 pub use uploads::{Upload, UploadError, Uploaded, Uploads};
-pub use webhook::{Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, Secrets, Webhook, WebhookEvent, Wording};
+pub use webhook::{
+    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, Pace, Secrets, Webhook, WebhookEvent, Wording,
+};

@@ -15,12 +15,12 @@ use tidegate_core::store::{Finish, Store, StoreError};
 use crate::config::OnLost;
 use crate::input::Checked;
 use crate::job::{Job, NewJob};
-use crate::jobs::Jobs;
+use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
-use crate::upkeep;
-use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
+use crate::upkeep::{Upkeep, What};
+use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -41,7 +41,7 @@ impl Jobs {
     /// callers come.
     pub async fn resume(&self, desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync)) -> Result<Resumed, StoreError> {
         let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
-        self.inner.tasks.spawn(upkeep::forget(Arc::clone(&store), self.inner.keep_for, self.inner.closing.clone()));
+        self.keep_tidy(&store);
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
             resumed.letters += 1;
@@ -65,6 +65,16 @@ impl Jobs {
                 resumed.failed += 1;
                 self.fail_lost(&store, record, lost).await?;
             }
+        }
+    }
+
+    /// Removes what is too old, from now on.
+    fn keep_tidy(&self, store: &Arc<dyn Store>) {
+        let Inner { tasks, closing, keep_for, keep_data_for, .. } = &*self.inner;
+        let whole = Upkeep { store: Arc::clone(store), what: What::Jobs, after: *keep_for };
+        let data = keep_data_for.filter(|data| data < keep_for).map(|after| Upkeep { what: What::Data, after, ..whole.clone() });
+        for upkeep in data.into_iter().chain([whole]) {
+            tasks.spawn(upkeep.run(closing.clone()));
         }
     }
 
@@ -97,6 +107,7 @@ impl Jobs {
             input: order.input,
             secrets: order.secrets,
             deadline: order.deadline,
+            hook: order.hook.map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
@@ -127,8 +138,8 @@ impl Jobs {
     }
 
     fn send_again(&self, letter: Letter) {
-        // Its words are written already.
-        let Some(webhook) = Webhook::of_hook(&letter.hook, Wording::new(|_| Bytes::new())) else {
+        // Its words are written already, and nothing comes before it.
+        let Some(webhook) = Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new())) else {
             tracing::error!(message = letter.id, "a webhook that was written down cannot be read");
             return;
         };
@@ -141,7 +152,7 @@ impl Jobs {
 
     fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
         let hook = order.hook.as_ref()?;
-        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref())).map(Arc::new)
+        Webhook::of_hook(hook, Pace::of(order.face), (self.inner.wording)(order.face, hook)).map(Arc::new)
     }
 }
 

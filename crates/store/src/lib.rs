@@ -6,6 +6,8 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod memory;
 mod sqlite;
 
+pub use memory::Memory;
 pub use sqlite::{OpenError, Options, Sqlite};

@@ -7,6 +7,7 @@ use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Account;
 
+use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
 use crate::data_dir::DataDir;
@@ -156,12 +157,24 @@ pub(crate) struct Serve {
     /// its older clients do not know `aborted`
     #[arg(long, env = "TIDEGATE_REPLICATE_LEGACY_STATUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) replicate_legacy_status: bool,
+    /// How often each account may create a prediction in Replicate's API, such as `600/min`; more is
+    /// answered with 429 [default: no limit]
+    #[arg(long, env = "TIDEGATE_RATE_LIMIT_CREATE", value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate_limit_create: Option<Rate>,
+    /// How often each account may ask anything else in Replicate's API, such as `3000/min` [default: no
+    /// limit]
+    #[arg(long, env = "TIDEGATE_RATE_LIMIT", value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate_limit: Option<Rate>,
     /// What becomes of a prediction that the model worked on when the server died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
     pub(crate) on_lost: OnLost,
     /// How long a finished prediction can be looked up
     #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) keep_for: Duration,
+    /// How long input, output and logs of a finished prediction are kept, when that is less than
+    /// --keep-for: then it is still listed, without them [default: as long as the prediction]
+    #[arg(long, env = "TIDEGATE_KEEP_DATA_FOR", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) keep_data_for: Option<Duration>,
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,

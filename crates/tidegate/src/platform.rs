@@ -1,14 +1,16 @@
 //! What makes a folder a model of a platform: an owner, a name, a version, and secrets that last.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Signer, Voice};
+use tidegate_http::replicate::{self, Aborted, Limits, Signer, Voice};
 use tidegate_net::{Networks, Url, check_address};
 use tidegate_service::{Secrets, Uploads};
+use tidegate_store::Memory;
 
 use crate::cli::Serve;
 use crate::data_dir::Opened;
@@ -26,6 +28,7 @@ const FILES_FOLDER: &str = "files";
 /// A model as its callers name it.
 pub(crate) struct Platform {
     pub(crate) target: Target,
+    folder: PathBuf,
     version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
@@ -45,6 +48,7 @@ impl Platform {
             voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted),
             public_url: args.public_url.clone(),
             files: files(data).await?,
+            folder: model.dir.clone(),
             version,
             documents,
         })
@@ -66,9 +70,12 @@ impl Platform {
             public_url: self.public_url,
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
+            model_folder: self.folder,
             model_created_at: self.version.changed_at,
             webhook_secrets,
+            shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             documents: self.documents,
+            limits: Limits::new(args.rate_limit_create, args.rate_limit),
             files: self.files,
         })
     }

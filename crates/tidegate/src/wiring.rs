@@ -33,6 +33,7 @@ pub(crate) struct Setting {
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
     pub(crate) keep_for: Duration,
+    pub(crate) keep_data_for: Option<Duration>,
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -102,6 +103,7 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
         webhook_retry_for: setting.outward.webhook_retry_for,
         stream_history: env.stream_history,
         keep_for: setting.keep_for,
+        keep_data_for: setting.keep_data_for,
         predictions_are: match args.mode {
             Mode::Predict => JobKind::Prediction,
             Mode::Train => JobKind::Training,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook, Wording};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -132,12 +132,13 @@ fn read(
         replay,
         deadline,
         face: Face::Cog,
+        deployment: None,
     })
 }
 
 fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Arc<Webhook>, Refusal> {
     let url = jobs.webhook_url(url)?;
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
-    let webhook = Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) };
-    Ok(Arc::new(webhook))
+    let (pace, wording) = (Pace::of(Face::Cog), Wording::new(reply::result_body));
+    Ok(Arc::new(Webhook { url, filter, headers: passed_on(headers), pace, origin: None, streams: false, wording }))
 }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::{Face as FaceName, Target};
 use tidegate_core::{JobId, JobKind, Status};
-use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::origin::Origin;
 use super::reply::Trouble;
@@ -46,7 +46,8 @@ pub(super) async fn create(
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     know_version(face.jobs.target(), &create)?;
-    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment: None })
+        .await
 }
 
 /// `POST /v1/models/{owner}/{name}/predictions`
@@ -61,7 +62,8 @@ pub(super) async fn create_for_model(
     face.know_model(&owner, &name)?;
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
+    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment: None })
+        .await
 }
 
 /// `GET /v1/predictions/{id}`
@@ -103,6 +105,8 @@ pub(super) struct Request<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) caller: Identity,
     pub(super) origin: Origin,
+    /// `owner/name` of the deployment that it comes through.
+    pub(super) deployment: Option<String>,
 }
 
 impl Face {
@@ -142,8 +146,8 @@ impl Face {
     }
 
     pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
-        let Request { kind, body, create, headers, caller, origin } = request;
-        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![required("input")]))?;
+        let Request { kind, body, create, headers, caller, origin, deployment } = request;
+        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
@@ -169,6 +173,7 @@ impl Face {
             replay: Replay::Refuse,
             deadline,
             face: FaceName::Replicate,
+            deployment,
         };
         let job = match self.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
@@ -191,12 +196,15 @@ impl Face {
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
             (None, None) => return Ok(None),
         };
+        let streams = self.streams();
         Ok(Some(Arc::new(Webhook {
             url: self.jobs.webhook_url(&url)?,
             filter,
             headers: passed_on(headers),
+            pace: Pace::of(FaceName::Replicate),
             origin: Some(origin.as_str().to_owned()),
-            wording: self.config.voice.wording_for(origin.clone(), self.streams()),
+            streams: streams == Streams::Yes,
+            wording: self.config.voice.wording_for(origin.clone(), streams),
         })))
     }
 }
@@ -221,7 +229,7 @@ fn filter(create: &Create<'_>) -> EventFilter {
 fn know_version(target: &Target, create: &Create<'_>) -> Result<(), Trouble> {
     let mut wrong = Vec::new();
     if create.version.is_none() {
-        wrong.push(required("version"));
+        wrong.push(InvalidField::required("version"));
     }
     if create.model.is_some() {
         let description = "Additional property model is not allowed".to_owned();
@@ -236,10 +244,6 @@ fn know_version(target: &Target, create: &Create<'_>) -> Result<(), Trouble> {
         None => version == target.version || version == target.model,
     };
     if known { Ok(()) } else { Err(Trouble::UnknownVersion) }
-}
-
-fn required(name: &str) -> InvalidField {
-    InvalidField { kind: "required", field: String::new(), description: format!("{name} is required") }
 }
 
 /// How long the caller wants to wait for the end; what cannot be read is no wish.

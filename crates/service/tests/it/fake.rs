@@ -189,10 +189,11 @@ pub(crate) struct Wishes {
     pub(crate) net: tidegate_net::Config,
     pub(crate) room: Option<u64>,
     pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) keep_data_for: Option<Duration>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room, store } = wishes;
+    let Wishes { job_timeout, net, room, store, keep_data_for } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
@@ -210,6 +211,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         webhook_retry_for: Duration::from_secs(24 * 60 * 60),
         stream_history: 1024,
         keep_for: KEEP_FOR,
+        keep_data_for,
         predictions_are: JobKind::Prediction,
         job_timeout,
         max_output: MAX_OUTPUT,
@@ -232,6 +234,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         replay: Replay::Refuse,
         deadline: None,
         face: Face::Cog,
+        deployment: None,
     }
 }
 

@@ -126,3 +126,23 @@ async fn who_waits_without_an_id_is_not_written_down() {
     tokio::join!(ticket.ended(), play);
     assert_eq!(place.store.get(&Account::ANONYMOUS, ticket.job().id()).await.unwrap(), None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_is_removed_before_the_job_is_forgotten() {
+    let place = place();
+    let model = FakeModel::without_streaming(1);
+    let keep_data_for = Some(std::time::Duration::from_millis(1));
+    let jobs = desk_with(model.clone(), Wishes { store: Some(Arc::clone(&place.store)), keep_data_for, ..Wishes::default() });
+    jobs.resume().await.unwrap();
+    new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
+    model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
+    let removed = loop {
+        match jobs.get(&Account::ANONYMOUS, &id("a")).await.map(|job| job.snapshot()) {
+            Some(job) if job.data_removed => break job,
+            Some(_) | None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!((removed.status, removed.output, removed.logs.as_str()), (Status::Succeeded, None, ""));
+    assert_eq!(removed.input, "{}");
+    assert!(matches!(jobs.submit(named("a", r#"{"x": 1}"#)).await, Ok(Submitted::Over(_))), "nothing to compare with");
+}

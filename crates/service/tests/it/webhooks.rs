@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tidegate_core::{Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Config, Networks, Url};
-use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Submission, Webhook, WebhookEvent, Wording};
+use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Pace, Submission, Webhook, WebhookEvent, Wording};
 use tokio::time::Instant;
 
 use crate::fake::{FakeModel, Wishes, desk_with, submission};
@@ -28,7 +28,9 @@ async fn ended(net: Config) -> Jobs {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
+        pace: Pace::EveryValue,
         origin: None,
+        streams: false,
         wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(Arc::new(webhook)), ..submission("{}") })

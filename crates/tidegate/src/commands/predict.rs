@@ -136,6 +136,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        keep_data_for: None,
         outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
@@ -174,6 +175,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         replay: Replay::Refuse,
         deadline: None,
         face: Face::Cog,
+        deployment: None,
     };
     let submitted = jobs
         .submit(submission)

@@ -152,6 +152,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
+        keep_data_for: args.keep_data_for,
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
