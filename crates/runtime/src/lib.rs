@@ -5,6 +5,7 @@
 //! reads what comes back. [`supervisor`] keeps the children alive meanwhile. This room knows nothing
 //! of HTTP, of stored jobs or of webhooks.
 
+mod crew;
 pub mod launch;
 mod leftovers;
 mod oom;

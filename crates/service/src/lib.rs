@@ -17,9 +17,11 @@ mod input;
 mod job;
 mod jobs;
 mod keeping;
+mod meter;
 mod random;
 mod registry;
 mod resume;
+mod seeing;
 mod snapshot;
 mod stream;
 mod submission;
@@ -34,9 +36,13 @@ pub use files::{Files, MAX_INLINE_FILE, OwnFile, OwnFiles, file_name_for, room_i
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::Jobs;
+pub use meter::{AttemptResult, Meter, Reason};
 pub use resume::Resumed;
+pub use seeing::{Queue, Share};
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
 pub use uploads::{Upload, UploadError, Uploaded, Uploads};
-pub use webhook::{Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, Secrets, Webhook, WebhookEvent, Wording};
+pub use webhook::{
+    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Secrets, Webhook, WebhookEvent, Wording,
+};

@@ -137,7 +137,7 @@ fn read(
 }
 
 fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
-    let url = jobs.webhook_url(url)?;
+    let url = jobs.webhook_url(url).inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
     Ok(Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) })
 }

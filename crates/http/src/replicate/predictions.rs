@@ -192,7 +192,7 @@ impl Face {
             (None, None) => return Ok(None),
         };
         Ok(Some(Webhook {
-            url: self.jobs.webhook_url(&url)?,
+            url: self.jobs.webhook_url(&url).inspect_err(|refusal| self.jobs.count_refusal(FaceName::Replicate, refusal))?,
             filter,
             headers: passed_on(headers),
             origin: Some(origin.as_str().to_owned()),

@@ -1,6 +1,7 @@
 //! What happens to a job, told by its tracker, the only writer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -25,6 +26,17 @@ impl Job {
         });
         self.changed.notify_waiters();
         now
+    }
+
+    /// How long it stood in the line when it began at this moment.
+    pub(crate) fn waited(&self, began_at: Timestamp) -> Duration {
+        between(self.created_at, began_at)
+    }
+
+    /// How long the model worked on it; nothing if it never began.
+    pub(crate) fn run_time(&self, end: &End) -> Option<Duration> {
+        let started_at = self.with(|state| state.started_at)?;
+        Some(between(started_at, end.completed_at))
     }
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
@@ -134,6 +146,11 @@ impl Job {
             512 + self.input.len() + state.logs.len() + outputs + history
         })
     }
+}
+
+/// From one moment to a later one; nothing when the clock was set back between them.
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 /// How a job is about to end.
