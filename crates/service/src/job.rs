@@ -26,6 +26,8 @@ pub(crate) use moves::End;
 const MAX_LOGS: usize = 16 * 1024 * 1024;
 /// Notes of the model about one job; what comes after is left out.
 const MAX_METRICS: usize = 10_000;
+/// How long a job took, among the notes of the model about it.
+pub(crate) const PREDICT_TIME: &str = "predict_time";
 /// What keeping one value costs beside its bytes.
 const VALUE_OVERHEAD: usize = 64;
 
@@ -67,6 +69,7 @@ struct State {
     logs_full: bool,
     metrics: Map<String, Value>,
     metrics_count: usize,
+    predict_time: Option<f64>,
     error: Option<String>,
     /// Somebody was told that it stops.
     cancel_asked: bool,
@@ -112,6 +115,7 @@ impl Job {
             logs_full: false,
             metrics: Map::new(),
             metrics_count: 0,
+            predict_time: None,
             error: None,
             cancel_asked: false,
             settled: false,
@@ -204,7 +208,7 @@ impl Job {
             let mut then = self.picture(state, outputs, logs);
             if state.status.is_terminal() && !(planted(Planted::EarlyEnd) && outputs == 1) {
                 then.status = Status::Processing;
-                then.metrics.remove("predict_time");
+                then.predict_time = None;
                 then.error = None;
                 then.output = (outputs > 0).then(|| list(&state.output[..outputs]));
             }
@@ -292,6 +296,7 @@ impl Job {
             output: state.output(outputs, state.status),
             error: state.error.clone(),
             metrics: state.metrics.clone(),
+            predict_time: state.predict_time,
             input: self.masked_input(),
             created_at: self.created_at,
             started_at: state.started_at,

@@ -9,13 +9,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use tidegate_core::chain;
 use tidegate_core::record::{Ending, Letter};
 use tidegate_core::store::{Finish, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
-use crate::job::{End, Job};
+use crate::job::{End, Job, PREDICT_TIME};
 use crate::webhook::{Webhook, WebhookEvent, message_id};
 
 /// The pause after the store could not take the end of a job.
@@ -25,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct Kept {
     store: Arc<dyn Store>,
     /// Who wants to hear of the end, and in which words.
-    webhook: Option<Webhook>,
+    webhook: Option<Arc<Webhook>>,
     /// The note that the model has begun, on its way; it comes to the number of this attempt.
     begun: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
     attempt: u32,
@@ -44,7 +45,13 @@ pub(crate) enum Waits {
 
 impl Kept {
     /// The record of a job that was given to a model `attempt` times before.
-    pub(crate) fn new(store: Arc<dyn Store>, webhook: Option<&Webhook>, attempt: u32, waits: Waits, closing: CancellationToken) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        webhook: Option<&Arc<Webhook>>,
+        attempt: u32,
+        waits: Waits,
+        closing: CancellationToken,
+    ) -> Self {
         let webhook = webhook.filter(|webhook| webhook.filter.wants(WebhookEvent::Completed)).cloned();
         Self { store, webhook, begun: None, attempt, waits, closing }
     }
@@ -82,7 +89,7 @@ impl Kept {
             output: then.output,
             logs: then.logs,
             error: then.error,
-            metrics: then.metrics,
+            metrics: with_time(then.metrics, then.predict_time),
         };
         loop {
             let finish = Finish {
@@ -105,6 +112,12 @@ impl Kept {
             }
         }
     }
+}
+
+/// What the model noted and how long it took, as they are written down.
+fn with_time(mut metrics: Map<String, Value>, predict_time: Option<f64>) -> Map<String, Value> {
+    metrics.extend(predict_time.map(|seconds| (PREDICT_TIME.to_owned(), seconds.into())));
+    metrics
 }
 
 /// The message about the end of a job. The body is a picture of it as it will be then.

@@ -1,5 +1,6 @@
 //! Which jobs the server knows: those that run, and for a while those that are over.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,6 @@ pub(crate) struct Registry {
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     jobs: HashMap<Key, Arc<Job>>,
     /// Those that are over, oldest first.
@@ -43,7 +43,9 @@ struct Past {
 
 impl Registry {
     pub(crate) fn new(retention: Retention) -> Self {
-        Self { retention, inner: Mutex::default() }
+        // Roomy: in a full table every new job means tidying up after those that left.
+        let jobs = HashMap::with_capacity(2 * retention.jobs);
+        Self { retention, inner: Mutex::new(Inner { jobs, past: VecDeque::new(), past_bytes: 0 }) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
@@ -62,10 +64,14 @@ impl Registry {
     /// new request, but is the answer to the same one.
     pub(crate) fn insert(&self, job: Arc<Job>, replay: Replay) -> Result<(), Arc<Job>> {
         let key = key_of(&job);
-        self.with(|inner| match inner.jobs.get(&key) {
-            Some(known) if replay == Replay::Answer || !known.status().is_terminal() => Err(Arc::clone(known)),
-            Some(_) | None => {
-                inner.jobs.insert(key, job);
+        self.with(|inner| match inner.jobs.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(job);
+                Ok(())
+            }
+            Entry::Occupied(known) if replay == Replay::Answer || !known.get().status().is_terminal() => Err(Arc::clone(known.get())),
+            Entry::Occupied(mut past) => {
+                past.insert(job);
                 Ok(())
             }
         })
@@ -118,9 +124,10 @@ impl Inner {
 
     /// Only this very job: its id may have been used again.
     fn remove(&mut self, job: &Arc<Job>) {
-        let key = key_of(job);
-        if self.jobs.get(&key).is_some_and(|known| Arc::ptr_eq(known, job)) {
-            self.jobs.remove(&key);
+        if let Entry::Occupied(known) = self.jobs.entry(key_of(job))
+            && Arc::ptr_eq(known.get(), job)
+        {
+            known.remove();
         }
     }
 }

@@ -137,9 +137,9 @@ impl Jobs {
         });
     }
 
-    fn webhook_of(&self, order: &Order) -> Option<Webhook> {
+    fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
         let hook = order.hook.as_ref()?;
-        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref()))
+        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref())).map(Arc::new)
     }
 }
 

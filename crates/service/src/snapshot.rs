@@ -27,8 +27,10 @@ pub struct Snapshot {
     pub output: Option<Bytes>,
     /// Why it failed.
     pub error: Option<String>,
-    /// What the model noted, and `predict_time` when it is over.
+    /// What the model noted.
     pub metrics: Map<String, Value>,
+    /// How long it took, in seconds, when it is over.
+    pub predict_time: Option<f64>,
     /// The checked input with secrets masked.
     pub input: Bytes,
     /// When it was accepted.

@@ -25,7 +25,7 @@ pub struct Submission {
     /// The input, one JSON text.
     pub input: Bytes,
     /// Who else is told.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<Arc<Webhook>>,
     /// Notes for the model.
     pub context: BTreeMap<String, String>,
     /// How the caller gets the answer.

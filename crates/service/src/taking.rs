@@ -54,7 +54,7 @@ impl Jobs {
             Prepared::Known(submitted) => return Ok(submitted),
             Prepared::New(prepared) => prepared,
         };
-        Ok(self.launch(*prepared, None))
+        Ok(self.launch(prepared, None))
     }
 
     async fn submit_kept(&self, store: Arc<dyn Store>, submission: Submission) -> Result<Submitted, Refusal> {
@@ -68,7 +68,7 @@ impl Jobs {
         let (replay, face) = (submission.replay, submission.face);
         let prepared = match self.prepare(submission)? {
             Prepared::Known(submitted) => return Ok(submitted),
-            Prepared::New(prepared) => *prepared,
+            Prepared::New(prepared) => prepared,
         };
         let order = self.order(&prepared, face);
         // A new request may take the id of one that is over.
@@ -151,7 +151,7 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        Ok(Prepared::New(Box::new(Launch {
+        Ok(Prepared::New(Launch {
             job,
             checked,
             context: submission.context,
@@ -159,7 +159,7 @@ impl Jobs {
             delivery: submission.delivery,
             deadline,
             turn,
-        })))
+        }))
     }
 
     /// Lets a job run.
@@ -171,7 +171,7 @@ impl Jobs {
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
-        let kept = kept.map(|(store, attempt)| Kept::new(store, webhook.as_ref(), attempt, waits, inner.closing.clone()));
+        let kept = kept.map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, waits, inner.closing.clone())));
         let tracker = Tracker {
             work: Work {
                 id: job.id().clone(),
@@ -215,7 +215,7 @@ impl Jobs {
             files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
             secrets: launch.checked.secrets.clone(),
             context: launch.context.clone(),
-            hook: launch.webhook.as_ref().map(Webhook::to_hook),
+            hook: launch.webhook.as_deref().map(Webhook::to_hook),
             face,
             deadline: job.deadline(),
             created_at: job.created_at(),
@@ -247,7 +247,7 @@ impl Jobs {
 /// What came of looking at a submission.
 enum Prepared {
     Known(Submitted),
-    New(Box<Launch>),
+    New(Launch),
 }
 
 /// A job that is ready to run.
@@ -255,7 +255,7 @@ pub(crate) struct Launch {
     pub(crate) job: Arc<Job>,
     pub(crate) checked: Checked,
     pub(crate) context: BTreeMap<String, String>,
-    pub(crate) webhook: Option<Webhook>,
+    pub(crate) webhook: Option<Arc<Webhook>>,
     pub(crate) delivery: Delivery,
     pub(crate) deadline: Option<tokio::time::Instant>,
     pub(crate) turn: Turn,

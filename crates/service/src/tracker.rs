@@ -38,7 +38,7 @@ pub(crate) struct Tracker {
     pub(crate) registry: Arc<Registry>,
     pub(crate) meter: Arc<Meter>,
     /// What is written down about the job, if it is.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
     pub(crate) deadlines: Deadlines,
     /// Whether there is something to remove in the end.
@@ -68,7 +68,7 @@ impl Tracker {
                 None => return self.registry.forget(&self.job),
             },
         };
-        self.meter.finished(self.job.face(), self.job.kind(), end.status, self.job.run_time(&end));
+        self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook
@@ -81,7 +81,7 @@ impl Tracker {
     /// The job's way to its end; `None` when it is left to the next server.
     async fn through(&mut self, turn: Turn) -> Option<Terminal> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
-        let leave_at = self.kept.as_ref().and_then(Kept::may_be_left);
+        let leave_at = self.kept.as_ref().and_then(|kept| kept.may_be_left());
         tokio::pin!(stopped);
         let mut turn = turn;
         let admission = loop {
@@ -241,7 +241,9 @@ impl Tracker {
 
     async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
         if value.files.is_empty() {
-            if let Some(other) = std::str::from_utf8(&value.json).ok().and_then(|mine| the_one_before(Planted::ForeignOutput, mine)) {
+            if planted(Planted::ForeignOutput)
+                && let Some(other) = the_one_before(Planted::ForeignOutput, &String::from_utf8_lossy(&value.json))
+            {
                 return Ok(other.into());
             }
             return Ok(value.json);

@@ -77,8 +77,8 @@ pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router
 
 /// Predictions and trainings are the same machinery under two names.
 fn resource(path: &str, kind: JobKind) -> Router<Shared> {
-    let create = move |state, caller, headers, body| predictions::create(state, kind, caller, None, headers, body);
-    let put = move |state, caller, PathId(id): PathId, headers, body| predictions::create(state, kind, caller, Some(id), headers, body);
+    let create = move |state, caller, request| predictions::create(state, kind, caller, None, request);
+    let put = move |state, caller, PathId(id): PathId, request| predictions::create(state, kind, caller, Some(id), request);
     Router::new()
         .route(path, post(create))
         .route(&format!("{path}/{{id}}"), get(predictions::show).put(put))

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -40,9 +39,9 @@ pub(super) async fn create(
     kind: JobKind,
     caller: Identity,
     url_id: Option<String>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Trouble> {
+    let (Parts { headers, .. }, body) = request.into_parts();
     let delivery = wanted(&headers);
     let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
     let body = json_body(&headers, body, bounds).await?;
@@ -136,8 +135,9 @@ fn read(
     })
 }
 
-fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Webhook, Refusal> {
+fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Arc<Webhook>, Refusal> {
     let url = jobs.webhook_url(url).inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
-    Ok(Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) })
+    let webhook = Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) };
+    Ok(Arc::new(webhook))
 }

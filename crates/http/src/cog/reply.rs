@@ -7,7 +7,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
@@ -44,7 +44,7 @@ pub(super) fn details(job: &Snapshot) -> Response {
     body.maybe("completed_at", job.completed_at.map(super::health::timestamp).as_deref());
     body.field("created_at", &super::health::timestamp(job.created_at));
     body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
-    body.field("logs", &job.logs).field("metrics", &job.metrics).raw("output", job.output.as_ref());
+    body.field("logs", &job.logs).field("metrics", &Metrics(job)).raw("output", job.output.as_ref());
     body.maybe("started_at", job.started_at.map(super::health::timestamp).as_deref());
     let status = match job.status {
         Status::Canceled if planted(Planted::TwoEnds) => Status::Failed,
@@ -62,8 +62,27 @@ pub(crate) fn result_body(job: &Snapshot) -> Bytes {
 }
 
 fn rest(body: &mut Object, job: &Snapshot) -> Bytes {
-    body.field("logs", &job.logs).field("metrics", &job.metrics).raw("output", job.output.as_ref());
+    body.field("logs", &job.logs).field("metrics", &Metrics(job)).raw("output", job.output.as_ref());
     body.field("status", word(job.status)).finish()
+}
+
+/// What the model noted, and how long it took.
+struct Metrics<'a>(&'a Snapshot);
+
+impl Serialize for Metrics<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(Snapshot { metrics, predict_time, .. }) = self;
+        let name = "predict_time";
+        match predict_time {
+            None => metrics.serialize(serializer),
+            Some(seconds) if metrics.is_empty() => serializer.collect_map([(name, seconds)]),
+            Some(seconds) => {
+                let mut all = metrics.clone();
+                all.insert(name.to_owned(), (*seconds).into());
+                all.serialize(serializer)
+            }
+        }
+    }
 }
 
 fn room(job: &Snapshot) -> usize {

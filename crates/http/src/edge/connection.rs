@@ -34,8 +34,19 @@ const LINGER_SILENCE: Duration = Duration::from_secs(1);
 pub(super) struct Manner {
     pub(super) faces: Router,
     pub(super) header_timeout: Duration,
+    /// Requests that are open now are the last.
     pub(super) stop: CancellationToken,
+    /// Comes after `stop`, and ends everything.
+    pub(super) goodbye: CancellationToken,
     pub(super) traffic: Arc<Traffic>,
+}
+
+impl Manner {
+    /// What may be cut short by the goodbye. Requests on their way are not watched for it: each watch is
+    /// paid for whenever something happens on a connection.
+    pub(super) async fn last_word(&self, said: impl Future<Output = ()>) {
+        self.goodbye.run_until_cancelled(said).await;
+    }
 }
 
 /// Serves one connection until it ends, or the open request has been answered after `stop`.
@@ -58,21 +69,23 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
         Some(ended) => ended,
         None => {
             Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+            match manner.goodbye.run_until_cancelled(&mut connection).await {
+                Some(ended) => ended,
+                None => return,
+            }
         }
     };
     let (stream, left) = connection.into_parts().io.into_inner().into_parts();
-    match left {
-        Left::Gone => {}
-        Left::Refused(refusal) => refuse(stream, refusal).await,
-        Left::MidHead if ended.as_ref().is_err_and(hyper::Error::is_timeout) => {
-            refuse(stream, Refusal::TooSlow(manner.header_timeout)).await;
-        }
-        Left::MidHead | Left::MidRequest => part(stream).await,
-        Left::Clean => close(stream).await,
-    }
+    let too_slow = ended.as_ref().is_err_and(hyper::Error::is_timeout);
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");
+    }
+    match left {
+        Left::Gone => {}
+        Left::Refused(refusal) => manner.last_word(refuse(stream, refusal)).await,
+        Left::MidHead if too_slow => manner.last_word(refuse(stream, Refusal::TooSlow(manner.header_timeout))).await,
+        Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
+        Left::Clean => manner.last_word(close(stream)).await,
     }
 }
 

@@ -62,7 +62,6 @@ struct Door {
     seats: Arc<Semaphore>,
     tasks: TaskTracker,
     guest: Arc<Guest>,
-    goodbye: CancellationToken,
 }
 
 /// What every connection needs.
@@ -80,10 +79,11 @@ impl Door {
         http.timer(TokioTimer::new()).header_read_timeout(edge.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
-        let manner = Manner { faces, header_timeout: edge.header_timeout, stop, traffic: Arc::clone(&edge.traffic) };
+        let traffic = Arc::clone(&edge.traffic);
+        let manner = Manner { faces, header_timeout: edge.header_timeout, stop, goodbye, traffic };
         let guest = Arc::new(Guest { manner, tls: edge.tls.clone(), http, http_once });
         let seats = Arc::new(Semaphore::new(edge.max_connections.min(Semaphore::MAX_PERMITS)));
-        Self { seats, tasks: TaskTracker::new(), guest, goodbye }
+        Self { seats, tasks: TaskTracker::new(), guest }
     }
 
     /// Lets connections in, for ever.
@@ -121,9 +121,8 @@ impl Door {
 
     fn let_in(&self, stream: TcpStream, peer: SocketAddr, room: Room, seat: OwnedSemaphorePermit) -> JoinHandle<()> {
         let guest = Arc::clone(&self.guest);
-        let goodbye = self.goodbye.clone();
         self.tasks.spawn(async move {
-            goodbye.run_until_cancelled(guest.welcome(stream, peer, room)).await;
+            guest.welcome(stream, peer, room).await;
             drop(seat);
         })
     }
@@ -155,7 +154,7 @@ impl Guest {
         let http = if room == Room::Plenty { &self.http } else { &self.http_once };
         match opened {
             Ok(stream) => connection::serve(stream, peer, http, &self.manner).await,
-            Err(NotOpened::Plain(stream, refusal)) => connection::refuse(stream, refusal).await,
+            Err(NotOpened::Plain(stream, refusal)) => self.manner.last_word(connection::refuse(stream, refusal)).await,
             Err(NotOpened::Failed(error)) => tracing::debug!(%error, %peer, "no TLS could be opened"),
         }
     }

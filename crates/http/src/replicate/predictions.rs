@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::{Face as FaceName, Target};
-use tidegate_core::{JobId, JobKind, Status};
+use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::origin::Origin;
@@ -184,20 +184,21 @@ impl Face {
         Ok(response)
     }
 
-    fn webhook(&self, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Webhook>, Trouble> {
+    fn webhook(&self, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Arc<Webhook>>, Trouble> {
         let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| url.as_deref().filter(|url| !url.is_empty()).map(str::to_owned);
         let (url, filter) = match (given(&create.webhook), given(&create.webhook_completed)) {
             (Some(url), _) => (url, filter(create)),
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
             (None, None) => return Ok(None),
         };
-        Ok(Some(Webhook {
-            url: self.jobs.webhook_url(&url).inspect_err(|refusal| self.jobs.count_refusal(FaceName::Replicate, refusal))?,
+        let counted = |refusal: &Refusal| self.jobs.count_refusal(FaceName::Replicate, refusal);
+        Ok(Some(Arc::new(Webhook {
+            url: self.jobs.webhook_url(&url).inspect_err(counted)?,
             filter,
             headers: passed_on(headers),
             origin: Some(origin.as_str().to_owned()),
             wording: self.config.voice.wording_for(origin.clone(), self.streams()),
-        }))
+        })))
     }
 }
 
@@ -254,7 +255,15 @@ fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
 /// A prediction that is not over, for a caller that waited. Clients take every other word than `starting`
 /// for the end, and what came so far for the result.
 fn as_starting(job: Snapshot) -> Snapshot {
-    Snapshot { status: Status::Starting, output: None, logs: String::new(), metrics: Default::default(), started_at: None, ..job }
+    Snapshot {
+        status: Status::Starting,
+        output: None,
+        logs: String::new(),
+        metrics: Default::default(),
+        predict_time: None,
+        started_at: None,
+        ..job
+    }
 }
 
 #[cfg(test)]

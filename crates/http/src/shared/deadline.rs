@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 
 /// The header's name.
 pub(crate) const CANCEL_AFTER: &str = "cancel-after";
+/// The same, looked up without being read again.
+static NAME: HeaderName = HeaderName::from_static(CANCEL_AFTER);
 
 /// The header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +16,7 @@ pub(crate) struct BadDeadline(String);
 
 /// The time that the caller gives its job, counted from now.
 pub(crate) fn cancel_after(headers: &HeaderMap) -> Result<Option<Duration>, BadDeadline> {
-    let Some(value) = headers.get(CANCEL_AFTER) else { return Ok(None) };
+    let Some(value) = headers.get(&NAME) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
     match duration(text.trim()) {
         Some(after) if !after.is_zero() => Ok(Some(after)),
@@ -36,7 +38,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Option<Duration>, BadDeadline> {
         let mut headers = HeaderMap::new();
-        headers.insert(CANCEL_AFTER, text.parse().unwrap());
+        headers.insert(&NAME, text.parse().unwrap());
         cancel_after(&headers)
     }
 

@@ -33,12 +33,6 @@ impl Job {
         between(self.created_at, began_at)
     }
 
-    /// How long the model worked on it; nothing if it never began.
-    pub(crate) fn run_time(&self, end: &End) -> Option<Duration> {
-        let started_at = self.with(|state| state.started_at)?;
-        Some(between(started_at, end.completed_at))
-    }
-
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
         let moment = self.with(|state| {
             if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
@@ -91,10 +85,11 @@ impl Job {
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
     pub(crate) fn settle(&self, terminal: Terminal) -> End {
-        let (from, earliest, cancel_asked) = self.with(|state| {
+        let (from, started_at, cancel_asked) = self.with(|state| {
             state.settled = true;
-            (state.status, state.started_at.unwrap_or(self.created_at), state.cancel_asked)
+            (state.status, state.started_at, state.cancel_asked)
         });
+        let completed_at = now().max(started_at.unwrap_or(self.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
         let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
         let (step, error) = match terminal {
@@ -108,7 +103,8 @@ impl Job {
         End {
             status: from.after(step).expect("the tracker ends a job once"),
             error,
-            completed_at: now().max(earliest),
+            completed_at,
+            ran: started_at.map(|began| between(began, completed_at)),
             predict_time: self.born.elapsed().as_secs_f64(),
         }
     }
@@ -121,7 +117,7 @@ impl Job {
             then.output = state.output(state.output.len(), end.status);
             then.error.clone_from(&end.error);
             then.completed_at = Some(end.completed_at);
-            then.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            then.predict_time = Some(end.predict_time);
             then
         })
     }
@@ -132,7 +128,7 @@ impl Job {
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
-            state.metrics.insert("predict_time".to_owned(), end.predict_time.into());
+            state.predict_time = Some(end.predict_time);
             state.tell(|| StreamEvent::Completed);
         });
         self.changed.notify_waiters();
@@ -159,5 +155,7 @@ pub(crate) struct End {
     pub(crate) status: Status,
     error: Option<String>,
     completed_at: Timestamp,
+    /// How long the model worked on it; absent if it never began.
+    pub(crate) ran: Option<Duration>,
     predict_time: f64,
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, MAX_METRICS, NewJob, State};
+use super::{Job, MAX_METRICS, NewJob, PREDICT_TIME, State};
 
 impl Job {
     /// A job that is taken up again: it was accepted by a server before this one.
@@ -20,20 +20,21 @@ impl Job {
     pub(crate) fn restored(record: Record) -> Self {
         let Record { order, status, started_at, ending, data_removed, .. } = record;
         let completed_at = ending.as_ref().map(|ending| ending.completed_at);
-        let ending = ending.unwrap_or_else(Ending::of_nothing);
+        let Ending { output, logs, error, mut metrics, .. } = ending.unwrap_or_else(Ending::of_nothing);
         let state = State {
             status,
             started_at,
             completed_at,
-            output: ending.output.into_iter().collect(),
+            output: output.into_iter().collect(),
             output_bytes: 0,
             returned: true,
             joined: true,
-            logs: ending.logs,
+            logs,
             logs_full: true,
-            metrics: ending.metrics,
+            predict_time: metrics.remove(PREDICT_TIME).and_then(|seconds| seconds.as_f64()),
+            metrics,
             metrics_count: MAX_METRICS,
-            error: ending.error,
+            error,
             cancel_asked: false,
             settled: true,
             history: None,

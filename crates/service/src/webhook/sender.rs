@@ -67,9 +67,8 @@ enum Message {
 }
 
 impl Sender {
-    pub(crate) fn spawn(tools: &Arc<SenderTools>, webhook: Webhook, job: Arc<Job>) -> Self {
+    pub(crate) fn spawn(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, job: Arc<Job>) -> Self {
         let (to_task, messages) = mpsc::unbounded_channel();
-        let webhook = Arc::new(webhook);
         let task = Task { tools: Arc::clone(tools), webhook: Arc::clone(&webhook), job, messages };
         tools.tasks.spawn(task.run());
         Self { webhook, to_task, throttle: tools.throttle, last: None }

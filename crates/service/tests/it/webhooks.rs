@@ -1,6 +1,7 @@
 //! What the desk does for receivers that do not answer. The clock is the test's; a connection to nobody
 //! fails at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,7 +31,9 @@ async fn ended(net: Config) -> Jobs {
         origin: None,
         wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
-    jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(webhook), ..submission("{}") }).await.ok();
+    jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(Arc::new(webhook)), ..submission("{}") })
+        .await
+        .ok();
     model.started().await.send(Event::Ended(Outcome::Canceled));
     jobs
 }
