@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod chain;
+pub mod crew;
 pub mod event;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -10,6 +11,7 @@ pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;
+pub mod meter;
 pub mod metrics;
 pub mod planted;
 pub mod port;

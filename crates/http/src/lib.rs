@@ -9,8 +9,12 @@ pub mod edge;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod metrics;
 pub mod replicate;
 mod shared;
+mod traffic;
+
+pub use traffic::Traffic;
 
 use std::sync::Arc;
 

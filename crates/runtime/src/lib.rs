@@ -6,6 +6,7 @@
 //! of HTTP, of stored jobs or of webhooks.
 
 mod berths;
+mod crew;
 pub mod launch;
 mod leftovers;
 mod on_demand;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tidegate_core::crew::Crew;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Patience, Turn};
 use tidegate_core::{Account, Refusal};
@@ -178,6 +179,13 @@ impl Executor for Runtime {
 
     fn report(&self) -> Report {
         self.shared.state.report(self.shared.pool.count())
+    }
+
+    fn crew(&self) -> Crew {
+        let count = self.shared.pool.count();
+        let mut idle = Vec::new();
+        self.shared.pool.each_idle(|link| idle.push(link.child.pid()));
+        Crew { slots: count.total, free: count.idle, ..self.shared.state.crew(&idle) }
     }
 
     async fn check(&self) -> Report {

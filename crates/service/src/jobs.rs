@@ -18,6 +18,7 @@ use crate::audit;
 use crate::config::{Config, OnLost, Tools, WordingOf};
 use crate::input::ModelSchema;
 use crate::job::Job;
+use crate::meter::Meter;
 use crate::registry::{Registry, Retention};
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) tools: Arc<Tools>,
     pub(crate) senders: Arc<SenderTools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     schema: ArcSwapOption<ModelSchema>,
     pub(crate) stream_history: usize,
     pub(crate) predictions_are: JobKind,
@@ -67,6 +69,7 @@ impl Jobs {
     /// Opens the desk.
     pub fn new(tools: Tools, config: Config) -> Self {
         let closing = CancellationToken::new();
+        let meter = Arc::new(Meter::default());
         let senders = SenderTools {
             net: Arc::clone(&tools.net),
             tasks: TaskTracker::new(),
@@ -76,6 +79,7 @@ impl Jobs {
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
             deliveries: Deliveries::default(),
+            meter: Arc::clone(&meter),
             store: tools.store.clone(),
             closing: closing.clone(),
         };
@@ -86,6 +90,7 @@ impl Jobs {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
             registry: Arc::new(Registry::new(retention)),
+            meter,
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
             predictions_are: config.predictions_are,

@@ -17,10 +17,12 @@ mod input;
 mod job;
 mod jobs;
 mod keeping;
+mod meter;
 mod models;
 mod random;
 mod registry;
 mod resume;
+mod seeing;
 mod snapshot;
 mod stream;
 mod submission;
@@ -36,11 +38,13 @@ pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::Jobs;
 pub use models::{Model, Models, Version};
+pub use meter::{AttemptResult, Meter, Reason};
 pub use resume::Resumed;
+pub use seeing::{Queue, Share};
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
 pub use uploads::{Upload, UploadError, Uploaded, Uploads};
 pub use webhook::{
-    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, Pace, Secrets, Webhook, WebhookEvent, Wording,
+    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace, Secrets, Webhook, WebhookEvent, Wording,
 };

@@ -103,6 +103,7 @@ impl Jobs {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            face: order.face,
             target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,
@@ -126,6 +127,7 @@ impl Jobs {
         let completed_at = Timestamp::now().max(record.started_at.unwrap_or(record.order.created_at));
         let ending = Ending { completed_at, error: Some(error), ..Ending::of_nothing() };
         let (account, id, attempt) = (record.order.account.clone(), record.order.id.clone(), record.attempt);
+        self.inner.meter.finished(record.order.face, record.order.kind, Status::Failed, None);
         let over = Record { status: Status::Failed, ending: Some(ending.clone()), ..record };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
         let finish = Finish { account, id, attempt, status: Status::Failed, ending, letter: letter.clone() };
@@ -137,7 +139,7 @@ impl Jobs {
         Ok(())
     }
 
-    fn send_again(&self, letter: Letter) {
+    pub(crate) fn send_again(&self, letter: Letter) {
         // Its words are written already, and nothing comes before it.
         let Some(webhook) = Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new())) else {
             tracing::error!(message = letter.id, "a webhook that was written down cannot be read");

@@ -17,6 +17,7 @@ use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
 use crate::job::Job;
 use crate::keeping::Kept;
+use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
@@ -35,6 +36,7 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     /// What is written down about the job, if it is.
     pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
@@ -66,6 +68,7 @@ impl Tracker {
                 None => return self.registry.forget(&self.job),
             },
         };
+        self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook
@@ -139,6 +142,7 @@ impl Tracker {
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
         let began_at = self.job.begin();
+        self.meter.began(self.job.waited(began_at));
         if let Some(kept) = &mut self.kept {
             kept.begin(&self.job, began_at);
         }

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod see;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use tidegate_core::Account;
 
 use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
+
+pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
 
 use crate::data_dir::DataDir;
 use crate::{build_info, platform, units};
@@ -43,6 +47,14 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Run one prediction, with a model folder or against a running server
     Predict(Box<Predict>),
+    /// List the jobs of a running server
+    Ps(Ps),
+    /// Print what a job of a running server has printed
+    Logs(Logs),
+    /// Stop jobs of a running server
+    Cancel(Cancel),
+    /// Have a running server send a webhook again
+    Replay(Replay),
     /// Print the OpenAPI schema of a model
     Schema(Schema),
     /// Write a new model folder to start from

@@ -19,6 +19,7 @@ mod platform;
 mod progress;
 mod python;
 mod reload;
+mod remote;
 mod run_as;
 mod secrets;
 mod shutdown;

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::{Face as FaceName, Target};
-use tidegate_core::{JobId, JobKind, Status};
+use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::origin::Origin;
@@ -197,8 +197,9 @@ impl Face {
             (None, None) => return Ok(None),
         };
         let streams = self.streams();
+        let counted = |refusal: &Refusal| self.jobs.count_refusal(FaceName::Replicate, refusal);
         Ok(Some(Arc::new(Webhook {
-            url: self.jobs.webhook_url(&url)?,
+            url: self.jobs.webhook_url(&url).inspect_err(counted)?,
             filter,
             headers: passed_on(headers),
             pace: Pace::of(FaceName::Replicate),

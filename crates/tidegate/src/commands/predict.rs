@@ -23,7 +23,7 @@ use crate::failure::Usage;
 use crate::model::Model;
 use crate::shutdown::Signals;
 use crate::wiring::{self, Outward, Setting};
-use crate::{exit, inputs, outputs, secrets};
+use crate::{exit, inputs, outputs, remote};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
@@ -61,7 +61,7 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         Ok(url)
     };
     let client = Client::new(Config::default());
-    let token = token(args.token_file.as_deref())?;
+    let token = remote::token(args.token_file.as_deref())?;
     let fetched = client.fetch(&at("openapi.json")?, token.as_deref(), None).await;
     let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
     if status.as_u16() == 401 {
@@ -90,25 +90,6 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         logs: text(answer.remove("logs")),
         schema,
     })
-}
-
-/// What we show to be let in, if anything.
-fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let (place, text) = match file {
-        Some(file) => {
-            let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
-            (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
-        }
-        None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
-            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),
-            None => return Ok(None),
-        },
-    };
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Usage::new(format!("{place} does not hold one token and nothing else")).into());
-    }
-    Ok(Some(token.to_owned()))
 }
 
 /// What a server says when it does not take a job.

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin::Desks;
 use tidegate_http::cog::{self, Build};
-use tidegate_http::{admin, replicate};
+use tidegate_http::{admin, metrics, replicate};
 use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -33,6 +35,7 @@ use crate::{build_info, data_dir, exit, front, inputs, run_as, webhook_secrets};
 const ATTEMPTS: u32 = 3;
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
+    let started_at = Timestamp::now();
     let model = Model::read(&args.dir, &args.model, env)?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     // A model that runs as the same user must not read this process's memory.
@@ -48,6 +51,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
 
     let data = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
     let platform = Platform::of(args, &model, data.as_ref()).await?;
+    let store_meter = data.as_ref().map(|data| data.store.meter());
     let setting = setting(args, webhook_secrets.clone(), &platform, data.map(|data| data.store))?;
 
     // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
@@ -71,8 +75,12 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     }
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let desks = one_desk(wired.jobs.clone());
+    let watched =
+        metrics::Sources { desks: Arc::clone(&desks), traffic: Arc::clone(&edge.traffic), store: store_meter, build: build(), started_at };
     let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone())
-        .merge(admin::routes(wired.jobs.clone()))
+        .merge(admin::routes(desks))
+        .merge(metrics::routes(watched))
         .merge(replicate::routes(wired.jobs.clone(), platform.face(args, &url, webhook_secrets).await?));
     // Last, so that it stands before every route.
     let faces = match tokens {
@@ -178,12 +186,16 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
 }
 
 fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
-    cog::Config {
-        max_body: args.max_body,
-        body_timeout: args.body_timeout,
-        build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
-        ready_file: env.ready_file.clone(),
-    }
+    cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone() }
+}
+
+fn build() -> Build {
+    Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT }
+}
+
+/// The desks of a server with one model.
+fn one_desk(jobs: Jobs) -> Desks {
+    Arc::new(move || vec![jobs.clone()])
 }
 
 /// How to go on from here: the address, a call that can be pasted, a page.
