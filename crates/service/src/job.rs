@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::Target;
+use tidegate_core::record::{Face, Target};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
@@ -34,6 +34,7 @@ pub struct Job {
     account: Account,
     id: JobId,
     kind: JobKind,
+    face: Face,
     target: Arc<Target>,
     /// The checked input as it went to the model.
     input: Bytes,
@@ -86,6 +87,8 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
+    /// By which API it came.
+    pub(crate) face: Face,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
@@ -119,6 +122,7 @@ impl Job {
             account: new.account,
             id: new.id,
             kind: new.kind,
+            face: new.face,
             target: new.target,
             input: new.input,
             secrets: new.secrets,
@@ -147,6 +151,11 @@ impl Job {
     /// Which function it is for.
     pub fn kind(&self) -> JobKind {
         self.kind
+    }
+
+    /// By which API it came.
+    pub(crate) fn face(&self) -> Face {
+        self.face
     }
 
     /// After this moment nobody wants it any more.

@@ -88,6 +88,7 @@ impl Jobs {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            face: order.face,
             target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,

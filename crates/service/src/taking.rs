@@ -126,6 +126,7 @@ impl Jobs {
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
+            face: submission.face,
             target: Arc::clone(&inner.target),
             deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
             input: checked.json.clone(),

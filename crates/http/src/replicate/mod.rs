@@ -1,14 +1,17 @@
 //! The Replicate face: its public API for the one model that this server has, so that its clients work
 //! unchanged. Deployments are not here; their paths answer 404.
 
+mod abroad;
 mod account;
 mod catalog;
 mod download;
 mod files;
+mod links;
 mod list;
 mod models;
 mod origin;
 mod predictions;
+mod range;
 pub(crate) mod reply;
 mod stream;
 mod trainings;
@@ -22,17 +25,18 @@ use axum::Router;
 use axum::routing::{any, get, post};
 use jiff::Timestamp;
 use tidegate_core::store::Documents;
-use tidegate_service::{Jobs, Secrets, Uploads};
+use tidegate_service::{Jobs, Secrets};
 use url::Url;
 
+pub use abroad::Abroad;
 pub use account::resume_secret;
-pub use download::Signer;
+pub use links::Links;
 pub use voice::{Aborted, Voice};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
-    let id = path.strip_prefix("/v1/files/").and_then(|rest| rest.strip_suffix("/download"));
-    path.starts_with("/v1/streams/") || id.is_some_and(|id| !id.contains('/'))
+    let name = path.strip_prefix("/v1/files/").and_then(|rest| rest.split_once('/')).map(|(_, name)| name);
+    path.starts_with("/v1/streams/") || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// Everything of this face is below it.
@@ -56,8 +60,8 @@ pub struct Config {
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
     pub documents: Option<Arc<dyn Documents>>,
-    /// Where files are kept, and what signs their addresses; without it there are none.
-    pub files: Option<(Arc<Uploads>, Signer)>,
+    /// The files that are kept, and their addresses; without it there are none.
+    pub files: Option<Arc<Links>>,
 }
 
 struct Face {
@@ -80,7 +84,7 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
-        .route("/v1/files/{id}/download", get(download::download))
+        .route("/v1/files/{id}/{name}", get(download::download))
         .route("/v1/models", get(models::list).fallback(models::search))
         .route("/v1/models/{owner}/{name}", get(models::show))
         .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))

@@ -1,4 +1,5 @@
 //! The promises of the store, kept by SQLite.
 
+mod blobs;
 mod durability;
 mod suite;

@@ -8,8 +8,9 @@ use anyhow::Context;
 use rustix::process::DumpableBehavior;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin;
 use tidegate_http::cog::{self, Build};
-use tidegate_http::{admin, replicate};
+use tidegate_http::replicate::{self, Abroad};
 use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -71,9 +72,10 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     }
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone())
+    let platform = platform.face(args, &url, webhook_secrets).await?;
+    let faces = cog::routes(wired.jobs.clone(), face_config(args, env, platform.abroad()), asked.clone())
         .merge(admin::routes(wired.jobs.clone()))
-        .merge(replicate::routes(wired.jobs.clone(), platform.face(args, &url, webhook_secrets).await?));
+        .merge(replicate::routes(wired.jobs.clone(), platform));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -81,9 +83,9 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let upkeep = async {
-        match &setting.uploads {
-            Some(uploads) => uploads.upkeep().await,
-            None => std::future::pending().await,
+        match (&setting.cabinet, &setting.store) {
+            (Some(cabinet), Some(store)) => cabinet.upkeep(&**store).await,
+            _ => std::future::pending().await,
         }
     };
     tokio::pin!(http, reload, upkeep);
@@ -144,6 +146,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
+    let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
     Ok(Setting {
         target: platform.target.clone(),
         workers: args.workers.into(),
@@ -155,7 +158,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
-        uploads: platform.uploads(),
+        cabinet: platform.cabinet(),
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,
@@ -164,7 +167,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         limits: Limits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,
-            output_file: Some(if args.model.upload_url.is_some() { args.max_file as u64 } else { MAX_INLINE_FILE }),
+            output_file: Some(if keeps_large_files { args.max_file as u64 } else { MAX_INLINE_FILE }),
         },
         outward: Outward {
             networks: args.allow_private_networks.clone(),
@@ -176,12 +179,13 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
     })
 }
 
-fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
+fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
         ready_file: env.ready_file.clone(),
+        abroad,
     }
 }
 
