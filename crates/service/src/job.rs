@@ -91,6 +91,7 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
+    /// By which API it came.
     pub(crate) face: Face,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,

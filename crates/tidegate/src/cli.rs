@@ -180,17 +180,24 @@ pub(crate) struct Serve {
     /// What becomes of a prediction that the model worked on when the server died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
     pub(crate) on_lost: OnLost,
-    /// How long a finished prediction can be looked up
+    /// How long a finished prediction can be looked up, and its output files be had
     #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) keep_for: Duration,
     /// How long input, output and logs of a finished prediction are kept, when that is less than
     /// --keep-for: then it is still listed, without them [default: as long as the prediction]
     #[arg(long, env = "TIDEGATE_KEEP_DATA_FOR", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) keep_data_for: Option<Duration>,
+    /// How long files are kept that callers upload by Replicate's API
+    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::some_duration)]
+    pub(crate) keep_files_for: Duration,
+    /// What the uploaded files of one account may have together [default: no limit but the disk]
+    #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
+    pub(crate) max_stored_files: Option<usize>,
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
-    /// The largest file that an input names or brings along, and the largest output file that is uploaded
+    /// The largest file that an input names or brings along, and the largest output file that is uploaded or
+    /// kept
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
     pub(crate) max_file: usize,
     /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as

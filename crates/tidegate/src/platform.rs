@@ -7,10 +7,10 @@ use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Limits, Signer, Voice};
+use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
-use tidegate_service::{Secrets, Uploads};
-use tidegate_store::Memory;
+use tidegate_service::{Cabinet, FileRules, Secrets};
+use tidegate_store::{Folder, Memory};
 
 use crate::cli::Serve;
 use crate::data_dir::Opened;
@@ -32,7 +32,7 @@ pub(crate) struct Platform {
     version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
-    files: Option<(Arc<Uploads>, Signer)>,
+    files: Option<(Arc<Cabinet>, Arc<Links>)>,
     public_url: Option<Url>,
 }
 
@@ -43,20 +43,22 @@ impl Platform {
         let version = version.with_context(|| format!("the files of the model in `{}` cannot be read", model.dir.display()))?;
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
+        let files = files(args, data).await?;
+        let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
             target: Target { model: format!("{}/{}", args.owner, slug(&model.name())), version: version.id.clone(), deployment: None },
-            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted),
+            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted).with_files(links),
             public_url: args.public_url.clone(),
-            files: files(data).await?,
             folder: model.dir.clone(),
+            files,
             version,
             documents,
         })
     }
 
-    /// The files that callers have left, if any can be kept.
-    pub(crate) fn uploads(&self) -> Option<Arc<Uploads>> {
-        self.files.as_ref().map(|(uploads, _)| Arc::clone(uploads))
+    /// The files that are kept, if any can be.
+    pub(crate) fn cabinet(&self) -> Option<Arc<Cabinet>> {
+        self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
     }
 
     /// The face. Webhooks are signed from now on if somebody has asked for the secret before.
@@ -76,18 +78,26 @@ impl Platform {
             shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             documents: self.documents,
             limits: Limits::new(args.rate_limit_create, args.rate_limit),
-            files: self.files,
+            files: self.files.map(|(_, links)| links),
         })
     }
 }
 
-/// Opens what callers have left.
-async fn files(data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Uploads>, Signer)>> {
+/// Opens the files that are kept.
+async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
     let Some(data) = data else { return Ok(None) };
-    let uploads = Uploads::open(data.folder.join(FILES_FOLDER), Arc::clone(&data.store) as Arc<dyn Documents>).await;
-    let uploads = uploads.context("the folder `files` in the data folder cannot be used")?;
-    let signer = Signer::new(&secret(Some(&*data.store), FILES).await?);
-    Ok(Some((uploads, signer)))
+    let folder = data.folder.join(FILES_FOLDER);
+    let unusable = "the folder `files` in the data folder cannot be used";
+    let blobs = Arc::new(Folder::open(folder.clone()).context(unusable)?);
+    let rules = FileRules {
+        keep_for: args.keep_files_for,
+        keep_jobs_for: args.keep_for,
+        max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
+    };
+    let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
+    let cabinet = Cabinet::open(blobs, folder, documents, rules).await.context(unusable)?;
+    let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, args.keep_for);
+    Ok(Some((cabinet, Arc::new(links))))
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.

@@ -12,7 +12,7 @@ use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Config, Files, Jobs, OnLost, OwnFiles, Secrets, Tools, Uploads, room_in};
+use tidegate_service::{Cabinet, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -37,7 +37,7 @@ pub(crate) struct Setting {
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) uploads: Option<Arc<Uploads>>,
+    pub(crate) cabinet: Option<Arc<Cabinet>>,
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
@@ -88,7 +88,7 @@ pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Sett
             net: Arc::clone(&net),
             upload_to,
             owner: setting.run_as.as_ref().map(|user| user.uid),
-            own: setting.uploads.clone().map(|uploads| uploads as Arc<dyn OwnFiles>),
+            own: setting.cabinet.clone(),
         },
         net,
         scratch: Box::new(move || scratch.fresh()),

@@ -23,9 +23,10 @@ use tidegate_service::Jobs;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::admins_only;
+use crate::replicate::Abroad;
 
 /// What the face is told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// The largest body, in bytes.
     pub max_body: usize,
@@ -35,6 +36,8 @@ pub struct Config {
     pub build: Build,
     /// Touched when a health check finds the model ready, for Kubernetes probes.
     pub ready_file: Option<PathBuf>,
+    /// Tells jobs that came by Replicate's API: callers of this one may look them up.
+    pub abroad: Abroad,
 }
 
 /// What was built from what.

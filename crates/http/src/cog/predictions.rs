@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, Wording};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -56,20 +56,32 @@ pub(super) async fn create(
             Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?)),
         },
         Submitted::Running(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &job.snapshot())),
+        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &face.told(&job, &headers))),
         Submitted::Over(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Over(job) => Ok(reply::finished(&job.snapshot())),
+        Submitted::Over(job) => Ok(reply::finished(&face.told(&job, &headers))),
     }
 }
 
 /// `GET /predictions/{id}`
-pub(super) async fn show(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Result<Response, Trouble> {
+pub(super) async fn show(
+    State(face): State<Shared>,
+    caller: Identity,
+    PathId(id): PathId,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
     let job = match JobId::parse(&id) {
         Ok(id) => face.jobs.get(&caller.account, &id).await,
         Err(_) => None,
     };
     let job = job.ok_or(Trouble::Unknown(id))?;
-    Ok(reply::details(&job.snapshot()))
+    Ok(reply::details(&face.told(&job, &headers)))
+}
+
+impl super::Face {
+    /// A job that somebody asks for again: it may have come by another face.
+    fn told(&self, job: &Job, headers: &HeaderMap) -> Snapshot {
+        self.config.abroad.told(job.snapshot(), headers)
+    }
 }
 
 /// `POST /predictions/{id}/cancel`

@@ -1,6 +1,7 @@
 //! The Replicate face: its public API for the one model that this server has, so that its clients work
 //! unchanged.
 
+mod abroad;
 mod account;
 mod catalog;
 mod deployments;
@@ -8,11 +9,13 @@ mod download;
 mod drafts;
 mod files;
 mod limits;
+mod links;
 mod list;
 mod models;
 mod origin;
 mod paging;
 mod predictions;
+mod range;
 pub(crate) mod reply;
 mod shelf;
 mod stream;
@@ -29,18 +32,19 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
 use jiff::Timestamp;
 use tidegate_core::store::Documents;
-use tidegate_service::{Jobs, Secrets, Uploads};
+use tidegate_service::{Jobs, Secrets};
 use url::Url;
 
+pub use abroad::Abroad;
 pub use account::resume_secret;
-pub use download::Signer;
 pub use limits::{Limits, Rate};
+pub use links::Links;
 pub use voice::{Aborted, Voice};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
-    let id = path.strip_prefix("/v1/files/").and_then(|rest| rest.strip_suffix("/download"));
-    path.starts_with("/v1/streams/") || id.is_some_and(|id| !id.contains('/'))
+    let name = path.strip_prefix("/v1/files/").and_then(|rest| rest.split_once('/')).map(|(_, name)| name);
+    path.starts_with("/v1/streams/") || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// Everything of this face is below it.
@@ -70,8 +74,8 @@ pub struct Config {
     pub shelves: Arc<dyn Documents>,
     /// How much each account may ask.
     pub limits: Limits,
-    /// Where files are kept, and what signs their addresses; without it there are none.
-    pub files: Option<(Arc<Uploads>, Signer)>,
+    /// The files that are kept, and their addresses; without it there are none.
+    pub files: Option<Arc<Links>>,
 }
 
 struct Face {
@@ -94,7 +98,7 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
-        .route("/v1/files/{id}/download", get(download::download))
+        .route("/v1/files/{id}/{name}", get(download::download))
         .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
         .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))
         .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))

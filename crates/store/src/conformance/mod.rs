@@ -5,6 +5,7 @@
 //! its own and is called by hand. A backend that keeps documents only writes `conformance!(@documents open);`.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;

@@ -122,7 +122,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         job_timeout: None,
         max_output: usize::MAX,
         store: None,
-        uploads: None,
+        cabinet: None,
         on_lost: OnLost::Fail,
         run_as: None,
         limits: Limits::default(),

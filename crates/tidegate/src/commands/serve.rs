@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
-use tidegate_http::admin::Desks;
+use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::{self, Build};
-use tidegate_http::{admin, metrics, replicate};
+use tidegate_http::metrics;
+use tidegate_http::replicate::{self, Abroad};
 use tidegate_runtime::Limits;
 use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -78,10 +79,11 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let desks = one_desk(wired.jobs.clone());
     let watched =
         metrics::Sources { desks: Arc::clone(&desks), traffic: Arc::clone(&edge.traffic), store: store_meter, build: build(), started_at };
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone())
+    let platform = platform.face(args, &url, webhook_secrets).await?;
+    let faces = cog::routes(wired.jobs.clone(), face_config(args, env, platform.abroad()), asked.clone())
         .merge(admin::routes(desks))
         .merge(metrics::routes(watched))
-        .merge(replicate::routes(wired.jobs.clone(), platform.face(args, &url, webhook_secrets).await?));
+        .merge(replicate::routes(wired.jobs.clone(), platform));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -89,9 +91,9 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let upkeep = async {
-        match &setting.uploads {
-            Some(uploads) => uploads.upkeep().await,
-            None => std::future::pending().await,
+        match (&setting.cabinet, &setting.store) {
+            (Some(cabinet), Some(store)) => cabinet.upkeep(&**store).await,
+            _ => std::future::pending().await,
         }
     };
     tokio::pin!(http, reload, upkeep);
@@ -152,6 +154,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
+    let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
     Ok(Setting {
         target: platform.target.clone(),
         workers: args.workers.into(),
@@ -164,7 +167,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
-        uploads: platform.uploads(),
+        cabinet: platform.cabinet(),
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,
@@ -173,7 +176,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         limits: Limits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,
-            output_file: Some(if args.model.upload_url.is_some() { args.max_file as u64 } else { MAX_INLINE_FILE }),
+            output_file: Some(if keeps_large_files { args.max_file as u64 } else { MAX_INLINE_FILE }),
         },
         outward: Outward {
             networks: args.allow_private_networks.clone(),
@@ -185,8 +188,8 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
     })
 }
 
-fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
-    cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone() }
+fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
+    cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone(), abroad }
 }
 
 fn build() -> Build {
