@@ -9,6 +9,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::crew::Crew;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Later, Patience, Turn};
 use tidegate_core::{Account, Refusal};
@@ -213,6 +214,10 @@ impl Executor for OnDemand {
             Some(loaded) => loaded.runtime.check().await,
             None => self.report(),
         }
+    }
+
+    fn crew(&self) -> Crew {
+        self.inner.loaded.load().as_ref().map(|loaded| loaded.runtime.crew()).unwrap_or_default()
     }
 
     async fn stop(&self) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tidegate_core::health::{Health, Report};
-use tidegate_core::port::Executor;
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
@@ -78,7 +78,7 @@ impl Jobs {
             throttle: config.webhook_throttle,
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
-            deliveries: Deliveries::default(),
+            deliveries: Arc::default(),
             meter: Arc::clone(&meter),
             store: tools.store.clone(),
             closing: closing.clone(),
@@ -110,17 +110,29 @@ impl Jobs {
     /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
     /// and they close together.
     pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
-        let Inner { tools, senders, registry, wording, closing, .. } = &*self.inner;
+        let same = &*self.inner;
+        let meter = Arc::new(Meter::default());
         let inner = Inner {
-            tools: Arc::new(Tools { executor, ..Tools::clone(tools) }),
-            senders: Arc::clone(senders),
-            registry: Arc::clone(registry),
+            tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
+            senders: Arc::new(SenderTools {
+                meter: Arc::clone(&meter),
+                waiting: Arc::new(Waiting::new(WAITING)),
+                ..SenderTools::clone(&same.senders)
+            }),
+            registry: Arc::clone(&same.registry),
+            meter,
             schema: ArcSwapOption::empty(),
+            stream_history: same.stream_history,
+            predictions_are: same.predictions_are,
+            job_timeout: same.job_timeout,
+            max_output: same.max_output,
             target: Arc::new(target),
-            wording: Arc::clone(wording),
+            keep_for: same.keep_for,
+            keep_data_for: same.keep_data_for,
+            on_lost: same.on_lost,
+            wording: Arc::clone(&same.wording),
             tasks: TaskTracker::new(),
-            closing: closing.clone(),
-            ..*self.inner
+            closing: same.closing.clone(),
         };
         Self { inner: Arc::new(inner) }
     }

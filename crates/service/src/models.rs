@@ -1,18 +1,46 @@
 //! The models of a server, each with the desk of the version that is served now.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use jiff::Timestamp;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Executor, Patience, Turn};
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
+use tidegate_core::{Account, Refusal};
 use tokio_util::task::TaskTracker;
 
 use crate::jobs::Jobs;
 use crate::resume::Resumed;
+
+/// Runs nothing: for a desk that only looks jobs up.
+pub struct Nobody;
+
+#[async_trait]
+impl Executor for Nobody {
+    fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+        Err(Refusal::NotReady { health: Health::Unknown })
+    }
+
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        None
+    }
+
+    fn report(&self) -> Report {
+        Report { health: Health::Unknown, setup: None, complaint: None, python: None, sdk: None }
+    }
+
+    async fn check(&self) -> Report {
+        self.report()
+    }
+}
 
 /// All models on offer. Cloning gives another handle.
 #[derive(Clone)]
@@ -48,11 +76,16 @@ pub struct Version {
     pub created_at: Timestamp,
     /// What the model says about itself, in one sentence.
     pub description: Option<String>,
-    /// Its `README.md`.
-    pub readme: Option<String>,
+    /// Where its files are.
+    pub folder: PathBuf,
 }
 
 impl Version {
+    /// Runs its jobs.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        Arc::clone(&self.jobs.inner.tools.executor)
+    }
+
     /// 64 hexadecimal digits.
     pub fn id(&self) -> &str {
         &self.jobs.target().version

@@ -72,7 +72,7 @@ pub(crate) enum Command {
 }
 
 /// Which model, and how its code is run.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
     /// The Python that runs the model [default: the one beside this program, the active virtual
     /// environment's, or `python3`]
@@ -104,13 +104,14 @@ pub(crate) enum Mode {
     Train,
 }
 
-/// Serve a model over HTTP.
+/// Serve a model over HTTP, or a folder of models.
 ///
-/// DIR is a Cog model folder: it has a `cog.yaml` that names the predictor. The server answers as
-/// soon as it is started; GET /health-check says when the model is ready.
+/// DIR is a Cog model folder: it has a `cog.yaml` that names the predictor. Or it is a folder of such
+/// folders, `DIR/NAME` or `DIR/OWNER/NAME`. The server answers as soon as it is started; GET
+/// /health-check says when the model is ready.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The model's folder
+    /// The model's folder, or a folder of models
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
@@ -158,9 +159,25 @@ pub(crate) struct Serve {
     /// ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<DataDir>,
-    /// Whose the model is: it is called OWNER/FOLDER in Replicate's API
-    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", default_value = "local", value_parser = platform::owner)]
-    pub(crate) owner: String,
+    /// Whose the models are: they are called OWNER/NAME in Replicate's API [default: as `image` in
+    /// cog.yaml or the folder around a model's says, or `local`]
+    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = platform::owner)]
+    pub(crate) owner: Option<String>,
+    /// Load a model again when its files change: the new version takes over when it is ready, and the old
+    /// one ends what it has begun. SIGHUP does it once
+    #[arg(long, env = "TIDEGATE_WATCH", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) watch: bool,
+    /// Load each model when it is first wanted, not at the start
+    #[arg(long, env = "TIDEGATE_LAZY", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) lazy: bool,
+    /// Let a model leave the memory when nobody has wanted it for so long; it comes back when somebody
+    /// does. Implies --lazy
+    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "DURATION", value_parser = units::some_duration)]
+    pub(crate) idle_timeout: Option<Duration>,
+    /// How many models are loaded at once; the one that was not used for the longest time makes room for
+    /// the next. Implies --lazy [default: all]
+    #[arg(long, env = "TIDEGATE_MAX_LOADED", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_loaded: Option<u16>,
     /// The address by which callers reach the server, for links in answers of Replicate's API and in its
     /// webhooks [default: the `Host` of each request]
     #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]

@@ -1,11 +1,9 @@
-//! What makes a folder a model of a platform: an owner, a name, a version, and secrets that last.
+//! What makes a server a platform: documents, files, and secrets that last.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use bytes::Bytes;
-use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
@@ -15,8 +13,7 @@ use tidegate_store::{Folder, Memory};
 use crate::cli::Serve;
 use crate::data_dir::Opened;
 use crate::failure::Usage;
-use crate::model::Model;
-use crate::version::{self, Version};
+use crate::models::slug;
 
 /// Where the secrets are kept that make addresses of streams and of files.
 const SHELF: &str = "replicate";
@@ -25,11 +22,8 @@ const FILES: &str = "files-secret";
 /// Where files are kept, in the data folder.
 const FILES_FOLDER: &str = "files";
 
-/// A model as its callers name it.
+/// What the models of a server have in common for who calls them.
 pub(crate) struct Platform {
-    pub(crate) target: Target,
-    folder: PathBuf,
-    version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
     files: Option<(Arc<Cabinet>, Arc<Links>)>,
@@ -37,21 +31,15 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    pub(crate) async fn of(args: &Serve, model: &Model, data: Option<&Opened>) -> anyhow::Result<Self> {
-        let folder = model.dir.clone();
-        let version = tokio::task::spawn_blocking(move || version::of_folder(&folder)).await?;
-        let version = version.with_context(|| format!("the files of the model in `{}` cannot be read", model.dir.display()))?;
+    pub(crate) async fn of(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Self> {
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
         let files = files(args, data).await?;
         let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
-            target: Target { model: format!("{}/{}", args.owner, slug(&model.name())), version: version.id.clone(), deployment: None },
             voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted).with_files(links),
             public_url: args.public_url.clone(),
-            folder: model.dir.clone(),
             files,
-            version,
             documents,
         })
     }
@@ -72,8 +60,6 @@ impl Platform {
             public_url: self.public_url,
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
-            model_folder: self.folder,
-            model_created_at: self.version.changed_at,
             webhook_secrets,
             shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             documents: self.documents,
@@ -110,16 +96,6 @@ async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result
     serde_json::from_slice(&kept).context("a secret that was kept cannot be read")
 }
 
-/// A name that fits into a path.
-fn slug(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c.to_ascii_lowercase() } else { '-' };
-    let name: String = name.chars().map(plain).collect();
-    match name.trim_matches(['-', '.']) {
-        "" => "model".to_owned(),
-        name => name.to_owned(),
-    }
-}
-
 /// Reads `--owner`.
 pub(crate) fn owner(text: &str) -> Result<String, String> {
     if !text.is_empty() && slug(text) == text { Ok(text.to_owned()) } else { Err("use small letters, digits, `-`, `_` and `.`".to_owned()) }
@@ -140,10 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_folders_become_names_of_models() {
-        for (folder, name) in [("hello", "hello"), ("My Model", "my-model"), ("a_b.c-1", "a_b.c-1"), ("..", "model"), ("été", "t")] {
-            assert_eq!(slug(folder), name);
-        }
+    fn an_owner_is_part_of_a_path() {
         assert!(owner("ann").is_ok() && owner("Ann").is_err() && owner("").is_err() && owner("a/b").is_err());
     }
 

@@ -29,11 +29,10 @@ pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
     let mut found: Vec<(Option<String>, DeliveryRecord)> = Vec::new();
-    for jobs in &desks {
-        let model = &jobs.target().model;
-        found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (Some(model.clone()), record)));
-    }
+    // What was told is known to all desks together.
     if let Some(jobs) = desks.first() {
+        let model = |record: &DeliveryRecord| Some(jobs.known(&record.account, &record.job)?.brief().target.model);
+        found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (model(&record), record)));
         let known: HashSet<String> = found.iter().map(|(_, record)| record.id.clone()).collect();
         let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;
         found.extend(settled.into_iter().filter(|(_, record)| !known.contains(&record.id)));

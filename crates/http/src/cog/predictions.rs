@@ -45,8 +45,9 @@ pub(super) async fn create(
     let delivery = wanted(&headers);
     let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
     let body = json_body(&headers, body, bounds).await?;
-    let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
-    match face.jobs.submit(submission).await? {
+    let jobs = face.jobs();
+    let submission = read(&jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
+    match jobs.submit(submission).await? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
                 ticket.ended().await;
@@ -70,7 +71,7 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let job = match JobId::parse(&id) {
-        Ok(id) => face.jobs.get(&caller.account, &id).await,
+        Ok(id) => face.jobs().get(&caller.account, &id).await,
         Err(_) => None,
     };
     let job = job.ok_or(Trouble::Unknown(id))?;
@@ -86,7 +87,7 @@ impl super::Face {
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
-    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&caller.account, &id));
+    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs().cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }
 

@@ -1,4 +1,4 @@
-//! The Replicate face: its public API for the one model that this server has, so that its clients work
+//! The Replicate face: its public API for the models that this server has, so that its clients work
 //! unchanged.
 
 mod abroad;
@@ -23,16 +23,14 @@ mod trainings;
 mod voice;
 mod wire;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
-use jiff::Timestamp;
 use tidegate_core::store::Documents;
-use tidegate_service::{Jobs, Secrets};
+use tidegate_service::{Models, Secrets};
 use url::Url;
 
 pub use abroad::Abroad;
@@ -62,10 +60,6 @@ pub struct Config {
     pub own_url: Url,
     /// How jobs are written.
     pub voice: Voice,
-    /// Where the model's files are.
-    pub model_folder: PathBuf,
-    /// When the model's files were changed last.
-    pub model_created_at: Timestamp,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
@@ -79,15 +73,15 @@ pub struct Config {
 }
 
 struct Face {
-    jobs: Jobs,
+    models: Models,
     config: Config,
 }
 
 type Shared = Arc<Face>;
 
 /// The face.
-pub fn routes(jobs: Jobs, config: Config) -> Router {
-    let face = Arc::new(Face { jobs, config });
+pub fn routes(models: Models, config: Config) -> Router {
+    let face = Arc::new(Face { models, config });
     let routes = Router::new()
         .route("/v1/predictions", get(predictions::list).post(predictions::create))
         .route("/v1/predictions/{id}", get(predictions::show))

@@ -32,7 +32,7 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let (account, id) = face.config.voice.read_token(&token).ok_or(Trouble::Unknown("stream"))?;
-    let job = face.jobs.get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
+    let job = face.models.lookup().get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(read_id).unwrap_or_default();
     let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job, face, origin };
     let frames = stream::unfold(teller, |mut teller| async move {

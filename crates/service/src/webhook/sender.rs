@@ -31,6 +31,7 @@ const MAX_WAITING: usize = 256;
 const HURRIED: Duration = Duration::from_secs(5);
 
 /// What all senders share.
+#[derive(Clone)]
 pub(crate) struct SenderTools {
     pub(crate) net: Arc<Client>,
     pub(crate) tasks: TaskTracker,
@@ -43,7 +44,7 @@ pub(crate) struct SenderTools {
     /// How long the last message of a job is sent again.
     pub(crate) retry_for: Duration,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) deliveries: Deliveries,
+    pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) meter: Arc<Meter>,
     /// Where messages are written down.
     pub(crate) store: Option<Arc<dyn Store>>,

@@ -133,7 +133,7 @@ async fn data_is_removed_before_the_job_is_forgotten() {
     let model = FakeModel::without_streaming(1);
     let keep_data_for = Some(std::time::Duration::from_millis(1));
     let jobs = desk_with(model.clone(), Wishes { store: Some(Arc::clone(&place.store)), keep_data_for, ..Wishes::default() });
-    jobs.resume().await.unwrap();
+    jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
     new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
     let removed = loop {
