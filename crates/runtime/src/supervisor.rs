@@ -88,6 +88,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 let reason = chain(&error).to_string();
                 shared.state.died(Cause::Setup);
                 shared.state.setup_failed(worker, &reason);
+                shared.pool.send_line_away();
                 shared.observer.phase(worker, Phase::Failed { reason: &reason });
                 return;
             }
