@@ -9,5 +9,5 @@ mod blobs;
 pub mod conformance;
 mod sqlite;
 
-pub use blobs::Folder;
+pub use blobs::{BadBucket, Bucket, Folder};
 pub use sqlite::{OpenError, Options, Sqlite};

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{self, LogFormat, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
+use crate::files_store::{self, FilesStore};
 use crate::listen::{Callers, addresses};
 use crate::model::Model;
 use crate::platform::Platform;
@@ -159,6 +160,10 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
         cabinet: platform.cabinet(),
+        hidden_env: match &args.files_store {
+            Some(FilesStore::Bucket { .. }) => &files_store::SECRETS,
+            Some(FilesStore::Folder(_)) | None => &[],
+        },
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,
