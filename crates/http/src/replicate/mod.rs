@@ -29,6 +29,7 @@ use tidegate_service::{Jobs, Secrets};
 use url::Url;
 
 pub use abroad::Abroad;
+pub(crate) use abroad::Teller;
 pub use account::resume_secret;
 pub use links::Links;
 pub use voice::{Aborted, Voice};
