@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -99,6 +100,17 @@ def test_after_a_kill_files_are_there_and_what_belongs_to_nothing_goes(in_bucket
     assert sorted(bucket.keys) == sorted([key, foreign])
     parts = urlsplit(url)
     assert requests.get(f"{after.server.url}{parts.path}?{parts.query}", timeout=15).text == "kept"
+
+
+def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, bucket):
+    before = in_bucket("files_out")
+    output_of(before, text="kept")
+    key = one_key(bucket, b"kept")
+    before.kill()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: bucket.put(f"{key.rpartition('/')[0]}/{n:064x}", b"left"), range(1100)))
+    in_bucket("files_out")
+    assert bucket.keys == [key]
 
 
 def test_the_model_does_not_get_the_secret_of_the_bucket(in_bucket):
