@@ -1,6 +1,7 @@
 """Files that callers leave with the server, with both official clients."""
 
 import hashlib
+import socket
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -113,6 +114,20 @@ def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(place, 
     reply = after.create({"path": made.urls["get"]}, headers={"Prefer": "wait"})
     assert reply.json["output"]["path"][2] == BODY.decode("latin-1"), str(reply)
     assert requests.get(moved(made.urls["download"], after), timeout=15).content == BODY
+
+
+def test_half_an_upload_is_gone_after_a_kill(place, data):
+    before = place("echo")
+    head = f"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: {1024 * 1024}\r\n"
+    head += f"Content-Type: {form('b')['Content-Type']}\r\n\r\n"
+    part = '--b\r\nContent-Disposition: form-data; name="content"; filename="x"\r\n\r\n'
+    with socket.create_connection(("127.0.0.1", before.server.port), timeout=15) as caller:
+        caller.sendall((head + part).encode() + b"1" * 500_000)
+        wait_until(lambda: [path for path in on_disk(data) if path.suffix == ".part"], "the file to come")
+        before.kill()
+    assert len(on_disk(data)) == 1
+    assert place("echo").python.files.list() == []
+    assert on_disk(data) == []
 
 
 def test_files_of_others_do_not_exist(place, picture):

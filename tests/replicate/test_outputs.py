@@ -259,6 +259,13 @@ def test_the_cog_api_shows_addresses_of_what_came_by_replicates(place):
     assert fetched(model.get(f"/predictions/{made['id']}").json["output"]) == "hello"
 
 
+def test_the_cog_api_streams_addresses_of_what_came_by_replicates(place):
+    model = place("files_stream", "--owner", "local")
+    made = model.create({"count": 2}, headers={"Prefer": "wait"}).json
+    events = model.server.stream(made["input"], id=made["id"]).rest()
+    assert [fetched(url) for url in events[-1].data["output"]] == ["file 0", "file 1"], events
+
+
 def test_without_a_data_folder_outputs_are_data_uris(place):
     model = place("files_out", env={"TIDEGATE_DATA_DIR": "none"})
     assert output_of(model).startswith("data:text/plain;base64,")

@@ -15,6 +15,7 @@ use tidegate_net::{Networks, Url};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
 
 use crate::data_dir::DataDir;
+use crate::files_store::FilesStore;
 use crate::{build_info, platform, units};
 
 /// Serve any Python model behind every API its callers already speak.
@@ -207,6 +208,10 @@ pub(crate) struct Serve {
     /// How long files are kept that callers upload by Replicate's API
     #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::some_duration)]
     pub(crate) keep_files_for: Duration,
+    /// Where uploaded files and output files of Replicate's API are kept: `s3://BUCKET[/PREFIX]`, with the
+    /// credentials of the usual variables AWS_…, or `file:///FOLDER` [default: in the data folder]
+    #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL")]
+    pub(crate) files_store: Option<FilesStore>,
     /// What the uploaded files of one account may have together [default: no limit but the disk]
     #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
     pub(crate) max_stored_files: Option<usize>,

@@ -8,6 +8,7 @@ mod compat;
 mod data_dir;
 mod exit;
 mod failure;
+mod files_store;
 mod front;
 #[cfg(test)]
 mod fuzz;

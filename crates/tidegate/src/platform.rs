@@ -8,19 +8,18 @@ use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
 use tidegate_service::{Cabinet, FileRules, Secrets};
-use tidegate_store::{Folder, Memory};
+use tidegate_store::Memory;
 
 use crate::cli::Serve;
 use crate::data_dir::Opened;
 use crate::failure::Usage;
+use crate::files_store::{self, Place};
 use crate::models::slug;
 
 /// Where the secrets are kept that make addresses of streams and of files.
 const SHELF: &str = "replicate";
 const STREAMS: &str = "stream-secret";
 const FILES: &str = "files-secret";
-/// Where files are kept, in the data folder.
-const FILES_FOLDER: &str = "files";
 
 /// What the models of a server have in common for who calls them.
 pub(crate) struct Platform {
@@ -71,17 +70,22 @@ impl Platform {
 
 /// Opens the files that are kept.
 async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
-    let Some(data) = data else { return Ok(None) };
-    let folder = data.folder.join(FILES_FOLDER);
-    let unusable = "the folder `files` in the data folder cannot be used";
-    let blobs = Arc::new(Folder::open(folder.clone()).context(unusable)?);
+    let Some(data) = data else {
+        return match &args.files_store {
+            None => Ok(None),
+            Some(_) => Err(Usage::new("--files-store needs a data folder, for what is known about the files")
+                .hint("give one with --data-dir")
+                .into()),
+        };
+    };
+    let Place { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
     let rules = FileRules {
         keep_for: args.keep_files_for,
         keep_jobs_for: args.keep_for,
         max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
     };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
-    let cabinet = Cabinet::open(blobs, folder, documents, rules).await.context(unusable)?;
+    let cabinet = Cabinet::open(blobs, spool, documents, rules).await.context("the place where files are kept cannot be used")?;
     let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, args.keep_for);
     Ok(Some((cabinet, Arc::new(links))))
 }

@@ -39,6 +39,8 @@ pub(crate) struct Setting {
     pub(crate) max_output: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) cabinet: Option<Arc<Cabinet>>,
+    /// Variables that the model must not have, besides those of every server.
+    pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
@@ -174,7 +176,7 @@ impl Workshop {
             cancel_grace: setting.cancel_grace,
             respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
             env: model.env.clone(),
-            hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).map(Into::into).collect(),
+            hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).chain(setting.hidden_env).map(Into::into).collect(),
             run_as: setting.run_as.clone(),
             limits: setting.limits,
         }

@@ -35,6 +35,8 @@ class Predictor(BasePredictor):
             return {"n": 1, "files": [a_file("a.txt", "a"), {"deep": a_file("b.txt", "b")}]}
         if kind == "half":
             return [a_file("a.txt", "a"), Path("/nonexistent/file.txt")]
+        if kind == "environment":
+            return repr(os.environ)
         if kind == "existing":
             return Path(name)
         return text

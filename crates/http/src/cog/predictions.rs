@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, Wording};
+use tidegate_service::{Delivery, EventFilter, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -54,12 +54,15 @@ pub(super) async fn create(
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
             Delivery::Later => Ok(reply::accepted(ticket.job().id())),
-            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?)),
+            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?, None)),
         },
-        Submitted::Running(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &face.told(&job, &headers))),
-        Submitted::Over(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Over(job) => Ok(reply::finished(&face.told(&job, &headers))),
+        // It may have come by another face.
+        Submitted::Running(job) | Submitted::Over(job) if delivery == Delivery::Stream => {
+            let reader = job.follow().map_err(|_| Trouble::TooManyReaders)?;
+            Ok(stream::answer(reader, Some(face.config.abroad.teller(&headers))))
+        }
+        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &face.config.abroad.teller(&headers).job(&job))),
+        Submitted::Over(job) => Ok(reply::finished(&face.config.abroad.teller(&headers).job(&job))),
     }
 }
 
@@ -75,24 +78,13 @@ pub(super) async fn show(
         Err(_) => None,
     };
     let job = job.ok_or(Trouble::Unknown(id))?;
-    Ok(reply::details(&face.told(&job, &headers)))
-}
-
-impl super::Face {
-    /// A job that somebody asks for again: it may have come by another face.
-    fn told(&self, job: &Job, headers: &HeaderMap) -> Snapshot {
-        self.config.abroad.told(job.snapshot(), headers)
-    }
+    Ok(reply::details(&face.config.abroad.teller(&headers).job(&job)))
 }
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
     let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs().cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
-}
-
-fn follow(job: &Arc<Job>) -> Result<Response, Trouble> {
-    Ok(stream::answer(job.follow().map_err(|_| Trouble::TooManyReaders)?))
 }
 
 /// A stream before a promise before an answer.

@@ -34,6 +34,7 @@ use tidegate_service::{Models, Secrets};
 use url::Url;
 
 pub use abroad::Abroad;
+pub(crate) use abroad::Teller;
 pub use account::resume_secret;
 pub use limits::{Limits, Rate};
 pub use links::Links;

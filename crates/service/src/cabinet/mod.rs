@@ -123,7 +123,7 @@ impl Cabinet {
                 (Ok(_), None) => tracing::error!(name, "a file was kept for an account that cannot be"),
             }
         }
-        vault.remove_strangers().await;
+        vault.remove_strangers().await?;
         Ok(Arc::new(Self { vault, documents, rules, known: Mutex::new(known), coming: Coming::default() }))
     }
 

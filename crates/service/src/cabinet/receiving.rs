@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use md5::{Digest, Md5};
 use ring::digest;
 use tidegate_core::blobs::BlobError;
+use tidegate_core::chain;
 use tidegate_core::store::StoreError;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -44,6 +45,19 @@ pub enum FilingError {
     /// It could not be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl FilingError {
+    /// What a caller is told: where files are kept and what is wrong there is the operator's business, and is logged.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::TooLarge(_) | Self::NoSpace | Self::Quota { .. } => self.to_string(),
+            Self::Io(_) | Self::Blob(_) | Self::Store(_) => {
+                tracing::error!(error = %chain(self), "a file could not be kept or read");
+                "the server cannot keep or read files at the moment".to_owned()
+            }
+        }
+    }
 }
 
 impl From<io::Error> for FilingError {

@@ -227,3 +227,22 @@ async fn what_comes_at_once_counts_together() {
     drop(place);
     assert!(desk.cabinet.has_room(&ann(), 12).is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_has_a_content_has_its_bytes_however_many_come_and_go() {
+    let desk = Arc::new(desk().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let desk = Arc::clone(&desk);
+        tasks.spawn(async move {
+            for _ in 0..80 {
+                let file = desk.keep(&Account::ANONYMOUS, "1").await;
+                let mut bytes = desk.cabinet.read(&file, 0..1).await.expect("nobody else removes what is ours");
+                assert_eq!(bytes.next().await.unwrap().unwrap(), "1");
+                assert!(desk.cabinet.remove(&Account::ANONYMOUS, &file.id).await.unwrap());
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(desk.on_disk().len(), 0);
+}

@@ -76,15 +76,12 @@ impl Vault {
 
     /// Removes what belongs to nothing: a process that died while it kept or removed a file has left it. Only
     /// before files come and go.
-    pub(super) async fn remove_strangers(&self) {
-        let names = match self.blobs.names().await {
-            Ok(names) => names,
-            Err(error) => return tracing::warn!(error = %chain(&error), "it could not be looked for files that belong to nothing"),
-        };
-        for name in names.into_iter().filter(|name| !self.uses.contains(name)) {
+    pub(super) async fn remove_strangers(&self) -> Result<(), BlobError> {
+        for name in self.blobs.names().await?.into_iter().filter(|name| !self.uses.contains(name)) {
             if let Err(error) = self.blobs.remove(&name).await {
                 tracing::warn!(error = %chain(&error), name, "something among the files belongs to nothing and could not be removed");
             }
         }
+        Ok(())
     }
 }

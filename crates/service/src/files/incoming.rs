@@ -113,7 +113,7 @@ impl Files {
             return match cabinet.copy(&own, &path).await {
                 Ok(()) => Ok(path),
                 Err(FilingError::NoSpace) => Err(FetchError::DiskFull { pointer }),
-                Err(error) => Err(unusable(chain(&error).to_string())),
+                Err(error) => Err(unusable(error.told())),
             };
         }
         let url = self.net.check(address).map_err(|error| unusable(format!("the address cannot be used: {error}")))?;

@@ -76,7 +76,7 @@ impl Files {
     /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
     async fn keep(&self, cabinet: &Cabinet, file: &OutputFile, opened: Opened, mime: &str, job: Giver<'_>) -> Result<String, String> {
         self.small_enough(file, &opened)?;
-        let unkept = |error: FilingError| format!("output file `{}` could not be kept: {}", file.path.display(), chain(&error));
+        let unkept = |error: FilingError| format!("output file `{}` could not be kept: {}", file.path.display(), error.told());
         let mut incoming = cabinet.receive(opened.size, self.net.max_file()).await.map_err(unkept)?;
         let mut from = tokio::fs::File::from_std(opened.file);
         let mut piece = vec![0; PIECE];

@@ -17,3 +17,20 @@ mod folder {
 
     tidegate_store::blobs_conformance!(open);
 }
+
+mod bucket {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tidegate_core::blobs::Blobs;
+    use tidegate_store::Bucket;
+
+    async fn open() -> (TempDir, PathBuf, Arc<dyn Blobs>) {
+        let spool = TempDir::new().expect("a folder for the test");
+        let path = spool.path().to_owned();
+        (spool, path, Arc::new(Bucket::in_memory("some/where")))
+    }
+
+    tidegate_store::blobs_conformance!(open);
+}

@@ -123,6 +123,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         max_output: usize::MAX,
         store: None,
         cabinet: None,
+        hidden_env: &[],
         on_lost: OnLost::Fail,
         run_as: None,
         limits: Limits::default(),

@@ -27,6 +27,7 @@ use super::greeting::{Emptied, Greeting, Screen};
 use crate::cli::{self, LogFormat, ModelArgs, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
+use crate::files_store::{self, FilesStore};
 use crate::listen::{Callers, addresses};
 use crate::model::Model;
 use crate::models::{Manner, Offering, Wanted, Watch};
@@ -223,6 +224,10 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
         cabinet: platform.cabinet(),
+        hidden_env: match &args.files_store {
+            Some(FilesStore::Bucket { .. }) => &files_store::SECRETS,
+            Some(FilesStore::Folder(_)) | None => &[],
+        },
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,
