@@ -33,6 +33,10 @@ pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(
         let model = &jobs.target().model;
         found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (Some(model.clone()), record)));
     }
+    if desks.len() > 1 {
+        // Those of one desk are in the order of their sending, which counts more than when they were written.
+        found.sort_by_key(|(_, record)| std::cmp::Reverse(record.created_at));
+    }
     if let Some(jobs) = desks.first() {
         let known: HashSet<String> = found.iter().map(|(_, record)| record.id.clone()).collect();
         let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;

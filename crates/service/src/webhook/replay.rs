@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tidegate_core::chain;
 use tidegate_core::record::OldLetter;
-use tidegate_core::store::StoreError;
+use tidegate_core::store::{Reopened, StoreError};
 use tidegate_core::{Account, JobId};
 
 use super::WebhookEvent;
@@ -67,11 +67,13 @@ impl Jobs {
         let Some(store) = &self.inner.tools.store else { return Ok(false) };
         let letter = store.reopen_letter(id, account.cloned(), Timestamp::now()).await;
         match letter.map_err(unusable)? {
-            Some(letter) => {
-                self.send_again(letter);
+            Reopened::Letter(letter) => {
+                self.send_again(*letter);
                 Ok(true)
             }
-            None => Ok(false),
+            // It was taken a moment ago, and that is being written down.
+            Reopened::StillToBeSent => Err(NotReplayed::OnItsWay),
+            Reopened::Unknown => Ok(false),
         }
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use tidegate_core::record::{Hook, Letter, OldLetter, Settled};
-use tidegate_core::store::Tried;
+use tidegate_core::store::{Reopened, Tried};
 use tidegate_core::{Account, JobId};
 
 use super::fault::Fault;
@@ -89,20 +89,20 @@ fn old(row: &Row<'_>) -> Result<OldLetter, Fault> {
     })
 }
 
-pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Option<Letter>, Fault> {
+pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Reopened, Fault> {
     let mut statement = conn.prepare_cached(
-        "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ?3
-         WHERE id = ?1 AND settled_at IS NOT NULL AND (?2 IS NULL OR account = ?2)",
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.settled_at
+         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
     )?;
-    if statement.execute(params![id, account.map(words::account_text), words::moment_number(at)])? == 0 {
-        return Ok(None);
+    let mut found = statement.query(params![id, account.map(words::account_text)])?;
+    let Some(row) = found.next()? else { return Ok(Reopened::Unknown) };
+    if row.get::<_, Option<i64>>(8)?.is_none() {
+        return Ok(Reopened::StillToBeSent);
     }
-    let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at
-         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?",
-    )?;
-    let mut found = statement.query([id])?;
-    found.next()?.map(letter).transpose()
+    let letter = Letter { next_at: at, ..letter(row)? };
+    let mut statement = conn.prepare_cached("UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?")?;
+    statement.execute(params![words::moment_number(at), id])?;
+    Ok(Reopened::Letter(Box::new(letter)))
 }
 
 /// Settled letters that are too old.
