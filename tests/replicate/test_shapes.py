@@ -176,7 +176,7 @@ def test_versions_that_are_not_there(place):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/v1/deployments", 404),
+        ("GET", "/v1/deployments/anonymous/none", 404),
         ("GET", "/v1/trainings/unknown", 404),
         ("GET", "/v1/nothing/at/all", 404),
         ("GET", "/v1/predictions/..%2f..", 404),
@@ -299,9 +299,9 @@ def test_webhooks_say_what_a_get_says(place, receiver):
     assert last == generator.show(made["id"])
     assert "stream" in last["urls"]
     states = [one.json["status"] for one in receiver.received(everything)]
-    assert (states[0], states[-1], len(states)) == ("processing", "succeeded", 4)
+    assert states == ["processing", "processing", "succeeded"]
     receiver.wait_terminal(usual)
-    assert [len(one.json["output"]) for one in receiver.received(usual)] == [1, 2, 2]
+    assert [len(one.json["output"]) for one in receiver.received(usual)] == [1, 2]
     receiver.wait_terminal(old)
     assert len(receiver.received(old)) == 1
     for bad in ("not an address", "ftp://h/"):

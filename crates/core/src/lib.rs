@@ -2,6 +2,7 @@
 //! environment or async runtime. The other rooms meet behind the traits in [`port`].
 
 pub mod account;
+pub mod blobs;
 pub mod chain;
 pub mod crew;
 pub mod event;

@@ -29,6 +29,9 @@ pub trait Executor: Send + Sync {
     /// How the model is, with what its own health check says. Simultaneous callers share one check.
     async fn check(&self) -> Report;
 
+    /// Ends it. Jobs that still run are ended with it.
+    async fn stop(&self) {}
+
     /// Who works on the jobs; nobody where that is not known.
     fn crew(&self) -> Crew {
         Crew::default()

@@ -83,6 +83,9 @@ pub struct Hook {
     /// The address by which the caller reached us, for messages that say where more is to be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Whether those messages say where the output can be read as it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub streams: bool,
 }
 
 /// Which API a job came by.

@@ -215,6 +215,9 @@ pub trait Documents: Send + Sync {
     /// Keeps a document unless there is one with this name; the one that is kept now.
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
 
+    /// Keeps a document in the place of one that is still as it was read; says whether it was.
+    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError>;
+
     /// One document.
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError>;
 

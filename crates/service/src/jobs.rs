@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
@@ -47,10 +48,21 @@ pub(crate) struct Inner {
     pub(crate) max_output: usize,
     pub(crate) target: Arc<Target>,
     pub(crate) keep_for: Duration,
+    pub(crate) keep_data_for: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
+}
+
+impl Inner {
+    /// What a job is for; most come through no deployment and share it.
+    pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
+        match deployment {
+            None => Arc::clone(&self.target),
+            Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
+        }
+    }
 }
 
 impl Jobs {
@@ -66,12 +78,14 @@ impl Jobs {
             throttle: config.webhook_throttle,
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
-            deliveries: Deliveries::default(),
+            deliveries: Arc::default(),
             meter: Arc::clone(&meter),
             store: tools.store.clone(),
             closing: closing.clone(),
         };
-        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
+        // What is left of a job without its data is in the store only.
+        let age = config.keep_data_for.map_or(config.keep_for, |data| data.min(config.keep_for));
+        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age };
         let inner = Inner {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
@@ -84,10 +98,41 @@ impl Jobs {
             max_output: config.max_output,
             target: Arc::new(config.target),
             keep_for: config.keep_for,
+            keep_data_for: config.keep_data_for,
             on_lost: config.on_lost,
             wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
+    /// and they close together.
+    pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        let same = &*self.inner;
+        let meter = Arc::new(Meter::default());
+        let inner = Inner {
+            tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
+            senders: Arc::new(SenderTools {
+                meter: Arc::clone(&meter),
+                waiting: Arc::new(Waiting::new(WAITING)),
+                ..SenderTools::clone(&same.senders)
+            }),
+            registry: Arc::clone(&same.registry),
+            meter,
+            schema: ArcSwapOption::empty(),
+            stream_history: same.stream_history,
+            predictions_are: same.predictions_are,
+            job_timeout: same.job_timeout,
+            max_output: same.max_output,
+            target: Arc::new(target),
+            keep_for: same.keep_for,
+            keep_data_for: same.keep_data_for,
+            on_lost: same.on_lost,
+            wording: Arc::clone(&same.wording),
+            tasks: TaskTracker::new(),
+            closing: same.closing.clone(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -136,6 +181,12 @@ impl Jobs {
     /// Which model the jobs are for.
     pub fn target(&self) -> &Target {
         &self.inner.target
+    }
+
+    /// Whether a job of this account that came through this deployment is not over.
+    pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
+        let through = |job: &Arc<Job>| job.account() == account && job.target().deployment.as_deref() == Some(deployment);
+        self.inner.registry.running().iter().any(through)
     }
 
     /// What became of the last webhooks.
@@ -190,20 +241,35 @@ impl Jobs {
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
         self.inner.closing.cancel();
-        self.inner.tasks.close();
-        let in_time = tokio::time::timeout_at(deadline, self.inner.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline, self.emptied()).await.is_ok();
         if !in_time {
-            for job in self.inner.registry.running() {
-                job.cancel();
-            }
-            self.inner.tasks.wait().await;
+            self.cancel_all();
+            self.emptied().await;
         }
+        self.letters_sent(deadline).await;
+        in_time
+    }
+
+    /// Waits until all jobs of this desk are over, for one that gets no more.
+    pub(crate) async fn emptied(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Asks every job to stop, also those of the desks beside this one.
+    pub(crate) fn cancel_all(&self) {
+        for job in self.inner.registry.running() {
+            job.cancel();
+        }
+    }
+
+    /// Waits until what is to be told has been told, for all desks.
+    pub(crate) async fn letters_sent(&self, deadline: tokio::time::Instant) {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
         if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
-        in_time
     }
 }

@@ -76,7 +76,7 @@ impl Jobs {
         let mut queue = Queue::default();
         for job in self.inner.registry.all() {
             let status = job.status();
-            if !status.is_terminal() {
+            if !status.is_terminal() && job.target().model == self.inner.target.model {
                 queue.all.count(status, job.created_at());
                 queue.accounts.entry(job.account().clone()).or_default().count(status, job.created_at());
             }

@@ -136,8 +136,9 @@ impl Jobs {
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
             face: submission.face,
-            target: Arc::clone(&inner.target),
+            target: inner.target_of(submission.deployment),
             deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
+            hook: submission.webhook.as_ref().map(|webhook| Arc::new(webhook.to_hook())),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
@@ -210,12 +211,12 @@ impl Jobs {
             id: job.id().clone(),
             account: job.account().clone(),
             kind: job.kind(),
-            target: (*self.inner.target).clone(),
+            target: job.target().clone(),
             input: launch.checked.json.clone(),
             files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
             secrets: launch.checked.secrets.clone(),
             context: launch.context.clone(),
-            hook: launch.webhook.as_deref().map(Webhook::to_hook),
+            hook: job.hook().cloned(),
             face,
             deadline: job.deadline(),
             created_at: job.created_at(),
@@ -274,7 +275,7 @@ fn unkept(error: StoreError) -> Refusal {
 fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
     if !known.status().is_terminal() {
         Ok(Submitted::Running(known))
-    } else if same_json(input, known.input()) {
+    } else if known.is_without_data() || same_json(input, known.input()) {
         Ok(Submitted::Over(known))
     } else {
         Err(Refusal::InputDiffers(known.id().clone()))

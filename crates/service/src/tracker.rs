@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
+use crate::files::Giver;
 use crate::job::Job;
 use crate::keeping::Kept;
 use crate::meter::Meter;
@@ -249,7 +250,8 @@ impl Tracker {
             return Ok(value.json);
         }
         self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
-        self.tools.files.settle(value, self.job.id(), &self.work.scratch).await
+        let giver = Giver { account: self.job.account(), id: self.job.id(), face: self.job.face() };
+        self.tools.files.settle(value, giver, &self.work.scratch).await
     }
 
     fn tell_output(&mut self, moment: crate::job::Moment) {

@@ -14,6 +14,7 @@ mod fuzz;
 mod inputs;
 mod listen;
 mod model;
+mod models;
 mod outputs;
 mod platform;
 mod progress;

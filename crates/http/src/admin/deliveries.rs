@@ -29,15 +29,10 @@ pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
     let mut found: Vec<(Option<String>, DeliveryRecord)> = Vec::new();
-    for jobs in &desks {
-        let model = &jobs.target().model;
-        found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (Some(model.clone()), record)));
-    }
-    if desks.len() > 1 {
-        // Those of one desk are in the order of their sending, which counts more than when they were written.
-        found.sort_by_key(|(_, record)| std::cmp::Reverse(record.created_at));
-    }
+    // What was told is known to all desks together.
     if let Some(jobs) = desks.first() {
+        let model = |record: &DeliveryRecord| Some(jobs.known(&record.account, &record.job)?.brief().target.model);
+        found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (model(&record), record)));
         let known: HashSet<String> = found.iter().map(|(_, record)| record.id.clone()).collect();
         let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;
         found.extend(settled.into_iter().filter(|(_, record)| !known.contains(&record.id)));

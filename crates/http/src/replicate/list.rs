@@ -25,7 +25,7 @@ const PAGE: usize = 100;
 impl Face {
     pub(super) async fn list(&self, kind: JobKind, query: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let asked = Asked::read(query)?;
-        let page = self.jobs.list(asked.query(kind, caller)).await?;
+        let page = self.models.lookup().list(asked.query(kind, caller)).await?;
         let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &origin));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
         let link = |cursor: Cursor| asked.link(kind, &origin, &cursor);

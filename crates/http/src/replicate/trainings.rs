@@ -24,18 +24,30 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    let target = face.jobs.target();
-    if version != target.version {
+    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
+    if version != desk.target().version {
         return Err(Trouble::UnknownVersion);
     }
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    // There is one model, and so one place to train for.
-    if create.destination.as_deref() != Some(&*target.model) {
+    let known = match &create.destination {
+        Some(destination) => face.is_destination(&caller, destination).await?,
+        None => false,
+    };
+    if !known {
         return Err(Trouble::UnknownDestination);
     }
-    face.submit(Request { kind: JobKind::Training, body: &body, create: &create, headers: &headers, caller, origin }).await
+    face.submit(Request {
+        desk,
+        kind: JobKind::Training,
+        body: &body,
+        create: &create,
+        headers: &headers,
+        caller,
+        origin,
+        deployment: None,
+    })
+    .await
 }
 
 /// `GET /v1/trainings/{id}`

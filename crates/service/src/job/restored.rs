@@ -49,6 +49,7 @@ impl Job {
             secrets: order.secrets,
             created_at: order.created_at,
             deadline: order.deadline,
+            hook: order.hook.map(Arc::new),
             data_removed,
             born: Instant::now(),
             max_output: 0,

@@ -210,7 +210,15 @@ mod tests {
     fn handle() -> Handle {
         let url = Url::parse("http://example.com").unwrap();
         let wording = crate::Wording::new(|_| bytes::Bytes::new());
-        let webhook = Webhook { url, filter: crate::EventFilter::ALL, headers: Default::default(), origin: None, wording };
+        let webhook = Webhook {
+            url,
+            filter: crate::EventFilter::ALL,
+            headers: Default::default(),
+            pace: crate::Pace::Newest,
+            origin: None,
+            streams: false,
+            wording,
+        };
         Handle { job: Weak::new(), webhook: Arc::new(webhook), hurry: Arc::default() }
     }
 

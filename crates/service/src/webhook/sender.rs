@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::deliveries::Deliveries;
 use super::parcel::{Parcel, Verdict};
 use super::waiting::{Place, Waiting};
-use super::{Secrets, Webhook, WebhookEvent, schedule};
+use super::{Pace, Secrets, Webhook, WebhookEvent, schedule};
 use crate::heavy::heavy;
 use crate::job::{Job, Moment};
 use crate::meter::Meter;
@@ -31,6 +31,7 @@ const MAX_WAITING: usize = 256;
 const HURRIED: Duration = Duration::from_secs(5);
 
 /// What all senders share.
+#[derive(Clone)]
 pub(crate) struct SenderTools {
     pub(crate) net: Arc<Client>,
     pub(crate) tasks: TaskTracker,
@@ -38,12 +39,12 @@ pub(crate) struct SenderTools {
     pub(crate) token: Option<String>,
     /// Sign every message.
     pub(crate) secrets: Secrets,
-    /// Log messages come at most this often.
+    /// The shortest pause: between messages about logs, or between all, as the pace says.
     pub(crate) throttle: Duration,
     /// How long the last message of a job is sent again.
     pub(crate) retry_for: Duration,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) deliveries: Deliveries,
+    pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) meter: Arc<Meter>,
     /// Where messages are written down.
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -82,9 +83,10 @@ impl Sender {
         self.tell(WebhookEvent::Output, moment);
     }
 
-    /// Sent unless something was sent a moment ago; what is left out is not made up for.
+    /// Sent unless something was sent a moment ago; what is left out is made up for only at the pace of the
+    /// newest.
     pub(crate) fn logs(&mut self, moment: Moment) {
-        if self.last.is_none_or(|last| last.elapsed() >= self.throttle) {
+        if self.webhook.pace == Pace::Newest || self.last.is_none_or(|last| last.elapsed() >= self.throttle) {
             self.tell(WebhookEvent::Logs, moment);
         }
     }
@@ -113,16 +115,42 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        while let Some(message) = self.messages.recv().await {
-            match message {
-                Message::Completed(letter) => return self.complete(letter).await,
+        let mut newest = None;
+        loop {
+            let next = match newest.take() {
+                Some(message) => Some(message),
+                None => self.messages.recv().await,
+            };
+            let (event, moment) = match next {
+                None => return,
+                Some(Message::Completed(letter)) => return self.complete(letter).await,
                 // A receiver this slow has lost count anyway.
-                Message::At(..) if self.messages.len() > MAX_WAITING => {}
-                Message::At(event, moment) => {
-                    if self.send_or_overtake(event, moment).await.is_break() {
-                        return self.overtake().await;
-                    }
-                }
+                Some(Message::At(..)) if self.webhook.pace == Pace::EveryValue && self.messages.len() > MAX_WAITING => continue,
+                Some(Message::At(event, moment)) => (event, moment),
+            };
+            if self.send_or_overtake(event, moment).await.is_break() {
+                return self.overtake().await;
+            }
+            if self.webhook.pace == Pace::Newest && event != WebhookEvent::Start {
+                newest = self.newest().await;
+            }
+        }
+    }
+
+    /// The newest of what comes during the pause after a message. The end is not kept waiting.
+    async fn newest(&mut self) -> Option<Message> {
+        let pause = tokio::time::sleep(self.tools.throttle);
+        tokio::pin!(pause);
+        let mut newest = None;
+        loop {
+            tokio::select! {
+                message = self.messages.recv() => match message {
+                    Some(end @ Message::Completed(_)) => return Some(end),
+                    Some(at @ Message::At(..)) => newest = Some(at),
+                    // Nobody wants to hear of the end.
+                    None => return newest,
+                },
+                () = &mut pause => return newest,
             }
         }
     }

@@ -9,7 +9,7 @@ use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Config, Networks, Url};
 use tidegate_service::{
-    AttemptResult, DeliveryRecord, DeliveryState, EventFilter, Jobs, NotReplayed, Submission, Webhook, WebhookEvent, Wording,
+    AttemptResult, DeliveryRecord, DeliveryState, EventFilter, Jobs, NotReplayed, Pace, Submission, Webhook, WebhookEvent, Wording,
 };
 use tokio::time::Instant;
 
@@ -30,7 +30,9 @@ async fn ended(net: Config) -> Jobs {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
+        pace: Pace::EveryValue,
         origin: None,
+        streams: false,
         wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(Arc::new(webhook)), ..submission("{}") })

@@ -2,9 +2,10 @@
 //!
 //! A backend writes `tidegate_store::conformance!(open);` in its tests, where `open` is an async function that
 //! gives an empty store and something that cleans up behind it when dropped. [`durability`] needs a process of
-//! its own and is called by hand.
+//! its own and is called by hand. A backend that keeps documents only writes `conformance!(@documents open);`.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
@@ -50,6 +51,7 @@ macro_rules! conformance {
             a_job_begins_or_is_canceled,
             what_was_acknowledged_is_seen,
             one_of_many_documents_is_kept,
+            no_change_of_a_document_is_lost,
         );
         $crate::conformance!(@cases $open, lists:
             newest_come_first,
@@ -84,9 +86,13 @@ macro_rules! conformance {
             forgetting_stops_at_the_limit,
             a_forgotten_id_is_free,
         );
+        $crate::conformance!(@documents $open);
+    };
+    (@documents $open:ident) => {
         $crate::conformance!(@cases $open, documents:
             the_last_document_counts,
             the_first_document_stays,
+            a_document_is_swapped_for_what_was_read,
             a_removed_document_is_gone,
             documents_are_found_by_prefix,
             shelves_are_apart,

@@ -69,6 +69,7 @@ pub fn hook() -> Hook {
         url: "https://example.com/hook?a=1".to_owned(),
         events: vec!["start".to_owned(), "completed".to_owned()],
         headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
+        streams: true,
         origin: Some("https://models.example.com".to_owned()),
     }
 }

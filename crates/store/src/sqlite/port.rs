@@ -94,6 +94,11 @@ impl Documents for Sqlite {
         self.writer.change(SMALL + json.len(), move |conn| documents::put_new(conn, &shelf, &name, &json)).await
     }
 
+    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError> {
+        let (shelf, name, was) = (shelf.to_owned(), name.to_owned(), was.clone());
+        self.writer.change(SMALL + json.len(), move |conn| documents::swap(conn, &shelf, &name, &was, &json)).await
+    }
+
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
         self.readers.ask(move |conn| documents::fetch(conn, &shelf, &name)).await

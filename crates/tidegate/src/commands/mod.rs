@@ -2,6 +2,7 @@
 
 mod cancel;
 mod doctor;
+mod greeting;
 mod init;
 mod logs;
 mod predict;

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Face, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
@@ -21,8 +22,9 @@ use crate::cli::Predict;
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
+use crate::models::full_name;
 use crate::shutdown::Signals;
-use crate::wiring::{self, Outward, Setting};
+use crate::wiring::{Outward, Setting, Workshop};
 use crate::{exit, inputs, outputs, remote};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -109,30 +111,33 @@ fn refusal(answer: &Map<String, Value>) -> String {
 async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let model = Model::read(Path::new(&args.target), &args.model, env)?;
     let setting = Setting {
-        // Nothing is written down, so nobody asks for the version.
-        target: Target { model: model.name(), version: String::new(), deployment: None },
         workers: 1,
         slots: Some(1),
         line_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        keep_data_for: None,
         outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
         store: None,
-        uploads: None,
+        cabinet: None,
         on_lost: OnLost::Fail,
         run_as: None,
         limits: Limits::default(),
     };
     let mut signals = Signals::listen(false)?;
-    let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
+    let workshop = Workshop::open(&args.model, env, setting)?;
+    let runtime = workshop.start(&model, Arc::new(Terminal));
+    // Nothing is written down, so nobody asks for the version.
+    let target = Target { model: full_name(&model, None, None), version: String::new(), deployment: None };
+    let jobs = workshop.desk(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
-        result = once(args, &wired.jobs) => result,
+        result = once(args, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
-    wired.runtime.stop().await;
+    runtime.stop().await;
     result
 }
 
@@ -155,6 +160,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         replay: Replay::Refuse,
         deadline: None,
         face: Face::Cog,
+        deployment: None,
     };
     let submitted = jobs
         .submit(submission)

@@ -1,0 +1,19 @@
+//! The suite of every place for the bytes of files.
+
+mod folder {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tidegate_core::blobs::Blobs;
+    use tidegate_store::Folder;
+
+    async fn open() -> (TempDir, PathBuf, Arc<dyn Blobs>) {
+        let folder = TempDir::new().expect("a folder for the test");
+        let files = folder.path().join("files");
+        let blobs = Folder::open(files.clone()).expect("an empty folder");
+        (folder, files, Arc::new(blobs))
+    }
+
+    tidegate_store::blobs_conformance!(open);
+}
