@@ -84,7 +84,7 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
 
     let all = store.settled_letters(None, None, 10).await.unwrap();
     assert_eq!(all.iter().map(|letter| (&*letter.id, letter.attempts)).collect::<Vec<_>>(), [("msg_b", 1), ("msg_a", 2)]);
-    assert_eq!((&all[0].settled, all[0].model.as_deref()), (&lost, Some("ann/echo")));
+    assert_eq!((&all[0].settled, all[0].model.as_str()), (&lost, "ann/echo"));
     assert_eq!(all[0].url, letter("msg_b", "b", 5).hook.url);
     assert_eq!(store.settled_letters(None, None, 1).await.unwrap(), all[..1]);
     assert_eq!(store.settled_letters(Some(ann()), Some(id("a")), 10).await.unwrap(), all[1..]);
