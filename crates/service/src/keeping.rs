@@ -127,6 +127,7 @@ pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> Letter {
         id: message_id(),
         account: job.account().clone(),
         job: job.id().clone(),
+        model: job.target().model.clone(),
         hook: webhook.to_hook(),
         body: webhook.wording.write(then),
         created_at: now,

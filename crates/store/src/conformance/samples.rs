@@ -97,6 +97,7 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
         id: letter.to_owned(),
         account: ann(),
         job: id(name),
+        model: "ann/echo".to_owned(),
         hook: hook(),
         body: Bytes::from(format!(r#"{{"id":"{name}"}}"#)),
         created_at: at(0),
