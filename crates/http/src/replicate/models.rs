@@ -60,7 +60,7 @@ pub(super) async fn show(
     if face.desk(&owner, &name).is_none() {
         return Ok(reply::ok(&face.draft(&caller, &owner, &name).await?.written(&origin)));
     }
-    Ok(reply::ok(&face.model(&origin, face.jobs.schema().as_deref())?))
+    Ok(reply::ok(&face.model(&origin, face.jobs.description().as_deref())?))
 }
 
 /// `GET /v1/models/{owner}/{name}/versions`
@@ -73,7 +73,7 @@ pub(super) async fn versions(
         face.draft(&caller, &owner, &name).await?;
         return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
     }
-    let schema = face.jobs.schema().ok_or(Trouble::NoSchema)?;
+    let schema = face.jobs.description().ok_or(Trouble::NoSchema)?;
     Ok(reply::ok(&wire::Page::only(vec![face.version(&schema)?])))
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn version(
     if version != face.jobs.target().version {
         return Err(Trouble::Unknown("version"));
     }
-    let schema = face.jobs.schema().ok_or(Trouble::NoSchema)?;
+    let schema = face.jobs.description().ok_or(Trouble::NoSchema)?;
     Ok(reply::ok(&face.version(&schema)?))
 }
 
@@ -103,7 +103,7 @@ impl Face {
 
     /// What is known of the models that are served here.
     pub(super) fn served(&self) -> Option<Arc<ModelSchema>> {
-        self.jobs.schema()
+        self.jobs.description()
     }
 
     /// Those that are served, and those that callers have made.

@@ -29,9 +29,9 @@ use crate::shared::trace::passed_on;
 const LONGEST_WAIT: u64 = 60;
 /// The shortest `Cancel-After`.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a caller is held while the model loads. Python's client gives up after 30 s, and neither
-/// tries a create again that was refused.
-const UNTIL_LOADED: Duration = Duration::from_secs(20);
+/// How long a caller is held until the model's code has been read. Python's client gives up after 30 s, and
+/// neither tries a create again that was refused.
+const UNTIL_READ: Duration = Duration::from_secs(20);
 /// How long a cancel waits for the model to stop, so that the answer says how it ended.
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
@@ -135,7 +135,7 @@ impl Face {
 
     /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
     fn streams(&self) -> Streams {
-        match self.jobs.schema() {
+        match self.jobs.description() {
             Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
             Some(_) | None => Streams::No,
         }
@@ -152,12 +152,12 @@ impl Face {
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
         }
-        self.jobs.loaded(UNTIL_LOADED).await;
-        if kind == JobKind::Training && self.jobs.schema().is_some_and(|schema| !schema.trainable) {
+        self.jobs.described(UNTIL_READ).await;
+        if kind == JobKind::Training && self.jobs.description().is_some_and(|schema| !schema.trainable) {
             return Err(Trouble::NotTrainable);
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
-        if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.schema().is_some() {
+        if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.description().is_some() {
             return Err(Trouble::NotStreaming);
         }
         let wait = wanted_wait(headers);
