@@ -12,6 +12,7 @@ use tidegate_core::{JobId, MetricMode};
 use tidegate_service::{Reader, StreamEvent, Streamed};
 
 use super::reply;
+use crate::shared::json::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -20,7 +21,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(super) fn answer(reader: Reader) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
-        return reply::event_stream(Body::from(body));
+        return event_stream(Body::from(body));
     }
     let frames = stream::unfold(reader, |mut reader| async move {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
@@ -34,7 +35,7 @@ pub(super) fn answer(reader: Reader) -> Response {
         };
         Some((Ok::<_, std::convert::Infallible>(frames), reader))
     });
-    reply::event_stream(Body::from_stream(frames))
+    event_stream(Body::from_stream(frames))
 }
 
 /// All events that are ready in one piece: one write to the socket. `result` is asked for once the job

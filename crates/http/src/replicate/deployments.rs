@@ -64,7 +64,7 @@ pub(super) async fn create(State(face): State<Shared>, caller: Identity, headers
     let body = face.body(&headers, body).await?;
     let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let (name, release) = whole(deploy)?;
-    face.check(&release)?;
+    face.check_release(&release)?;
     let now = Timestamp::now();
     let deployment = Deployment { name, created_at: now, number: 1, released_at: now, release };
     if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
@@ -96,7 +96,7 @@ pub(super) async fn update(
     let change = |deployment: &mut Deployment| {
         let release = deployment.release.with(&deploy);
         if release != deployment.release {
-            face.check(&release)?;
+            face.check_release(&release)?;
             deployment.number += 1;
             deployment.released_at = Timestamp::now();
             deployment.release = release;
@@ -136,7 +136,7 @@ pub(super) async fn create_prediction(
 ) -> Result<Response, Trouble> {
     let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    face.check(&release)?;
+    face.check_release(&release)?;
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let deployment = Some(format!("{owner}/{name}"));
@@ -156,7 +156,7 @@ impl Face {
     }
 
     /// Refuses what is not here.
-    fn check(&self, release: &Release) -> Result<(), Trouble> {
+    fn check_release(&self, release: &Release) -> Result<(), Trouble> {
         let (owner, name) = release.model.split_once('/').unwrap_or(("", &release.model));
         let Some(desk) = self.desk(owner, name) else {
             return Err(invalid("model", &format!("there is no model `{}`", release.model)));

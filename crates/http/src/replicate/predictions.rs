@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -64,37 +64,6 @@ pub(super) async fn create_for_model(
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment: None })
         .await
-}
-
-/// `GET /v1/predictions/{id}`
-pub(super) async fn show(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    let job = face.find(JobKind::Prediction, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
-}
-
-/// `POST /v1/predictions/{id}/cancel`. npm's client says that a body comes, and sends none.
-pub(super) async fn cancel(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.cancel(JobKind::Prediction, &id, caller, origin).await
-}
-
-/// `GET /v1/predictions`, newest first.
-pub(super) async fn list(
-    State(face): State<Shared>,
-    RawQuery(query): RawQuery,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.list(JobKind::Prediction, query.as_deref().unwrap_or_default(), caller, origin).await
 }
 
 /// A request for a new job.
