@@ -15,7 +15,7 @@ use super::origin::Origin;
 use super::paging::{Mark, page};
 use super::predictions::Request;
 use super::reply::{self, Trouble};
-use super::shelf::{Shelf, is_name, prefix_of};
+use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
 use super::voice::moment;
 use super::wire::{self, Create, Deploy, InvalidField};
 use super::{Face, Shared, account, catalog};
@@ -61,10 +61,13 @@ pub(super) async fn list(
 
 /// `POST /v1/deployments`
 pub(super) async fn create(State(face): State<Shared>, caller: Identity, headers: HeaderMap, body: Body) -> Result<Response, Trouble> {
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let (name, release) = whole(deploy)?;
     face.check_release(&release)?;
+    if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
+        return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
+    }
     let now = Timestamp::now();
     let deployment = Deployment { name, created_at: now, number: 1, released_at: now, release };
     if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
@@ -91,7 +94,7 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Response, Trouble> {
     is_callers(&caller, &owner)?;
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let change = |deployment: &mut Deployment| {
         let release = deployment.release.with(&deploy);

@@ -69,6 +69,8 @@ pub(super) enum Trouble {
     DeadlineTooShort,
     /// A bound of a list is no moment.
     BadMoment(&'static str),
+    /// A list of jobs that were made neither here nor there.
+    BadSource,
     NotStreaming,
     NotTrainable,
     UnknownDestination,
@@ -158,6 +160,7 @@ impl IntoResponse for Trouble {
                 let detail = format!("`{name}` is not a moment; write it like `2026-01-31T12:00:00Z`");
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid query", &detail, &[])
             }
+            Self::BadSource => problem(S::UNPROCESSABLE_ENTITY, "Invalid query", "`source` must be `api` or `web`", &[]),
             Self::NotStreaming => refused(&Refusal::NotStreaming),
             Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
             Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),
