@@ -19,6 +19,7 @@ __all__ = [
     "configure",
     "connect",
     "current_job",
+    "described",
     "exit_after",
     "exit_now",
     "fatal",
