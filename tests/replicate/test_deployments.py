@@ -102,6 +102,7 @@ def test_a_deployment_of_another_account_is_not_there(place):
     assert bob.python.deployments.list().results == []
     # And its name is nobody's.
     assert bob.python.deployments.create(**wishes(bob)).id == "bob/app"
+    assert bob.get(path).status == 404
     assert ann.get(path).json["current_release"]["number"] == 1
 
 
