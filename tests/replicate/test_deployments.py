@@ -102,6 +102,7 @@ def test_a_deployment_of_another_account_is_not_there(place):
     assert bob.python.deployments.list().results == []
     # And its name is nobody's.
     assert bob.python.deployments.create(**wishes(bob)).id == "bob/app"
+    assert bob.get(path).status == 404
     assert ann.get(path).json["current_release"]["number"] == 1
 
 
@@ -217,3 +218,15 @@ def test_many_come_in_pages(place):
     rest = echo.python.deployments.list(page.next)
     assert [one.name for one in rest] == ["n0"]
     assert rest.next is None
+
+
+def test_there_are_at_most_a_thousand(place):
+    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+    body = wishes(echo)
+    statuses = [
+        echo.server.post("/v1/deployments", body | {"name": f"n{number}"}).status for number in range(1001)
+    ]
+    assert statuses == [201] * 1000 + [409]
+    assert echo.python.deployments.delete("anonymous", "n7")
+    assert echo.server.post("/v1/deployments", body).status == 201
+    assert echo.server.post("/v1/deployments", body | {"name": "x" * 300_000}).status == 413

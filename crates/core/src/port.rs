@@ -23,6 +23,11 @@ pub trait Executor: Send + Sync {
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
 
+    /// The same as soon as the model's code has been read, which may be long before it is loaded.
+    fn description(&self) -> Option<Arc<Bytes>> {
+        self.schema()
+    }
+
     /// How the model is, without asking its own health check.
     fn report(&self) -> Report;
 

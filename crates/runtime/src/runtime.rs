@@ -177,6 +177,10 @@ impl Executor for Runtime {
         self.shared.state.schema()
     }
 
+    fn description(&self) -> Option<Arc<Bytes>> {
+        self.shared.state.description()
+    }
+
     fn report(&self) -> Report {
         self.shared.state.report(self.shared.pool.count())
     }

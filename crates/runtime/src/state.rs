@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 use tidegate_core::crew::{Cause, Crew};
 use tidegate_core::health::{Health, Report, Setup, SetupStatus};
 use tidegate_core::meter::Counters;
@@ -28,6 +29,8 @@ struct Inner {
     notes: Vec<Notes>,
     setup: Setup,
     schema: Option<Arc<Bytes>>,
+    /// What the model's code says, which is known before it is loaded.
+    description: Option<Arc<Bytes>>,
     has_healthcheck: bool,
     python: Option<String>,
     sdk: Option<String>,
@@ -61,6 +64,7 @@ impl State {
             notes: (0..workers).map(|_| Notes::new()).collect(),
             setup,
             schema: None,
+            description: None,
             has_healthcheck: false,
             python: None,
             sdk: None,
@@ -113,7 +117,8 @@ impl State {
             inner.workers[worker] = Worker::Ready(child);
             inner.notes[worker].ready(ready.slots.len());
             inner.end = None;
-            inner.schema = Some(Arc::new(Bytes::copy_from_slice(ready.schema.get().as_bytes())));
+            inner.schema = Some(inner.document(&ready.schema));
+            inner.description.clone_from(&inner.schema);
             inner.has_healthcheck = ready.has_healthcheck;
             inner.python = Some(ready.python.clone());
             inner.sdk.clone_from(&ready.sdk);
@@ -122,6 +127,15 @@ impl State {
                 inner.setup.status = SetupStatus::Succeeded;
                 inner.setup.completed_at = Some(Timestamp::now());
                 self.open.store(true, Ordering::Release);
+            }
+        });
+    }
+
+    /// A model that serves jobs goes on to take what it takes, whatever a new child reads.
+    pub(crate) fn described(&self, schema: &RawValue) {
+        self.with(|inner| {
+            if inner.schema.is_none() {
+                inner.description = Some(inner.document(schema));
             }
         });
     }
@@ -162,6 +176,10 @@ impl State {
         self.with(|inner| inner.schema.clone())
     }
 
+    pub(crate) fn description(&self) -> Option<Arc<Bytes>> {
+        self.with(|inner| inner.description.clone())
+    }
+
     pub(crate) fn health(&self, count: Count) -> Health {
         self.with(|inner| inner.health(count))
     }
@@ -197,6 +215,15 @@ impl Inner {
             Health::Starting
         } else {
             Health::Defunct
+        }
+    }
+
+    /// The document that is known, if it is this one: who has read it need not do so again.
+    fn document(&self, schema: &RawValue) -> Arc<Bytes> {
+        let bytes = schema.get().as_bytes();
+        match [&self.schema, &self.description].into_iter().flatten().find(|known| ***known == bytes) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(Bytes::copy_from_slice(bytes)),
         }
     }
 

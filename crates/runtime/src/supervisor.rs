@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tidegate_core::chain;
 use tidegate_core::crew::Cause;
 use tidegate_core::planted::{Planted, planted};
@@ -169,7 +170,9 @@ async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
         }
         shared.observer.phase(worker, phase);
     };
-    Boot { launch: &shared.launch, scratch: &shared.scratch, tasks: &shared.tasks, family: &shared.family, tell: &tell }.run().await
+    let describe = |schema: &RawValue| shared.state.described(schema);
+    let Shared { launch, scratch, tasks, family, .. } = shared;
+    Boot { launch, scratch, tasks, family, tell: &tell, describe: &describe }.run().await
 }
 
 /// Opens the child's slots to callers.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
@@ -27,7 +28,7 @@ const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
 /// Nobody waits longer for a webhook; beyond it clocks overflow.
 const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How often is looked whether the model is loaded.
+/// How often is looked whether the model's code has been read.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The desk. Cloning gives another handle.
@@ -196,7 +197,15 @@ impl Jobs {
 
     /// The model's schema, once it has been loaded.
     pub fn schema(&self) -> Option<Arc<ModelSchema>> {
-        let document = self.inner.tools.executor.schema()?;
+        self.read(self.inner.tools.executor.schema()?)
+    }
+
+    /// The same as soon as the model's code has been read: what the model takes is known while it loads.
+    pub fn description(&self) -> Option<Arc<ModelSchema>> {
+        self.read(self.inner.tools.executor.description()?)
+    }
+
+    fn read(&self, document: Arc<Bytes>) -> Option<Arc<ModelSchema>> {
         let known = self.inner.schema.load_full();
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
             return Some(known);
@@ -214,18 +223,18 @@ impl Jobs {
         }
     }
 
-    /// Waits until the model is loaded, as long as that may still happen and `patience` lasts.
-    pub async fn loaded(&self, patience: Duration) {
-        let still_loads = || match self.inner.tools.executor.report().health {
-            Health::Unknown | Health::Starting => self.schema().is_none(),
+    /// Waits until it is known what the model takes, as long as that may still happen and `patience` lasts.
+    pub async fn described(&self, patience: Duration) {
+        let still_reads = || match self.inner.tools.executor.report().health {
+            Health::Unknown | Health::Starting => self.description().is_none(),
             Health::Ready | Health::Busy | Health::SetupFailed | Health::Defunct => false,
         };
-        let until_loaded = async {
-            while still_loads() {
+        let until_read = async {
+            while still_reads() {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        tokio::time::timeout(patience, until_loaded).await.ok();
+        tokio::time::timeout(patience, until_read).await.ok();
     }
 
     /// How the model is, as its own health check says too.

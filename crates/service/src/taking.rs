@@ -105,7 +105,11 @@ impl Jobs {
         {
             return self.replay(known, &submission).map(Prepared::Known);
         }
-        let schema = self.schema();
+        let schema = match submission.face {
+            // It is refused until the model is loaded, and its input is of no interest until then.
+            Face::Cog => self.schema(),
+            Face::Replicate => self.description(),
+        };
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }

@@ -13,6 +13,7 @@ use tidegate_service::{Job, Reader, StreamEvent, Streamed};
 
 use super::reply;
 use crate::replicate::Teller;
+use crate::shared::json::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -21,7 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(super) fn answer(reader: Reader, teller: Option<Teller>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
-        return reply::event_stream(Body::from(body));
+        return event_stream(Body::from(body));
     }
     let frames = stream::unfold((reader, teller), |(mut reader, teller)| async move {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
@@ -38,7 +39,7 @@ pub(super) fn answer(reader: Reader, teller: Option<Teller>) -> Response {
         };
         Some((Ok::<_, std::convert::Infallible>(frames), (reader, teller)))
     });
-    reply::event_stream(Body::from_stream(frames))
+    event_stream(Body::from_stream(frames))
 }
 
 fn told(mut events: Vec<StreamEvent>, job: &Job, teller: &Teller) -> Vec<StreamEvent> {

@@ -16,7 +16,7 @@ use super::origin::Origin;
 use super::paging::{Mark, page};
 use super::predictions::Request;
 use super::reply::{self, Trouble};
-use super::shelf::{Shelf, is_name, prefix_of};
+use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
 use super::voice::moment;
 use super::wire::{self, Create, Deploy, InvalidField};
 use super::{Face, Shared, account, catalog};
@@ -62,10 +62,13 @@ pub(super) async fn list(
 
 /// `POST /v1/deployments`
 pub(super) async fn create(State(face): State<Shared>, caller: Identity, headers: HeaderMap, body: Body) -> Result<Response, Trouble> {
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let (name, release) = whole(deploy)?;
-    face.check(&release)?;
+    face.check_release(&release)?;
+    if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
+        return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
+    }
     let now = Timestamp::now();
     let deployment = Deployment { name, created_at: now, number: 1, released_at: now, release };
     if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
@@ -92,12 +95,12 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Response, Trouble> {
     is_callers(&caller, &owner)?;
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let change = |deployment: &mut Deployment| {
         let release = deployment.release.with(&deploy);
         if release != deployment.release {
-            face.check(&release)?;
+            face.check_release(&release)?;
             deployment.number += 1;
             deployment.released_at = Timestamp::now();
             deployment.release = release;
@@ -137,7 +140,7 @@ pub(super) async fn create_prediction(
 ) -> Result<Response, Trouble> {
     let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    let desk = face.check(&release)?;
+    let desk = face.check_release(&release)?;
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let deployment = Some(format!("{owner}/{name}"));
@@ -158,7 +161,7 @@ impl Face {
     }
 
     /// The desk of what a release runs. Refuses what is not here.
-    fn check(&self, release: &Release) -> Result<Jobs, Trouble> {
+    fn check_release(&self, release: &Release) -> Result<Jobs, Trouble> {
         let (owner, name) = release.model.split_once('/').unwrap_or(("", &release.model));
         let Some(desk) = self.desk(owner, name) else {
             return Err(invalid("model", &format!("there is no model `{}`", release.model)));

@@ -15,7 +15,7 @@ use tidegate_core::Account;
 use super::origin::Origin;
 use super::paging::{Mark, has_cursor, page};
 use super::reply::{self, Trouble};
-use super::shelf::{Shelf, is_name};
+use super::shelf::{MAX_THINGS, Shelf, is_name};
 use super::wire::{self, Describe, InvalidField};
 use super::{Face, Shared, catalog};
 use crate::access::{Identity, Role};
@@ -63,9 +63,12 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let describe = read_object::<Describe>(&body)?.unwrap_or_default();
     let draft = face.draft_of(describe, &caller)?;
+    if face.all_drafts(&caller).await?.iter().filter(|draft| draft.is_of(&caller.account)).count() >= MAX_THINGS {
+        return Err(Trouble::Conflict(format!("You have made {MAX_THINGS} models; delete one first.")));
+    }
     let taken = face.desk(&draft.owner, &draft.name).is_some() || !face.drafts().add(&draft.key(), &draft).await?;
     if taken {
         return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
@@ -83,7 +86,7 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Response, Trouble> {
     let key = face.own_draft(&caller, &owner, &name).await?.key();
-    let body = face.body(&headers, body).await?;
+    let body = face.small_body(&headers, body).await?;
     let describe = read_object::<Describe>(&body)?.unwrap_or_default();
     let change = |draft: &mut Draft| {
         draft.describe(&describe);

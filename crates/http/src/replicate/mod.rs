@@ -8,6 +8,7 @@ mod deployments;
 mod download;
 mod drafts;
 mod files;
+mod jobs;
 mod limits;
 mod links;
 mod list;
@@ -39,6 +40,8 @@ pub use account::resume_secret;
 pub use limits::{Limits, Rate};
 pub use links::Links;
 pub use voice::{Aborted, Voice};
+
+use self::jobs::{Predictions, Trainings};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
@@ -84,12 +87,12 @@ type Shared = Arc<Face>;
 pub fn routes(models: Models, config: Config) -> Router {
     let face = Arc::new(Face { models, config });
     let routes = Router::new()
-        .route("/v1/predictions", get(predictions::list).post(predictions::create))
-        .route("/v1/predictions/{id}", get(predictions::show))
-        .route("/v1/predictions/{id}/cancel", post(predictions::cancel))
-        .route("/v1/trainings", get(trainings::list))
-        .route("/v1/trainings/{id}", get(trainings::show))
-        .route("/v1/trainings/{id}/cancel", post(trainings::cancel))
+        .route("/v1/predictions", get(jobs::list::<Predictions>).post(predictions::create))
+        .route("/v1/predictions/{id}", get(jobs::show::<Predictions>))
+        .route("/v1/predictions/{id}/cancel", post(jobs::cancel::<Predictions>))
+        .route("/v1/trainings", get(jobs::list::<Trainings>))
+        .route("/v1/trainings/{id}", get(jobs::show::<Trainings>))
+        .route("/v1/trainings/{id}/cancel", post(jobs::cancel::<Trainings>))
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))

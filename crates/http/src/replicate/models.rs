@@ -127,7 +127,7 @@ pub(super) struct Served {
 
 impl Served {
     fn of(version: Arc<Version>) -> Self {
-        Self { schema: version.jobs.schema(), version }
+        Self { schema: version.jobs.description(), version }
     }
 
     /// The model; without a version while it is not loaded.

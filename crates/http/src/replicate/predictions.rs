@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -29,9 +29,9 @@ use crate::shared::trace::passed_on;
 const LONGEST_WAIT: u64 = 60;
 /// The shortest `Cancel-After`.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a caller is held while the model loads. Python's client gives up after 30 s, and neither
-/// tries a create again that was refused.
-const UNTIL_LOADED: Duration = Duration::from_secs(20);
+/// How long a caller is held until the model's code has been read. Python's client gives up after 30 s, and
+/// neither tries a create again that was refused.
+const UNTIL_READ: Duration = Duration::from_secs(20);
 /// How long a cancel waits for the model to stop, so that the answer says how it ended.
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
@@ -82,37 +82,6 @@ pub(super) async fn create_for_model(
         deployment: None,
     })
     .await
-}
-
-/// `GET /v1/predictions/{id}`
-pub(super) async fn show(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    let job = face.find(JobKind::Prediction, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
-}
-
-/// `POST /v1/predictions/{id}/cancel`. npm's client says that a body comes, and sends none.
-pub(super) async fn cancel(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.cancel(JobKind::Prediction, &id, caller, origin).await
-}
-
-/// `GET /v1/predictions`, newest first.
-pub(super) async fn list(
-    State(face): State<Shared>,
-    RawQuery(query): RawQuery,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.list(JobKind::Prediction, query.as_deref().unwrap_or_default(), caller, origin).await
 }
 
 /// A request for a new job.
@@ -177,12 +146,12 @@ impl Face {
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
         }
-        desk.loaded(UNTIL_LOADED).await;
-        if kind == JobKind::Training && desk.schema().is_some_and(|schema| !schema.trainable) {
+        desk.described(UNTIL_READ).await;
+        if kind == JobKind::Training && desk.description().is_some_and(|schema| !schema.trainable) {
             return Err(Trouble::NotTrainable);
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
-        if create.stream == Some(true) && streams(&desk) == Streams::No && desk.schema().is_some() {
+        if create.stream == Some(true) && streams(&desk) == Streams::No && desk.description().is_some() {
             return Err(Trouble::NotStreaming);
         }
         let wait = wanted_wait(headers);
@@ -237,7 +206,7 @@ impl Face {
 
 /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
 fn streams(desk: &Jobs) -> Streams {
-    match desk.schema() {
+    match desk.description() {
         Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
         Some(_) | None => Streams::No,
     }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -28,15 +27,6 @@ pub(super) fn ok(body: &impl Serialize) -> Response {
 /// Something new of ours.
 pub(super) fn created(body: &impl Serialize) -> Response {
     json(StatusCode::CREATED, serde_json::to_vec(body).expect("our answers have string keys").into())
-}
-
-/// A stream of events.
-pub(super) fn event_stream(body: Body) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
 }
 
 /// The answer on paths that nobody knows.
@@ -82,6 +72,8 @@ pub(super) enum Trouble {
     DeadlineTooShort,
     /// A bound of a list is no moment.
     BadMoment(&'static str),
+    /// A list of jobs that were made neither here nor there.
+    BadSource,
     NotStreaming,
     NotTrainable,
     UnknownDestination,
@@ -149,15 +141,7 @@ impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         use StatusCode as S;
         match self {
-            Self::Body(error) => {
-                let status = match error {
-                    BodyError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
-                    BodyError::Stalled(_) => S::REQUEST_TIMEOUT,
-                    BodyError::Broken(_) => S::BAD_REQUEST,
-                    BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType => S::UNSUPPORTED_MEDIA_TYPE,
-                };
-                problem(status, "Unreadable request", &error.to_string(), &[])
-            }
+            Self::Body(error) => problem(error.status(), "Unreadable request", &error.to_string(), &[]),
             Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
                 problem(S::BAD_REQUEST, "Unreadable request", &error.to_string(), &[])
             }
@@ -187,6 +171,7 @@ impl IntoResponse for Trouble {
                 let detail = format!("`{name}` is not a moment; write it like `2026-01-31T12:00:00Z`");
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid query", &detail, &[])
             }
+            Self::BadSource => problem(S::UNPROCESSABLE_ENTITY, "Invalid query", "`source` must be `api` or `web`", &[]),
             Self::NotStreaming => refused(&Refusal::NotStreaming),
             Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
             Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),

@@ -19,7 +19,8 @@ use tidegate_service::{Job, Progress, Seen};
 use super::Shared;
 use super::links::Giver;
 use super::origin::Origin;
-use super::reply::{self, Trouble};
+use super::reply::Trouble;
+use crate::shared::json::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -39,7 +40,7 @@ pub(super) async fn follow(
         let frames = teller.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frames), teller))
     });
-    Ok(reply::event_stream(Body::from_stream(frames)))
+    Ok(event_stream(Body::from_stream(frames)))
 }
 
 /// Tells one reader of a job.

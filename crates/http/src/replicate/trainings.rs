@@ -1,8 +1,8 @@
 //! Create, look up, list and cancel trainings. What a training gives is its output; no version is made of it.
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use tidegate_core::JobKind;
 
@@ -13,7 +13,6 @@ use super::reply::Trouble;
 use super::wire::Create;
 use crate::access::Identity;
 use crate::shared::envelope::read_object;
-use crate::shared::json::json;
 
 /// `POST /v1/models/{owner}/{name}/versions/{version}/trainings`
 pub(super) async fn create(
@@ -48,35 +47,4 @@ pub(super) async fn create(
         deployment: None,
     })
     .await
-}
-
-/// `GET /v1/trainings/{id}`
-pub(super) async fn show(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    let job = face.find(JobKind::Training, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
-}
-
-/// `POST /v1/trainings/{id}/cancel`
-pub(super) async fn cancel(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.cancel(JobKind::Training, &id, caller, origin).await
-}
-
-/// `GET /v1/trainings`, newest first.
-pub(super) async fn list(
-    State(face): State<Shared>,
-    RawQuery(query): RawQuery,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.list(JobKind::Training, query.as_deref().unwrap_or_default(), caller, origin).await
 }
