@@ -144,6 +144,9 @@ pub struct Finish {
     pub id: JobId,
     /// By which attempt. Another one has no say any more.
     pub attempt: u32,
+    /// When the model began, if that was not noted before: then the end notes it too, and `attempt` is the one
+    /// before.
+    pub began_at: Option<Timestamp>,
     /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
     pub status: Status,
     /// How.
