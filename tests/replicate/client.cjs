@@ -53,11 +53,23 @@ const calls = {
   files: () => replicate.files.list(),
   remove: ({ id }) => replicate.files.delete(id),
   run_with_file: ({ ref, field, text, name }) => replicate.run(ref, { input: { [field]: new File([text], name) } }),
+  run_files: async ({ ref, options }) => read(await replicate.run(ref, options)),
   async many({ options, count }) {
     const made = await Promise.all(Array.from({ length: count }, () => replicate.predictions.create(options)));
     return made.map((prediction) => prediction.id);
   },
 };
+
+// Every file of an output, wherever it is, with its address and its text.
+async function read(value) {
+  if (value instanceof ReadableStream) {
+    return { url: String(value.url()), text: await (await value.blob()).text() };
+  }
+  if (Array.isArray(value)) return Promise.all(value.map(read));
+  if (value === null || typeof value !== "object") return value;
+  const entries = Object.entries(value).map(async ([name, one]) => [name, await read(one)]);
+  return Object.fromEntries(await Promise.all(entries));
+}
 
 async function main() {
   let text = "";

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::crew::Crew;
 use crate::health::Report;
 use crate::{Account, Event, Refusal, Work};
 
@@ -32,6 +33,14 @@ pub trait Executor: Send + Sync {
 
     /// How the model is, with what its own health check says. Simultaneous callers share one check.
     async fn check(&self) -> Report;
+
+    /// Ends it. Jobs that still run are ended with it.
+    async fn stop(&self) {}
+
+    /// Who works on the jobs; nobody where that is not known.
+    fn crew(&self) -> Crew {
+        Crew::default()
+    }
 }
 
 /// How long a job can wait for its place.

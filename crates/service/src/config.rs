@@ -45,7 +45,7 @@ pub struct Config {
 }
 
 /// How a face writes a job for this receiver.
-pub type WordingOf = Box<dyn Fn(Face, &Hook) -> Wording + Send + Sync>;
+pub type WordingOf = Arc<dyn Fn(Face, &Hook) -> Wording + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,7 @@ pub enum OnLost {
 }
 
 /// What the desk works with.
+#[derive(Clone)]
 pub struct Tools {
     /// Runs the jobs.
     pub executor: Arc<dyn Executor>,
@@ -68,9 +69,9 @@ pub struct Tools {
     /// The way out.
     pub net: Arc<Client>,
     /// Names a place for the files of a job.
-    pub scratch: Box<dyn Fn() -> PathBuf + Send + Sync>,
+    pub scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>,
     /// How many bytes may be written there, if that is known.
-    pub room: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    pub room: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
     /// Inputs of more bytes than this pass through a file.
     pub spill_above: usize,
     /// Where jobs are written down; without it they live in memory only.

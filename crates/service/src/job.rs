@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::{Hook, Target};
+use tidegate_core::record::{Brief, Face, Hook, Target};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
@@ -36,6 +36,7 @@ pub struct Job {
     account: Account,
     id: JobId,
     kind: JobKind,
+    face: Face,
     target: Arc<Target>,
     /// The checked input as it went to the model.
     input: Bytes,
@@ -90,6 +91,8 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
+    /// By which API it came.
+    pub(crate) face: Face,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
@@ -125,6 +128,7 @@ impl Job {
             account: new.account,
             id: new.id,
             kind: new.kind,
+            face: new.face,
             target: new.target,
             input: new.input,
             secrets: new.secrets,
@@ -161,6 +165,11 @@ impl Job {
         &self.target
     }
 
+    /// In whose words it came.
+    pub(crate) fn face(&self) -> Face {
+        self.face
+    }
+
     /// After this moment nobody wants it any more.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
@@ -189,6 +198,22 @@ impl Job {
     /// Whether its input cannot be compared any more.
     pub(crate) fn is_without_data(&self) -> bool {
         self.data_removed
+    }
+
+    /// The job in a few words.
+    pub fn brief(&self) -> Brief {
+        let (status, started_at, completed_at) = self.with(|state| (state.status, state.started_at, state.completed_at));
+        Brief {
+            id: self.id.clone(),
+            account: self.account.clone(),
+            kind: self.kind,
+            target: (*self.target).clone(),
+            face: self.face,
+            status,
+            created_at: self.created_at,
+            started_at,
+            completed_at,
+        }
     }
 
     /// The job as it is now.

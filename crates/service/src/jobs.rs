@@ -7,6 +7,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
@@ -18,6 +19,7 @@ use crate::audit;
 use crate::config::{Config, OnLost, Tools, WordingOf};
 use crate::input::ModelSchema;
 use crate::job::Job;
+use crate::meter::Meter;
 use crate::registry::{Registry, Retention};
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
@@ -39,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) tools: Arc<Tools>,
     pub(crate) senders: Arc<SenderTools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     schema: ArcSwapOption<ModelSchema>,
     pub(crate) stream_history: usize,
     pub(crate) predictions_are: JobKind,
@@ -67,6 +70,7 @@ impl Jobs {
     /// Opens the desk.
     pub fn new(tools: Tools, config: Config) -> Self {
         let closing = CancellationToken::new();
+        let meter = Arc::new(Meter::default());
         let senders = SenderTools {
             net: Arc::clone(&tools.net),
             tasks: TaskTracker::new(),
@@ -75,7 +79,8 @@ impl Jobs {
             throttle: config.webhook_throttle,
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
-            deliveries: Deliveries::default(),
+            deliveries: Arc::default(),
+            meter: Arc::clone(&meter),
             store: tools.store.clone(),
             closing: closing.clone(),
         };
@@ -86,6 +91,7 @@ impl Jobs {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
             registry: Arc::new(Registry::new(retention)),
+            meter,
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
             predictions_are: config.predictions_are,
@@ -98,6 +104,36 @@ impl Jobs {
             wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
+    /// and they close together.
+    pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        let same = &*self.inner;
+        let meter = Arc::new(Meter::default());
+        let inner = Inner {
+            tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
+            senders: Arc::new(SenderTools {
+                meter: Arc::clone(&meter),
+                waiting: Arc::new(Waiting::new(WAITING)),
+                ..SenderTools::clone(&same.senders)
+            }),
+            registry: Arc::clone(&same.registry),
+            meter,
+            schema: ArcSwapOption::empty(),
+            stream_history: same.stream_history,
+            predictions_are: same.predictions_are,
+            job_timeout: same.job_timeout,
+            max_output: same.max_output,
+            target: Arc::new(target),
+            keep_for: same.keep_for,
+            keep_data_for: same.keep_data_for,
+            on_lost: same.on_lost,
+            wording: Arc::clone(&same.wording),
+            tasks: TaskTracker::new(),
+            closing: same.closing.clone(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -214,20 +250,35 @@ impl Jobs {
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
         self.inner.closing.cancel();
-        self.inner.tasks.close();
-        let in_time = tokio::time::timeout_at(deadline, self.inner.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline, self.emptied()).await.is_ok();
         if !in_time {
-            for job in self.inner.registry.running() {
-                job.cancel();
-            }
-            self.inner.tasks.wait().await;
+            self.cancel_all();
+            self.emptied().await;
         }
+        self.letters_sent(deadline).await;
+        in_time
+    }
+
+    /// Waits until all jobs of this desk are over, for one that gets no more.
+    pub(crate) async fn emptied(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Asks every job to stop, also those of the desks beside this one.
+    pub(crate) fn cancel_all(&self) {
+        for job in self.inner.registry.running() {
+            job.cancel();
+        }
+    }
+
+    /// Waits until what is to be told has been told, for all desks.
+    pub(crate) async fn letters_sent(&self, deadline: tokio::time::Instant) {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
         if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
-        in_time
     }
 }

@@ -26,6 +26,15 @@ impl Jobs {
     /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
     /// written down first; for the others nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        let face = submission.face;
+        let submitted = self.take_in(submission).await;
+        if let Err(refusal) = &submitted {
+            self.inner.meter.refused(face, refusal);
+        }
+        submitted
+    }
+
+    async fn take_in(&self, submission: Submission) -> Result<Submitted, Refusal> {
         match &self.inner.tools.store {
             Some(store) if submission.is_kept() => {
                 // A task of its own: a caller that leaves while it is written down must not leave a job
@@ -130,6 +139,7 @@ impl Jobs {
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
+            face: submission.face,
             target: inner.target_of(submission.deployment),
             deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
             hook: submission.webhook.as_ref().map(|webhook| Arc::new(webhook.to_hook())),
@@ -162,6 +172,7 @@ impl Jobs {
         let inner = &*self.inner;
         let Launch { job, checked, context, webhook, delivery, deadline, turn } = launch;
         audit::created(&job);
+        inner.meter.accepted(job.face(), job.kind());
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
@@ -179,6 +190,7 @@ impl Jobs {
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
             registry: Arc::clone(&inner.registry),
+            meter: Arc::clone(&inner.meter),
             kept,
             deadlines: Deadlines { at: deadline, run: inner.job_timeout },
             scratch_used: false,

@@ -15,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
+use crate::files::Giver;
 use crate::job::Job;
 use crate::keeping::Kept;
+use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
@@ -35,6 +37,7 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     /// What is written down about the job, if it is.
     pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
@@ -66,6 +69,7 @@ impl Tracker {
                 None => return self.registry.forget(&self.job),
             },
         };
+        self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook
@@ -139,6 +143,7 @@ impl Tracker {
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
         let began_at = self.job.begin();
+        self.meter.began(self.job.waited(began_at));
         if let Some(kept) = &mut self.kept {
             kept.begin(&self.job, began_at);
         }
@@ -245,7 +250,8 @@ impl Tracker {
             return Ok(value.json);
         }
         self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
-        self.tools.files.settle(value, self.job.id(), &self.work.scratch).await
+        let giver = Giver { account: self.job.account(), id: self.job.id(), face: self.job.face() };
+        self.tools.files.settle(value, giver, &self.work.scratch).await
     }
 
     fn tell_output(&mut self, moment: crate::job::Moment) {

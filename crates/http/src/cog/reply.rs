@@ -219,7 +219,7 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-fn plain_error(status: StatusCode, error: &str) -> Response {
+pub(super) fn plain_error(status: StatusCode, error: &str) -> Response {
     json(status, Object::with_room_for(error.len()).field("error", error).finish())
 }
 

@@ -6,10 +6,10 @@ use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::Response;
 use url::form_urlencoded;
 
+use super::Shared;
 use super::origin::Origin;
 use super::reply::{self, Trouble};
 use super::wire::{self, InvalidField};
-use super::{Face, Shared};
 use crate::access::Identity;
 
 /// What there is to run models on.
@@ -65,8 +65,8 @@ pub(super) async fn readme(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let text = match face.desk(&owner, &name) {
-        Some(_) => read_readme(&face).await?,
+    let text = match face.served_as(&owner, &name) {
+        Some(version) => read_readme(&version.folder).await?,
         None => face.draft(&caller, &owner, &name).await?.readme().map(str::to_owned),
     };
     let mut response = Response::new(text.ok_or(Trouble::Unknown("readme"))?.into());
@@ -77,8 +77,8 @@ pub(super) async fn readme(
 }
 
 /// The readme in the folder of the model; one that is too long, or no text, is none.
-async fn read_readme(face: &Face) -> Result<Option<String>, Trouble> {
-    let path = face.config.model_folder.join("README.md");
+async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, Trouble> {
+    let path = folder.join("README.md");
     match tokio::fs::metadata(&path).await {
         Ok(about) if about.is_file() && about.len() <= MAX_README => {}
         Ok(_) | Err(_) => return Ok(None),
@@ -86,7 +86,7 @@ async fn read_readme(face: &Face) -> Result<Option<String>, Trouble> {
     match tokio::fs::read(&path).await {
         Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Trouble::Disk(error)),
+        Err(error) => Err(Trouble::Disk(error.to_string())),
     }
 }
 

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{Account, JobKind};
+use tidegate_service::Jobs;
 
 use super::origin::Origin;
 use super::paging::{Mark, page};
@@ -139,11 +140,12 @@ pub(super) async fn create_prediction(
 ) -> Result<Response, Trouble> {
     let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    face.check_release(&release)?;
+    let desk = face.check_release(&release)?;
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let deployment = Some(format!("{owner}/{name}"));
-    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment }).await
+    face.submit(Request { desk, kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment })
+        .await
 }
 
 const UNKNOWN: Trouble = Trouble::Unknown("deployment");
@@ -158,8 +160,8 @@ impl Face {
         self.deployments().get(&key(&caller.account, name)).await?.ok_or(UNKNOWN)
     }
 
-    /// Refuses what is not here.
-    fn check_release(&self, release: &Release) -> Result<(), Trouble> {
+    /// The desk of what a release runs. Refuses what is not here.
+    fn check_release(&self, release: &Release) -> Result<Jobs, Trouble> {
         let (owner, name) = release.model.split_once('/').unwrap_or(("", &release.model));
         let Some(desk) = self.desk(owner, name) else {
             return Err(invalid("model", &format!("there is no model `{}`", release.model)));
@@ -177,7 +179,7 @@ impl Face {
         if release.min_instances > release.max_instances {
             return Err(invalid("min_instances", "min_instances must not be above max_instances"));
         }
-        Ok(())
+        Ok(desk)
     }
 }
 

@@ -202,7 +202,7 @@ impl Face {
     }
 
     fn serves_owner(&self, owner: &str) -> bool {
-        self.jobs.target().model.split_once('/').is_some_and(|(served, _)| served == owner)
+        self.models.all().iter().any(|model| model.name().split_once('/').is_some_and(|(served, _)| served == owner))
     }
 }
 

@@ -28,7 +28,7 @@ impl Face {
         if asked.source == Source::Web {
             return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
         }
-        let page = self.jobs.list(asked.query(kind, caller)).await?;
+        let page = self.models.lookup().list(asked.query(kind, caller)).await?;
         let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &origin));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
         let link = |cursor: Cursor| asked.link(kind, &origin, &cursor);

@@ -1,6 +1,7 @@
-//! The Replicate face: its public API for the one model that this server has, so that its clients work
+//! The Replicate face: its public API for the models that this server has, so that its clients work
 //! unchanged.
 
+mod abroad;
 mod account;
 mod catalog;
 mod deployments;
@@ -9,11 +10,13 @@ mod drafts;
 mod files;
 mod jobs;
 mod limits;
+mod links;
 mod list;
 mod models;
 mod origin;
 mod paging;
 mod predictions;
+mod range;
 pub(crate) mod reply;
 mod shelf;
 mod stream;
@@ -21,29 +24,29 @@ mod trainings;
 mod voice;
 mod wire;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
-use jiff::Timestamp;
 use tidegate_core::store::Documents;
-use tidegate_service::{Jobs, Secrets, Uploads};
+use tidegate_service::{Models, Secrets};
 use url::Url;
 
+pub use abroad::Abroad;
+pub(crate) use abroad::Teller;
 pub use account::resume_secret;
-pub use download::Signer;
 pub use limits::{Limits, Rate};
+pub use links::Links;
 pub use voice::{Aborted, Voice};
 
 use self::jobs::{Predictions, Trainings};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
-    let id = path.strip_prefix("/v1/files/").and_then(|rest| rest.strip_suffix("/download"));
-    path.starts_with("/v1/streams/") || id.is_some_and(|id| !id.contains('/'))
+    let name = path.strip_prefix("/v1/files/").and_then(|rest| rest.split_once('/')).map(|(_, name)| name);
+    path.starts_with("/v1/streams/") || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// Everything of this face is below it.
@@ -61,10 +64,6 @@ pub struct Config {
     pub own_url: Url,
     /// How jobs are written.
     pub voice: Voice,
-    /// Where the model's files are.
-    pub model_folder: PathBuf,
-    /// When the model's files were changed last.
-    pub model_created_at: Timestamp,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
@@ -73,20 +72,20 @@ pub struct Config {
     pub shelves: Arc<dyn Documents>,
     /// How much each account may ask.
     pub limits: Limits,
-    /// Where files are kept, and what signs their addresses; without it there are none.
-    pub files: Option<(Arc<Uploads>, Signer)>,
+    /// The files that are kept, and their addresses; without it there are none.
+    pub files: Option<Arc<Links>>,
 }
 
 struct Face {
-    jobs: Jobs,
+    models: Models,
     config: Config,
 }
 
 type Shared = Arc<Face>;
 
 /// The face.
-pub fn routes(jobs: Jobs, config: Config) -> Router {
-    let face = Arc::new(Face { jobs, config });
+pub fn routes(models: Models, config: Config) -> Router {
+    let face = Arc::new(Face { models, config });
     let routes = Router::new()
         .route("/v1/predictions", get(jobs::list::<Predictions>).post(predictions::create))
         .route("/v1/predictions/{id}", get(jobs::show::<Predictions>))
@@ -97,7 +96,7 @@ pub fn routes(jobs: Jobs, config: Config) -> Router {
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
-        .route("/v1/files/{id}/download", get(download::download))
+        .route("/v1/files/{id}/{name}", get(download::download))
         .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
         .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))
         .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))

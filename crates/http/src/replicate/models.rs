@@ -1,4 +1,4 @@
-//! The one model, and its one version.
+//! The models that are served, and their versions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
-use tidegate_service::{Jobs, ModelSchema};
+use tidegate_service::{Jobs, ModelSchema, Version};
 
 use super::drafts::{self, Draft};
 use super::origin::Origin;
@@ -57,10 +57,10 @@ pub(super) async fn show(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    if face.desk(&owner, &name).is_none() {
-        return Ok(reply::ok(&face.draft(&caller, &owner, &name).await?.written(&origin)));
+    match face.served_as(&owner, &name) {
+        Some(version) => Ok(reply::ok(&Served::of(version).model(&origin)?)),
+        None => Ok(reply::ok(&face.draft(&caller, &owner, &name).await?.written(&origin))),
     }
-    Ok(reply::ok(&face.model(&origin, face.jobs.description().as_deref())?))
 }
 
 /// `GET /v1/models/{owner}/{name}/versions`
@@ -69,12 +69,15 @@ pub(super) async fn versions(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    if face.desk(&owner, &name).is_none() {
+    let Some(model) = face.models.get(&format!("{owner}/{name}")) else {
         face.draft(&caller, &owner, &name).await?;
         return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
+    };
+    let versions: Vec<Served> = model.versions().into_iter().map(Served::of).filter(|served| served.schema.is_some()).collect();
+    if versions.is_empty() {
+        return Err(Trouble::NoSchema);
     }
-    let schema = face.jobs.description().ok_or(Trouble::NoSchema)?;
-    Ok(reply::ok(&wire::Page::only(vec![face.version(&schema)?])))
+    Ok(reply::ok(&wire::Page::only(versions.iter().map(Served::version).collect::<Result<_, _>>()?)))
 }
 
 /// `GET /v1/models/{owner}/{name}/versions/{version}`
@@ -82,50 +85,60 @@ pub(super) async fn version(
     State(face): State<Shared>,
     Path((owner, name, version)): Path<(String, String, String)>,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    if version != face.jobs.target().version {
-        return Err(Trouble::Unknown("version"));
-    }
-    let schema = face.jobs.description().ok_or(Trouble::NoSchema)?;
-    Ok(reply::ok(&face.version(&schema)?))
+    let model = face.models.get(&format!("{owner}/{name}")).ok_or(Trouble::Unknown("model"))?;
+    let version = model.versions().into_iter().find(|known| known.id() == version).ok_or(Trouble::Unknown("version"))?;
+    Ok(reply::ok(&Served::of(version).version()?))
 }
 
 impl Face {
+    /// The version of a model that is served here.
+    pub(super) fn served_as(&self, owner: &str, name: &str) -> Option<Arc<Version>> {
+        Some(self.models.get(&format!("{owner}/{name}"))?.now())
+    }
+
     /// The desk of a model that is served here.
-    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<&Jobs> {
-        (self.jobs.target().model.split_once('/') == Some((owner, name))).then_some(&self.jobs)
+    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<Jobs> {
+        Some(self.models.get(&format!("{owner}/{name}"))?.jobs())
     }
 
-    /// Refuses names of other models.
-    pub(super) fn know_model(&self, owner: &str, name: &str) -> Result<(), Trouble> {
-        self.desk(owner, name).map(|_| ()).ok_or(Trouble::Unknown("model"))
-    }
-
-    /// What is known of the models that are served here.
-    pub(super) fn served(&self) -> Option<Arc<ModelSchema>> {
-        self.jobs.description()
+    /// The models that are served here.
+    pub(super) fn served(&self) -> Vec<Served> {
+        self.models.all().iter().map(|model| Served::of(model.now())).collect()
     }
 
     /// Those that are served, and those that callers have made.
     pub(super) fn models<'a>(
         &'a self,
-        served: &'a Option<Arc<ModelSchema>>,
+        served: &'a [Served],
         drafts: &'a [Draft],
         origin: &Origin,
     ) -> Result<Vec<wire::Model<'a>>, Trouble> {
-        let served = self.model(origin, served.as_deref())?;
-        Ok(std::iter::once(served).chain(drafts.iter().map(|draft| draft.written(origin))).collect())
+        let served = served.iter().map(|served| served.model(origin));
+        served.chain(drafts.iter().map(|draft| Ok(draft.written(origin)))).collect()
+    }
+}
+
+/// One version of a model that is served here, and what is known of it.
+pub(super) struct Served {
+    version: Arc<Version>,
+    /// Nothing while it has not been loaded.
+    schema: Option<Arc<ModelSchema>>,
+}
+
+impl Served {
+    fn of(version: Arc<Version>) -> Self {
+        Self { schema: version.jobs.description(), version }
     }
 
     /// The model; without a version while it is not loaded.
-    fn model<'a>(&'a self, origin: &Origin, schema: Option<&'a ModelSchema>) -> Result<wire::Model<'a>, Trouble> {
-        let model = &self.jobs.target().model;
+    fn model(&self, origin: &Origin) -> Result<wire::Model<'_>, Trouble> {
+        let model = &self.version.jobs.target().model;
         let (owner, name) = model.split_once('/').unwrap_or(("", model));
         Ok(wire::Model {
             url: origin.to(&["v1", "models", owner, name]),
             owner,
             name,
-            description: None,
+            description: self.version.description.as_deref(),
             visibility: "private",
             github_url: None,
             paper_url: None,
@@ -133,14 +146,15 @@ impl Face {
             run_count: 0,
             cover_image_url: None,
             default_example: None,
-            latest_version: schema.map(|schema| self.version(schema)).transpose()?,
+            latest_version: self.schema.is_some().then(|| self.version()).transpose()?,
         })
     }
 
-    fn version<'a>(&'a self, schema: &'a ModelSchema) -> Result<wire::Version<'a>, Trouble> {
+    fn version(&self) -> Result<wire::Version<'_>, Trouble> {
+        let schema = self.schema.as_ref().ok_or(Trouble::NoSchema)?;
         Ok(wire::Version {
-            id: &self.jobs.target().version,
-            created_at: moment(self.config.model_created_at),
+            id: self.version.id(),
+            created_at: moment(self.version.created_at),
             cog_version: COG_VERSION,
             openapi_schema: serde_json::from_slice::<&RawValue>(&schema.document).map_err(|_| Trouble::NoSchema)?,
         })

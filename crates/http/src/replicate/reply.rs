@@ -6,10 +6,11 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidegate_core::blobs::BlobError;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
-use tidegate_service::UploadError;
+use tidegate_service::FilingError;
 
 use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
@@ -56,8 +57,10 @@ pub(super) enum Trouble {
     Envelope(EnvelopeError),
     /// The body should be a form with a file, and is not.
     Form(String),
-    /// A file could not be written.
-    Disk(std::io::Error),
+    /// A file could not be kept or read.
+    Disk(String),
+    /// The account has left too many files.
+    Quota(String),
     /// The body is an object, but not the right one.
     Fields(Vec<InvalidField>),
     UnknownVersion,
@@ -110,13 +113,21 @@ impl From<Refusal> for Trouble {
     }
 }
 
-impl From<UploadError> for Trouble {
-    fn from(error: UploadError) -> Self {
+impl From<FilingError> for Trouble {
+    fn from(error: FilingError) -> Self {
         match error {
-            UploadError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
-            UploadError::Io(error) => Self::Disk(error),
-            UploadError::Store(error) => Self::Store(error),
+            FilingError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
+            FilingError::NoSpace => Self::Refused(Refusal::NoSpace),
+            FilingError::Quota { .. } => Self::Quota(error.to_string()),
+            FilingError::Io(_) | FilingError::Blob(_) => Self::Disk(chain(&error).to_string()),
+            FilingError::Store(error) => Self::Store(error),
         }
+    }
+}
+
+impl From<BlobError> for Trouble {
+    fn from(error: BlobError) -> Self {
+        Self::Disk(error.to_string())
     }
 }
 
@@ -138,11 +149,11 @@ impl IntoResponse for Trouble {
                 problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &error.to_string(), &[])
             }
             Self::Form(detail) => problem(S::BAD_REQUEST, "Unreadable request", &detail, &[]),
-            Self::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => refused(&Refusal::NoSpace),
             Self::Disk(error) => {
-                tracing::error!(%error, "a file could not be kept or read");
+                tracing::error!(error, "a file could not be kept or read");
                 later("The server cannot keep or read files at the moment.")
             }
+            Self::Quota(detail) => problem(S::INSUFFICIENT_STORAGE, "Too many files", &detail, &[]),
             Self::Fields(fields) => invalid(&fields),
             Self::UnknownVersion => problem(
                 S::UNPROCESSABLE_ENTITY,

@@ -23,9 +23,8 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    let target = face.jobs.target();
-    if version != target.version {
+    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
+    if version != desk.target().version {
         return Err(Trouble::UnknownVersion);
     }
     let body = face.body(&headers, body).await?;
@@ -37,6 +36,15 @@ pub(super) async fn create(
     if !known {
         return Err(Trouble::UnknownDestination);
     }
-    face.submit(Request { kind: JobKind::Training, body: &body, create: &create, headers: &headers, caller, origin, deployment: None })
-        .await
+    face.submit(Request {
+        desk,
+        kind: JobKind::Training,
+        body: &body,
+        create: &create,
+        headers: &headers,
+        caller,
+        origin,
+        deployment: None,
+    })
+    .await
 }

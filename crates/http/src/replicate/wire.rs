@@ -213,7 +213,8 @@ pub(super) struct File<'a> {
     pub(super) checksums: Checksums<'a>,
     pub(super) metadata: &'a RawValue,
     pub(super) created_at: String,
-    pub(super) expires_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<String>,
     pub(super) urls: FileUrls,
 }
 

@@ -43,6 +43,7 @@ impl Job {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            face: order.face,
             target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,

@@ -6,6 +6,7 @@
 
 mod deliveries;
 mod parcel;
+mod replay;
 mod schedule;
 mod sender;
 mod signature;
@@ -23,6 +24,7 @@ use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::{Snapshot, random};
 
 pub use deliveries::{Attempt, Deliveries, DeliveryRecord, DeliveryState};
+pub use replay::NotReplayed;
 pub(crate) use sender::{Sender, SenderTools, deliver};
 pub use signature::{BadSecret, Secrets};
 pub(crate) use waiting::{Bounds, Waiting};

@@ -199,8 +199,8 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         executor: Arc::new(model),
         files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
         net,
-        scratch: Box::new(|| "/nonexistent".into()),
-        room: Box::new(move || room),
+        scratch: Arc::new(|| "/nonexistent".into()),
+        room: Arc::new(move || room),
         spill_above: 1024 * 1024,
         store,
     };
@@ -217,7 +217,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         max_output: MAX_OUTPUT,
         target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
         on_lost: OnLost::Fail,
-        wording: Box::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
+        wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
     };
     Jobs::new(tools, config)
 }

@@ -5,6 +5,7 @@
 //! its own and is called by hand. A backend that keeps documents only writes `conformance!(@documents open);`.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
@@ -65,12 +66,16 @@ macro_rules! conformance {
             a_foreign_cursor_leads_nowhere,
             any_limit_is_good,
             large_jobs_make_short_pages,
+            recent_jobs_of_all_accounts_in_a_few_words,
         );
         $crate::conformance!(@cases $open, letters:
             a_letter_is_kept_with_the_end,
             no_end_no_letter,
             letters_come_by_their_next_attempt,
-            a_letter_that_is_done_with_is_gone,
+            a_settled_letter_is_not_sent_any_more,
+            settled_letters_can_be_looked_up,
+            a_settled_letter_can_be_sent_again,
+            settled_letters_are_forgotten,
             letters_outlive_their_jobs,
         );
         $crate::conformance!(@cases $open, retention:

@@ -123,12 +123,14 @@ pub(super) fn remove_data(conn: &Connection, over_before: Timestamp, limit: usiz
     for number in &chosen {
         conn.prepare_cached("DELETE FROM inputs WHERE number = ?")?.execute([number])?;
         conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?.execute([number])?;
+        letters::remove_about(conn, *number)?;
         conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?.execute([number])?;
     }
     Ok(chosen.len())
 }
 
 pub(super) fn forget(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+    letters::forget(conn, over_before, limit)?;
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE number IN (
              SELECT number FROM jobs
