@@ -2,13 +2,14 @@
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from servers import ROOT, wait_until
+from servers import MODELS, ROOT, wait_until
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-fedcba9876543210"
@@ -123,6 +124,84 @@ class TestTheServer:
         assert "signal" in child["last_end"]
 
 
+@pytest.fixture
+def two(fresh, tmp_path, data):
+    """A server with two models."""
+    folder = tmp_path / "both"
+    for name in ("echo", "crash"):
+        shutil.copytree(MODELS / name, folder / name)
+    return lambda *flags: fresh(folder, *flags, env=data)
+
+
+def ask(server, model, hook=None, **input):
+    body = {"version": f"local/{model}", "input": input}
+    if hook:
+        body |= {"webhook": hook, "webhook_events_filter": ["completed"]}
+    reply = server.post("/v1/predictions", body)
+    assert reply.status == 201, str(reply)
+    return reply.json["id"]
+
+
+class TestSeveralModels:
+    def test_each_has_its_own_line_and_processes(self, two, gate):
+        server = two()
+        ids = [ask(server, "echo", gate=str(gate)) for _ in range(3)]
+        ask(server, "crash", gate=str(gate))
+
+        def queues():
+            found = {queue["model"]: queue for queue in server.get("/admin/queues").json["queues"]}
+            return found if all(queue["running"] == 1 for queue in found.values()) else None
+
+        found = wait_until(queues, "both models to work")
+        assert {name: queue["waiting"] for name, queue in found.items()} == {
+            "local/echo": 2,
+            "local/crash": 0,
+        }
+        models = {model["model"]: model for model in server.get("/admin/models").json["models"]}
+        assert set(models) == {"local/echo", "local/crash"}
+        children = {child["model"]: child for child in server.get("/admin/children").json["children"]}
+        assert children["local/echo"]["pid"] != children["local/crash"]["pid"]
+        assert sorted(names(jobs(server, "?model=local/echo"))) == sorted(ids)
+        assert len(jobs(server)) == 4
+
+    def test_a_death_is_of_one_of_them(self, two):
+        server = two()
+        ask(server, "crash", how="exit")
+
+        def deaths():
+            children = {
+                child["model"]: child["restarts"] for child in server.get("/admin/children").json["children"]
+            }
+            return children == {"local/echo": 0, "local/crash": 1}
+
+        wait_until(deaths, "another process in its place")
+
+    def test_webhooks_name_the_model_before_and_after_a_restart(self, two, receiver):
+        server, hook = two(), receiver.url + receiver.path()
+        told = {ask(server, model, hook): f"local/{model}" for model in ("echo", "crash")}
+
+        def models():
+            found = server.get("/admin/deliveries").json["deliveries"]
+            settled = {
+                message["job"]: message["model"] for message in found if message["state"] == "delivered"
+            }
+            return settled == told
+
+        wait_until(models, "both to be told")
+        kill(server)
+        server = two()
+        wait_until(models, "both to be known")
+        for message in server.get("/admin/deliveries").json["deliveries"]:
+            assert replay(server, message).status == 202
+        wait_until(
+            lambda: (
+                models()
+                and sum(len(m["attempts"]) for m in server.get("/admin/deliveries").json["deliveries"]) == 2
+            ),
+            "both to be told again",
+        )
+
+
 class TestJobs:
     def test_what_runs_and_waits_comes_before_what_is_over(self, fresh, gate):
         server = fresh("echo", "--queue", "5")
@@ -176,7 +255,7 @@ class TestJobs:
         assert server.post("/admin/jobs/~/one/cancel").status == 200
         ends(server, "one", "canceled")
         again = server.post("/admin/jobs/~/one/cancel")
-        assert (again.status, "canceled already" in again.json["error"]) == (409, True)
+        assert (again.status, "over already (canceled)" in again.json["error"]) == (409, True)
         assert server.post("/admin/jobs/~/two/cancel").status == 404
 
     def test_jobs_of_a_server_before_are_listed(self, fresh, data):

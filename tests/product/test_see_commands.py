@@ -152,7 +152,7 @@ class TestCancel:
         accept(server, "a", gate=str(gate))
         ended = run(server, "cancel", "over", "nothing", "a")
         assert (ended.returncode, ended.stdout.split()) == (1, ["a"])
-        assert "succeeded already" in ended.stderr and "nothing" in ended.stderr
+        assert "over already (succeeded)" in ended.stderr and "nothing" in ended.stderr
 
     def test_whose_is_said_with_a_flag(self, fresh, gate):
         server = fresh("echo", "--workers", "2", env=TOKENS)

@@ -152,6 +152,8 @@ pub struct Letter {
     pub account: Account,
     /// Which job.
     pub job: JobId,
+    /// For which model the job was, `owner/name`.
+    pub model: String,
     /// Where it goes.
     pub hook: Hook,
     /// What it says.
@@ -173,8 +175,8 @@ pub struct OldLetter {
     pub account: Account,
     /// Which job.
     pub job: JobId,
-    /// For which model the job was, if that is still known.
-    pub model: Option<String>,
+    /// For which model the job was, `owner/name`.
+    pub model: String,
     /// Where it went.
     pub url: String,
     /// When it was written.

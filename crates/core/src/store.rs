@@ -107,6 +107,17 @@ pub enum Tried {
     Settled(Settled),
 }
 
+/// What became of the wish to have a letter sent again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reopened {
+    /// It is to be sent, from now on.
+    Letter(Box<Letter>),
+    /// It is not settled: somebody sends it already.
+    StillToBeSent,
+    /// Nobody knows it.
+    Unknown,
+}
+
 /// What a store counts. It is read while the store goes on.
 #[derive(Debug)]
 pub struct StoreMeter {
@@ -133,6 +144,9 @@ pub struct Finish {
     pub id: JobId,
     /// By which attempt. Another one has no say any more.
     pub attempt: u32,
+    /// When the model began, if that was not noted before: then the end notes it too, and `attempt` is the one
+    /// before.
+    pub began_at: Option<Timestamp>,
     /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
     pub status: Status,
     /// How.
@@ -191,9 +205,8 @@ pub trait Store: Send + Sync {
     /// Letters that are settled, the last one first; of this account and about this job, if these are given.
     async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError>;
 
-    /// Has a settled letter sent again, from this moment on. `None` when it is unknown, of another account than
-    /// this one, or not settled.
-    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Option<Letter>, StoreError>;
+    /// Has a settled letter sent again, from this moment on. One of another account than this one is unknown.
+    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError>;
 }
 
 /// Small things that the store keeps as JSON under a name: deployments, descriptions of files, secrets.

@@ -150,9 +150,11 @@ impl Inner {
 impl Loaded {
     /// Whether its setup has failed, long enough ago to be tried again.
     fn has_failed(&self) -> bool {
-        let report = self.runtime.report();
-        let since = report.setup.and_then(|setup| setup.completed_at).map(|at| Timestamp::now().duration_since(at));
-        report.health == Health::SetupFailed && since.is_some_and(|since| since.unsigned_abs() >= TRY_AGAIN)
+        if self.runtime.health() != Health::SetupFailed {
+            return false;
+        }
+        let failed_at = self.runtime.report().setup.and_then(|setup| setup.completed_at);
+        failed_at.is_some_and(|at| Timestamp::now().duration_since(at).unsigned_abs() >= TRY_AGAIN)
     }
 }
 
@@ -181,7 +183,7 @@ impl Executor for OnDemand {
             return Ok(Turn::Line(self.waits(account.clone())));
         };
         // Who made it load waits until it has.
-        let patience = if loaded.runtime.report().health == Health::Starting { Patience::Endless } else { patience };
+        let patience = if loaded.runtime.health() == Health::Starting { Patience::Endless } else { patience };
         match loaded.runtime.admit(account, patience) {
             Ok(Turn::Line(place)) => {
                 let (this, account) = (self.clone(), account.clone());

@@ -81,6 +81,11 @@ impl Runtime {
         self.stop().await;
     }
 
+    /// How it is, in one word.
+    pub(crate) fn health(&self) -> Health {
+        self.shared.state.health(self.shared.pool.count())
+    }
+
     /// Whether it is there and has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         let count = self.shared.pool.count();

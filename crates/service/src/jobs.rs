@@ -19,6 +19,7 @@ use crate::audit;
 use crate::config::{Config, OnLost, Tools, WordingOf};
 use crate::input::ModelSchema;
 use crate::job::Job;
+use crate::keeping::Noting;
 use crate::meter::Meter;
 use crate::registry::{Registry, Retention};
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
@@ -57,6 +58,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// A job that may be run again can be noted when it has run for a moment.
+    pub(crate) fn noting(&self) -> Noting {
+        match self.on_lost {
+            OnLost::Fail => Noting::AtOnce,
+            OnLost::Retry { .. } => Noting::Later,
+        }
+    }
+
     /// What a job is for; most come through no deployment and share it.
     pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
         match deployment {
@@ -111,15 +120,19 @@ impl Jobs {
     /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
     /// and they close together.
     pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        self.another(executor, target, Arc::default(), Arc::new(Waiting::new(WAITING)))
+    }
+
+    /// A desk for another version of this model: it goes on counting where this one is.
+    pub fn succeeding(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        self.another(executor, target, Arc::clone(&self.inner.meter), Arc::clone(&self.inner.senders.waiting))
+    }
+
+    fn another(&self, executor: Arc<dyn Executor>, target: Target, meter: Arc<Meter>, waiting: Arc<Waiting>) -> Self {
         let same = &*self.inner;
-        let meter = Arc::new(Meter::default());
         let inner = Inner {
             tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
-            senders: Arc::new(SenderTools {
-                meter: Arc::clone(&meter),
-                waiting: Arc::new(Waiting::new(WAITING)),
-                ..SenderTools::clone(&same.senders)
-            }),
+            senders: Arc::new(SenderTools { meter: Arc::clone(&meter), waiting, ..SenderTools::clone(&same.senders) }),
             registry: Arc::clone(&same.registry),
             meter,
             schema: ArcSwapOption::empty(),

@@ -20,6 +20,9 @@ use tokio_util::task::TaskTracker;
 use crate::jobs::Jobs;
 use crate::resume::Resumed;
 
+/// How long a version that was replaced still takes jobs.
+const IN_HAND: Duration = Duration::from_secs(1);
+
 /// Runs nothing: for a desk that only looks jobs up.
 pub struct Nobody;
 
@@ -173,6 +176,8 @@ impl Models {
     /// Ends a version when its jobs are over.
     fn dismiss(&self, version: Arc<Version>) {
         self.inner.leaving.spawn(async move {
+            // Somebody may have it in hand and be about to bring a job.
+            tokio::time::sleep(IN_HAND).await;
             version.jobs.emptied().await;
             version.jobs.inner.tools.executor.stop().await;
             tracing::info!(model = version.jobs.target().model, version = version.id(), "a version that was replaced has ended");

@@ -130,7 +130,7 @@ impl Jobs {
         self.inner.meter.finished(record.order.face, record.order.kind, Status::Failed, None);
         let over = Record { status: Status::Failed, ending: Some(ending.clone()), ..record };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = Finish { account, id, attempt, status: Status::Failed, ending, letter: letter.clone() };
+        let finish = Finish { account, id, attempt, began_at: None, status: Status::Failed, ending, letter: letter.clone() };
         if store.finish(finish).await?
             && let Some(letter) = letter
         {

@@ -17,7 +17,7 @@ use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
 use crate::files::Giver;
 use crate::job::Job;
-use crate::keeping::Kept;
+use crate::keeping::{Kept, Noting};
 use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
@@ -25,6 +25,8 @@ use crate::webhook::Sender;
 
 /// The pause before a job whose line was sent away stands in it again.
 const LINE_AGAIN: Duration = Duration::from_secs(1);
+/// How long a job runs before that is noted, if it may be noted with its end.
+const NOTED_AFTER: Duration = Duration::from_millis(25);
 /// After this many values of a generator, others get their turn.
 const VALUES_PER_TURN: usize = 64;
 
@@ -144,15 +146,14 @@ impl Tracker {
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
         let began_at = self.job.begin();
         self.meter.began(self.job.waited(began_at));
-        if let Some(kept) = &mut self.kept {
-            kept.begin(&self.job, began_at);
-        }
+        let noting = self.kept.as_mut().map(|kept| kept.begin(&self.job, began_at));
+        let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         if let Some(hook) = &mut self.hook {
             hook.start();
         }
         let mut running = admission.start(self.work.clone()).await;
         let stopped = self.deadlines.while_running(self.job.cancel_token());
-        tokio::pin!(stopped);
+        tokio::pin!(stopped, noted);
         let mut asked: Option<Stop> = None;
         let mut values = 0usize;
         loop {
@@ -164,6 +165,13 @@ impl Tracker {
                     continue;
                 }
                 event = running.next() => event,
+                () = &mut noted, if unnoted => {
+                    unnoted = false;
+                    if let Some(kept) = &mut self.kept {
+                        kept.note(&self.job);
+                    }
+                    continue;
+                }
             };
             match event {
                 Event::Log { source, text } => {

@@ -28,16 +28,15 @@ pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(
         let visible = scope.as_ref().is_none_or(|account| record.account == *account);
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
-    let mut found: Vec<(Option<String>, DeliveryRecord)> = Vec::new();
+    let mut found: Vec<DeliveryRecord> = Vec::new();
     // What was told is known to all desks together.
     if let Some(jobs) = desks.first() {
-        let model = |record: &DeliveryRecord| Some(jobs.known(&record.account, &record.job)?.brief().target.model);
-        found.extend(jobs.deliveries().list(wanted).into_iter().map(|record| (model(&record), record)));
-        let known: HashSet<String> = found.iter().map(|(_, record)| record.id.clone()).collect();
+        found.extend(jobs.deliveries().list(wanted));
+        let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
         let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;
-        found.extend(settled.into_iter().filter(|(_, record)| !known.contains(&record.id)));
+        found.extend(settled.into_iter().filter(|record| !known.contains(&record.id)));
     }
-    let deliveries = found.iter().map(|(model, record)| wire::Delivery::of(model.as_deref(), record)).collect();
+    let deliveries = found.iter().map(Into::into).collect();
     Ok(reply::shown(&wire::Deliveries { deliveries }))
 }
 

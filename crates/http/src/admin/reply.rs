@@ -40,7 +40,7 @@ pub(super) enum Trouble {
     BadQuestion { name: &'static str, value: String, expected: &'static str },
     #[error("there is no job `{0}` there, or it was over too long ago to be kept")]
     UnknownJob(String),
-    #[error("the job `{0}` is over: it {1} already")]
+    #[error("the job `{0}` is over already ({1})")]
     Over(String, &'static str),
     #[error("the job `{0}` cannot be canceled now: it is written down and waits for a model that works")]
     LeftInStore(String),

@@ -280,8 +280,8 @@ struct Try<'a> {
     took_s: f64,
 }
 
-impl<'a> Delivery<'a> {
-    pub(super) fn of(model: Option<&'a str>, record: &'a DeliveryRecord) -> Self {
+impl<'a> From<&'a DeliveryRecord> for Delivery<'a> {
+    fn from(record: &'a DeliveryRecord) -> Self {
         Self {
             account: named(&record.account),
             attempts: record.attempts.iter().map(Into::into).collect(),
@@ -292,7 +292,7 @@ impl<'a> Delivery<'a> {
             host: &record.host,
             id: &record.id,
             job: record.job.as_str(),
-            model,
+            model: Some(record.model.as_str()).filter(|model| !model.is_empty()),
             next_attempt_at: record.next_attempt_at.map(text),
             state: state(record.state),
         }
@@ -355,6 +355,7 @@ mod tests {
             id: "msg_1".to_owned(),
             account: Account::parse("team").unwrap(),
             job: JobId::parse("a").unwrap(),
+            model: "ann/echo".to_owned(),
             event: WebhookEvent::Completed,
             host: "example.com:8080".to_owned(),
             created_at: at,
@@ -367,6 +368,6 @@ mod tests {
             ],
             next_attempt_at: Some(at),
         };
-        insta::assert_json_snapshot!(Delivery::of(Some("ann/echo"), &record));
+        insta::assert_json_snapshot!(Delivery::from(&record));
     }
 }

@@ -139,9 +139,9 @@ pub(super) async fn create_prediction(
     body: Body,
 ) -> Result<Response, Trouble> {
     let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
+    let body = face.body(&headers, body).await?;
     // The model may have changed since, or not be served any more.
     let desk = face.check_release(&release)?;
-    let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let deployment = Some(format!("{owner}/{name}"));
     face.submit(Request { desk, kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment })

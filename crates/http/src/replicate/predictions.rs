@@ -68,8 +68,9 @@ pub(super) async fn create_for_model(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
     let body = face.body(&headers, body).await?;
+    // Not before: while a body comes, another version may take over.
+    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     face.submit(Request {
         desk,

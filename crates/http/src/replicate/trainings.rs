@@ -23,11 +23,11 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
+    let body = face.body(&headers, body).await?;
     let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
     if version != desk.target().version {
         return Err(Trouble::UnknownVersion);
     }
-    let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let known = match &create.destination {
         Some(destination) => face.is_destination(&caller, destination).await?,

@@ -75,7 +75,7 @@ impl Desk {
         };
         self.store.insert(order).await.unwrap();
         let ending = Ending { completed_at, ..Ending::of_nothing() };
-        let finish = Finish { account: ann(), id: id(name), attempt: 0, status: Status::Canceled, ending, letter: None };
+        let finish = Finish { account: ann(), id: id(name), attempt: 0, began_at: None, status: Status::Canceled, ending, letter: None };
         assert!(self.store.finish(finish).await.unwrap());
     }
 }

@@ -56,6 +56,8 @@ pub struct DeliveryRecord {
     pub account: Account,
     /// The job.
     pub job: JobId,
+    /// For which model the job was, `owner/name`; empty if that is not known.
+    pub model: String,
     /// What it says.
     pub event: WebhookEvent,
     /// Who is told: host and port, nothing else of the address.
@@ -159,6 +161,7 @@ impl From<&OldLetter> for DeliveryRecord {
             id: letter.id.clone(),
             account: letter.account.clone(),
             job: letter.job.clone(),
+            model: letter.model.clone(),
             event: WebhookEvent::Completed,
             host: Url::parse(&letter.url).map(|url| host_of(&url)).unwrap_or_default(),
             created_at: letter.created_at,
@@ -196,6 +199,7 @@ mod tests {
             id: format!("msg_{job}"),
             account: Account::ANONYMOUS,
             job: JobId::parse(job).unwrap(),
+            model: "ann/echo".to_owned(),
             event: WebhookEvent::Completed,
             host: "example.com".to_owned(),
             created_at: Timestamp::now(),

@@ -57,14 +57,14 @@ impl Parcel {
 
     /// The message that was written down.
     pub(super) fn of_letter(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, letter: &Letter) -> Self {
-        let record = record(letter.id.clone(), &letter.account, &letter.job, WebhookEvent::Completed, webhook);
+        let record = record(letter.id.clone(), (&letter.account, &letter.job, &letter.model), WebhookEvent::Completed, webhook);
         let record = DeliveryRecord { created_at: letter.created_at, earlier_attempts: letter.attempts, ..record };
         // The store has what is needed to send it once more.
         Self::open(tools, webhook, record, Weak::new(), letter.body.clone())
     }
 
     fn with_id(id: String, tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, event: WebhookEvent, body: Bytes) -> Self {
-        let record = record(id, job.account(), job.id(), event, webhook);
+        let record = record(id, (job.account(), job.id(), &job.target().model), event, webhook);
         Self::open(tools, webhook, record, Arc::downgrade(job), body)
     }
 
@@ -143,11 +143,12 @@ impl Parcel {
     }
 }
 
-fn record(id: String, account: &Account, job: &JobId, event: WebhookEvent, webhook: &Webhook) -> DeliveryRecord {
+fn record(id: String, (account, job, model): (&Account, &JobId, &str), event: WebhookEvent, webhook: &Webhook) -> DeliveryRecord {
     DeliveryRecord {
         id,
         account: account.clone(),
         job: job.clone(),
+        model: model.to_owned(),
         event,
         host: host_of(&webhook.url),
         created_at: Timestamp::now(),

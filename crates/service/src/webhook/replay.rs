@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tidegate_core::chain;
-use tidegate_core::record::OldLetter;
-use tidegate_core::store::StoreError;
+use tidegate_core::store::{Reopened, StoreError};
 use tidegate_core::{Account, JobId};
 
 use super::WebhookEvent;
@@ -67,11 +66,13 @@ impl Jobs {
         let Some(store) = &self.inner.tools.store else { return Ok(false) };
         let letter = store.reopen_letter(id, account.cloned(), Timestamp::now()).await;
         match letter.map_err(unusable)? {
-            Some(letter) => {
-                self.send_again(letter);
+            Reopened::Letter(letter) => {
+                self.send_again(*letter);
                 Ok(true)
             }
-            None => Ok(false),
+            // It was taken a moment ago, and that is being written down.
+            Reopened::StillToBeSent => Err(NotReplayed::OnItsWay),
+            Reopened::Unknown => Ok(false),
         }
     }
 
@@ -86,18 +87,16 @@ impl Jobs {
         Ok(())
     }
 
-    /// Messages of servers before this one, and older ones than are remembered: each with the model that its job
-    /// was for, if that is known. The last settled first.
+    /// Messages of servers before this one, and older ones than are remembered. The last settled first.
     pub async fn settled_deliveries(
         &self,
         account: Option<&Account>,
         job: Option<&JobId>,
         limit: usize,
-    ) -> Result<Vec<(Option<String>, DeliveryRecord)>, StoreError> {
+    ) -> Result<Vec<DeliveryRecord>, StoreError> {
         let Some(store) = &self.inner.tools.store else { return Ok(Vec::new()) };
         let letters = store.settled_letters(account.cloned(), job.cloned(), limit).await?;
-        let shown = |letter: OldLetter| ((&letter).into(), letter.model);
-        Ok(letters.into_iter().map(shown).map(|(record, model)| (model, record)).collect())
+        Ok(letters.iter().map(Into::into).collect())
     }
 }
 

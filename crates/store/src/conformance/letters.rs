@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidegate_core::Status;
-use tidegate_core::record::Settled;
-use tidegate_core::store::{Store, Tried};
+use tidegate_core::record::{Letter, Settled};
+use tidegate_core::store::{Reopened, Store, Tried};
 
 use super::samples::*;
 
@@ -84,7 +84,7 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
 
     let all = store.settled_letters(None, None, 10).await.unwrap();
     assert_eq!(all.iter().map(|letter| (&*letter.id, letter.attempts)).collect::<Vec<_>>(), [("msg_b", 1), ("msg_a", 2)]);
-    assert_eq!((&all[0].settled, all[0].model.as_deref()), (&lost, Some("ann/echo")));
+    assert_eq!((&all[0].settled, all[0].model.as_str()), (&lost, "ann/echo"));
     assert_eq!(all[0].url, letter("msg_b", "b", 5).hook.url);
     assert_eq!(store.settled_letters(None, None, 1).await.unwrap(), all[..1]);
     assert_eq!(store.settled_letters(Some(ann()), Some(id("a")), 10).await.unwrap(), all[1..]);
@@ -94,15 +94,14 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
 /// With its body, as if it had never been settled.
 pub async fn a_settled_letter_can_be_sent_again(store: Subject) {
     end_with(&*store, "msg_1", "a", 5).await;
-    assert_eq!(store.reopen_letter("msg_1", None, at(9)).await.unwrap(), None, "it is still to be sent");
+    assert_eq!(store.reopen_letter("msg_1", None, at(9)).await.unwrap(), Reopened::StillToBeSent);
     store.letter_tried("msg_1", taken(8)).await.unwrap();
 
-    assert_eq!(store.reopen_letter("msg_2", None, at(9)).await.unwrap(), None);
+    assert_eq!(store.reopen_letter("msg_2", None, at(9)).await.unwrap(), Reopened::Unknown);
     let other = Some(tidegate_core::Account::ANONYMOUS);
-    assert_eq!(store.reopen_letter("msg_1", other, at(9)).await.unwrap(), None);
-    let again = store.reopen_letter("msg_1", Some(ann()), at(9)).await.unwrap().unwrap();
-    assert_eq!((again.attempts, again.next_at), (1, at(9)));
-    assert_eq!(again.body, letter("msg_1", "a", 5).body);
+    assert_eq!(store.reopen_letter("msg_1", other, at(9)).await.unwrap(), Reopened::Unknown);
+    let again = Letter { attempts: 1, ..letter("msg_1", "a", 9) };
+    assert_eq!(store.reopen_letter("msg_1", Some(ann()), at(9)).await.unwrap(), Reopened::Letter(Box::new(again.clone())));
     assert_eq!(store.letters(10).await.unwrap(), [again]);
     assert!(store.settled_letters(None, None, 10).await.unwrap().is_empty());
 }
@@ -119,7 +118,7 @@ pub async fn settled_letters_are_forgotten(store: Subject) {
     end_with(&*store, "msg_c", "c", 5).await;
     store.letter_tried("msg_c", taken(30)).await.unwrap();
     store.remove_data(at(100), 10).await.unwrap();
-    assert!(store.reopen_letter("msg_c", None, at(9)).await.unwrap().is_none());
+    assert_eq!(store.reopen_letter("msg_c", None, at(9)).await.unwrap(), Reopened::Unknown);
 }
 
 /// Somebody still wants to be told of a job that we have forgotten.

@@ -31,6 +31,7 @@ macro_rules! conformance {
             what_is_over_or_unknown_does_not_begin,
             an_ending_is_kept_whole,
             every_end_is_kept,
+            an_end_can_note_the_begin_too,
             a_queued_job_is_ended_by_attempt_zero,
             an_old_attempt_has_no_say,
             what_is_over_stays_as_it_is,

@@ -78,7 +78,7 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> 
 
 fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
     let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = ?4, completed_at = ?5
+        "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
          WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
     )?;
     let values = params![
@@ -87,6 +87,7 @@ fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
         finish.attempt,
         words::status_text(finish.status),
         words::moment_number(finish.ending.completed_at),
+        finish.began_at.map(words::moment_number),
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }

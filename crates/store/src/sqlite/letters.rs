@@ -4,15 +4,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use tidegate_core::record::{Hook, Letter, OldLetter, Settled};
-use tidegate_core::store::Tried;
+use tidegate_core::store::{Reopened, Tried};
 use tidegate_core::{Account, JobId};
 
 use super::fault::Fault;
 use super::{jobs, rows, words};
 
 pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
-    let mut statement =
-        conn.prepare_cached("INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
     let number = statement.insert(params![
         letter.id,
         words::account_text(&letter.account),
@@ -21,6 +22,7 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
         words::moment_number(letter.created_at),
         letter.attempts,
         words::moment_number(letter.next_at),
+        letter.model,
     ])?;
     conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?.execute(params![number, &letter.body[..]])?;
     Ok(())
@@ -28,7 +30,7 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
 
 pub(super) fn first(conn: &Connection, limit: usize) -> Result<Vec<Letter>, Fault> {
     let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model
          FROM letters l JOIN bodies b ON b.number = l.number
          WHERE l.settled_at IS NULL ORDER BY l.next_at, l.number LIMIT ?",
     )?;
@@ -46,6 +48,7 @@ fn letter(row: &Row<'_>) -> Result<Letter, Fault> {
         created_at: words::moment(row.get(5)?)?,
         attempts: row.get(6)?,
         next_at: words::moment(row.get(7)?)?,
+        model: row.get(8)?,
     })
 }
 
@@ -63,8 +66,7 @@ pub(super) fn tried(conn: &Connection, id: &str, tried: &Tried) -> Result<(), Fa
 
 pub(super) fn settled(conn: &Connection, account: Option<&Account>, job: Option<&JobId>, limit: usize) -> Result<Vec<OldLetter>, Fault> {
     let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, j.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up
-         FROM letters l LEFT JOIN jobs j ON j.account = l.account AND j.id = l.job
+        "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
          WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
          ORDER BY l.settled_at DESC, l.number DESC LIMIT ?3",
     )?;
@@ -89,20 +91,20 @@ fn old(row: &Row<'_>) -> Result<OldLetter, Fault> {
     })
 }
 
-pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Option<Letter>, Fault> {
+pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Reopened, Fault> {
     let mut statement = conn.prepare_cached(
-        "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ?3
-         WHERE id = ?1 AND settled_at IS NOT NULL AND (?2 IS NULL OR account = ?2)",
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.settled_at
+         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
     )?;
-    if statement.execute(params![id, account.map(words::account_text), words::moment_number(at)])? == 0 {
-        return Ok(None);
+    let mut found = statement.query(params![id, account.map(words::account_text)])?;
+    let Some(row) = found.next()? else { return Ok(Reopened::Unknown) };
+    if row.get::<_, Option<i64>>(9)?.is_none() {
+        return Ok(Reopened::StillToBeSent);
     }
-    let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at
-         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?",
-    )?;
-    let mut found = statement.query([id])?;
-    found.next()?.map(letter).transpose()
+    let letter = Letter { next_at: at, ..letter(row)? };
+    let mut statement = conn.prepare_cached("UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?")?;
+    statement.execute(params![words::moment_number(at), id])?;
+    Ok(Reopened::Letter(Box::new(letter)))
 }
 
 /// Settled letters that are too old.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
-use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Store, StoreError, Tried, Wanted};
+use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted};
 use tidegate_core::{Account, JobId};
 
 use super::{Sqlite, briefs, documents, jobs, letters, list};
@@ -70,7 +70,7 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit)).await
     }
 
-    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Option<Letter>, StoreError> {
+    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError> {
         let id = id.to_owned();
         self.writer.change(SMALL, move |conn| letters::reopen(conn, &id, account.as_ref(), at)).await
     }

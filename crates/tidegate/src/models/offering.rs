@@ -11,6 +11,7 @@ use tidegate_core::port::Executor;
 use tidegate_core::record::Target;
 use tidegate_runtime::{Berths, Observer, OnDemand, schema_of};
 use tidegate_service::Models;
+use tokio::time::Instant;
 
 use super::folder::Wanted;
 use super::names::full_name;
@@ -21,6 +22,8 @@ use crate::wiring::Workshop;
 
 /// How often is looked whether a new version is loaded.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often is looked whether its files have changed meanwhile.
+const CHANGED_AGAIN: Duration = Duration::from_secs(1);
 
 /// When models are loaded.
 #[derive(Clone)]
@@ -126,7 +129,7 @@ impl Offering {
         }
         let version = self.prepare(name, model).await?;
         if let Manner::Eager = self.manner
-            && let Err(error) = works(&*version.executor()).await
+            && let Err(error) = works(&*version.executor(), &model.dir).await
         {
             version.executor().stop().await;
             return Err(error);
@@ -150,7 +153,10 @@ impl Offering {
         };
         let target = Target { model: name.to_owned(), version: seen.id, deployment: None };
         Ok(tidegate_service::Version {
-            jobs: self.models.lookup().beside(executor, target),
+            jobs: match self.models.get(name) {
+                Some(known) => known.jobs().succeeding(executor, target),
+                None => self.models.lookup().beside(executor, target),
+            },
             created_at: seen.changed_at,
             description: None,
             folder: model.dir.clone(),
@@ -158,9 +164,17 @@ impl Offering {
     }
 }
 
-/// Waits until a model is ready, or says why it will not be.
-async fn works(executor: &dyn Executor) -> anyhow::Result<()> {
+/// Waits until a model is ready, or says why it will not be: it cannot, or its files have changed again.
+async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
+    let before = fingerprint(folder).await;
+    let mut looked_at = Instant::now();
     loop {
+        if looked_at.elapsed() >= CHANGED_AGAIN {
+            looked_at = Instant::now();
+            if fingerprint(folder).await != before {
+                bail!("its files have changed while it was loaded");
+            }
+        }
         let report = executor.report();
         match report.health {
             Health::Ready | Health::Busy => return Ok(()),
@@ -171,6 +185,11 @@ async fn works(executor: &dyn Executor) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+async fn fingerprint(folder: &Path) -> Option<u64> {
+    let owned = folder.to_owned();
+    tokio::task::spawn_blocking(move || version::fingerprint(&owned)).await.ok()
 }
 
 async fn version_of(folder: &Path) -> anyhow::Result<version::Version> {

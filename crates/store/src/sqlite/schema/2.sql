@@ -1,5 +1,6 @@
 -- Letters are kept for a while after they are settled, so that they can be looked up and sent again.
 
+ALTER TABLE letters ADD COLUMN model      TEXT NOT NULL DEFAULT ''; -- of older letters it is not known
 ALTER TABLE letters ADD COLUMN settled_at INTEGER; -- absent as long as it is to be sent
 ALTER TABLE letters ADD COLUMN given_up   TEXT;    -- why; absent when somebody has taken it
 

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_newer
 from prometheus_client.parser import text_string_to_metric_families as parse_older
-from servers import ROOT, wait_until
+from servers import MODELS, ROOT, wait_until
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 MODEL = {"model": "local/echo"}
@@ -194,6 +195,27 @@ def test_the_process_is_described(shared):
     assert 5 < value(server, "process_open_fds") < value(server, "process_max_fds")
     assert value(server, "process_start_time_seconds") > 1_700_000_000
     assert value(server, "tidegate_build_info") == 1
+
+
+def test_each_model_has_numbers_of_its_own(fresh, tmp_path):
+    folder = tmp_path / "both"
+    for name in ("echo", "crash"):
+        shutil.copytree(MODELS / name, folder / name)
+    server = fresh(folder)
+    asked = {"echo": {}, "crash": {"how": "exit"}}
+    for name, input in asked.items():
+        body = {"version": f"local/{name}", "input": input}
+        assert server.post("/v1/predictions", body, headers={"Prefer": "wait"}).status == 201
+    ended = "tidegate_jobs_finished_total"
+    becomes(server, 1, ended, model="local/echo", face="replicate", status="succeeded")
+    becomes(server, 1, ended, model="local/crash", face="replicate", status="failed")
+    assert value(server, ended, model="local/echo") == 1
+    becomes(server, 1, "tidegate_child_deaths_total", model="local/crash", cause="exit")
+    assert value(server, "tidegate_child_deaths_total", model="local/echo") == 0
+    assert value(server, "tidegate_job_run_seconds_count", model="local/echo") == 1
+    for family in families(server):
+        series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
+        assert len(set(series)) == len(series), f"{family.name} has a sample twice"
 
 
 def test_only_administrators_see_the_numbers_of_all(fresh):
