@@ -59,6 +59,18 @@ pub(crate) fn start_threads() -> PyResult<()> {
     Ok(control::start()?)
 }
 
+/// Reports what the model's code says it takes and gives.
+#[pyfunction]
+pub(crate) fn described(schema: &Bound<'_, PyAny>) -> PyResult<()> {
+    channel()?.send(&Response::Described { schema: document(schema)? });
+    Ok(())
+}
+
+fn document(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {
+    let schema = String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
 /// Reports that the model is loaded and every slot waits for a job.
 #[pyfunction]
 #[pyo3(signature = (*, n_slots, schema, is_async, has_healthcheck, python, sdk))]
@@ -70,8 +82,7 @@ pub(crate) fn ready(
     python: String,
     sdk: Option<String>,
 ) -> PyResult<()> {
-    let schema = String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
-    let schema = RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let schema = document(schema)?;
     let control = channel()?;
     control::setup_is_over();
     for source in [LogSource::Stdout, LogSource::Stderr] {

@@ -118,6 +118,21 @@ def test_threads_that_never_end_do_not_keep_the_child(serve) -> None:
     assert time.monotonic() - started < 2
 
 
+def test_what_the_model_takes_is_said_before_it_is_loaded(launch) -> None:
+    source = """
+    print("loaded")
+    class Predictor:
+        def predict(self, n: int) -> int:
+            return n
+    """
+    child = launch(source)
+    described = child.control.recv()["described"]["schema"]
+    assert described["components"]["schemas"]["Input"]["required"] == ["n"]
+    child.until_ready()
+    assert child.setup_logs == ["loaded\n"]
+    assert child.ready["schema"] == described
+
+
 def test_shutdown_during_setup_ends_the_child(launch) -> None:
     child = launch("""
         import time

@@ -45,6 +45,7 @@ def main() -> None:
         finally:
             _native.start_threads()
             _prepare(init)
+        _native.described(schema.document)
         stage = "load"
         targets = _load(init)
         primary = targets[0]

@@ -108,3 +108,18 @@ def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_
         limit(server, before)
     server.wait_health("READY", timeout=10)
     proof.assert_slots()
+
+
+def test_a16_files_that_would_fill_the_data_folder_are_refused_and_leave_nothing(tmp_path):
+    found = inside("full_data.py", tmp_path, timeout=100)
+    for word in ("large", "unannounced"):
+        status, content_type, detail = found[word]
+        assert (status, content_type) == (507, "application/problem+json"), found
+        assert "space" in detail, detail
+    status, error, given = found["large-output"]
+    assert (status, given) == ("failed", False), found
+    assert "no space left" in error
+    assert found["left"] == []
+    assert found["small"][0] == 201
+    assert found["small-output"] == ["succeeded", None, True]
+    assert found["health"] == "READY"

@@ -31,11 +31,19 @@ const calls = {
   model: ({ owner, name }) => replicate.models.get(owner, name),
   models: () => replicate.models.list(),
   search: ({ text }) => replicate.models.search(text),
+  make_model: ({ owner, name, options }) => replicate.models.create(owner, name, options),
+  collection: ({ slug }) => replicate.collections.get(slug),
   versions: ({ owner, name }) => replicate.models.versions.list(owner, name),
   version: ({ owner, name, id }) => replicate.models.versions.get(owner, name, id),
   train: ({ owner, name, version, options }) => replicate.trainings.create(owner, name, version, options),
   training: ({ id }) => replicate.trainings.get(id),
   trainings: () => replicate.trainings.list(),
+  deploy: ({ options }) => replicate.deployments.create(options),
+  deployment: ({ owner, name }) => replicate.deployments.get(owner, name),
+  deployments: () => replicate.deployments.list(),
+  redeploy: ({ owner, name, options }) => replicate.deployments.update(owner, name, options),
+  undeploy: ({ owner, name }) => replicate.deployments.delete(owner, name),
+  create_deployed: ({ owner, name, options }) => replicate.deployments.predictions.create(owner, name, options),
   account: () => replicate.accounts.current(),
   hardware: () => replicate.hardware.list(),
   collections: () => replicate.collections.list(),
@@ -45,11 +53,23 @@ const calls = {
   files: () => replicate.files.list(),
   remove: ({ id }) => replicate.files.delete(id),
   run_with_file: ({ ref, field, text, name }) => replicate.run(ref, { input: { [field]: new File([text], name) } }),
+  run_files: async ({ ref, options }) => read(await replicate.run(ref, options)),
   async many({ options, count }) {
     const made = await Promise.all(Array.from({ length: count }, () => replicate.predictions.create(options)));
     return made.map((prediction) => prediction.id);
   },
 };
+
+// Every file of an output, wherever it is, with its address and its text.
+async function read(value) {
+  if (value instanceof ReadableStream) {
+    return { url: String(value.url()), text: await (await value.blob()).text() };
+  }
+  if (Array.isArray(value)) return Promise.all(value.map(read));
+  if (value === null || typeof value !== "object") return value;
+  const entries = Object.entries(value).map(async ([name, one]) => [name, await read(one)]);
+  return Object.fromEntries(await Promise.all(entries));
+}
 
 async function main() {
   let text = "";

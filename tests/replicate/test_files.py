@@ -1,6 +1,7 @@
 """Files that callers leave with the server, with both official clients."""
 
 import hashlib
+import socket
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -8,6 +9,7 @@ import pytest
 import requests
 from clients import NpmError, Place
 from replicate.exceptions import ReplicateError
+from servers import wait_until
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 #: No private address may be called.
@@ -114,6 +116,20 @@ def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(place, 
     assert requests.get(moved(made.urls["download"], after), timeout=15).content == BODY
 
 
+def test_half_an_upload_is_gone_after_a_kill(place, data):
+    before = place("echo")
+    head = f"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: {1024 * 1024}\r\n"
+    head += f"Content-Type: {form('b')['Content-Type']}\r\n\r\n"
+    part = '--b\r\nContent-Disposition: form-data; name="content"; filename="x"\r\n\r\n'
+    with socket.create_connection(("127.0.0.1", before.server.port), timeout=15) as caller:
+        caller.sendall((head + part).encode() + b"1" * 500_000)
+        wait_until(lambda: [path for path in on_disk(data) if path.suffix == ".part"], "the file to come")
+        before.kill()
+    assert len(on_disk(data)) == 1
+    assert place("echo").python.files.list() == []
+    assert on_disk(data) == []
+
+
 def test_files_of_others_do_not_exist(place, picture):
     ann = place("files_in", env=TOKENS | CLOSED, token="secret-a")
     bob = Place(ann.server, ann.name, "secret-b")
@@ -152,6 +168,72 @@ def test_downloads_need_a_good_address_and_no_token(place, picture):
     assert requests.get(made.urls["get"], timeout=15).status_code == 401
     ann.python.files.delete(made.id)
     assert requests.get(url, timeout=15).status_code == 404
+
+
+def test_ranges_and_conditions(place, picture):
+    url = place("echo").python.files.create(picture).urls["download"]
+
+    def get(method="GET", **headers):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        return requests.request(method, url, headers=names, timeout=15)
+
+    whole, size = get(), len(BODY)
+    tag = whole.headers["etag"]
+    assert tag == f'"{hashlib.md5(BODY).hexdigest()}"'
+    assert (whole.headers["accept-ranges"], whole.headers["cache-control"]) == ("bytes", "private")
+    assert whole.headers["content-disposition"].startswith("attachment; filename=")
+    for range, body in (("0-0", BODY[:1]), ("5-", BODY[5:]), ("-4", BODY[-4:]), ("0-999", BODY)):
+        some = get(Range=f"bytes={range}")
+        assert (some.status_code, some.content) == (206, body), range
+        assert some.headers["content-length"] == str(len(body))
+    assert get(Range="bytes=-4").headers["content-range"] == f"bytes {size - 4}-{size - 1}/{size}"
+    outside = get(Range="bytes=999-")
+    assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
+    for odd in ("bytes=3-1", "bytes=0-1,4-5", "lines=0-1"):
+        assert (get(Range=odd).status_code, get(Range=odd).content) == (200, BODY)
+    head = get("HEAD")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(size))
+    known = get(If_None_Match=f'"other", {tag}')
+    assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", tag)
+    assert get(If_None_Match='"other"').status_code == 200
+    assert get(If_Range=tag, Range="bytes=0-1").content == BODY[:2]
+    assert get(If_Range='"other"', Range="bytes=0-1").content == BODY
+
+
+def test_uploads_go_after_their_time(place, data, picture):
+    echo = place("echo", "--keep-files-for", "2s")
+    made = echo.python.files.create(picture)
+    assert requests.get(made.urls["download"], timeout=15).content == BODY
+    wait_until(lambda: requests.get(made.urls["download"], timeout=15).status_code == 404, "its end")
+    wait_until(lambda: on_disk(data) == [], "the end of the bytes")
+    assert echo.python.files.list() == []
+
+
+def test_an_account_may_leave_so_much_and_no_more(place, data, tmp_path):
+    ann = place("echo", "--max-stored-files", "1000", env=TOKENS, token="secret-a")
+    bob = Place(ann.server, ann.name, "secret-b")
+
+    def upload(who, name, size):
+        (tmp_path / name).write_bytes(name.encode() * size)
+        return who.python.files.create(tmp_path / name)
+
+    first = upload(ann, "a", 700)
+    with pytest.raises(ReplicateError) as raised:
+        upload(ann, "b", 301)
+    assert (raised.value.status, "700 of the 1000 bytes" in raised.value.detail) == (507, True)
+    assert len(on_disk(data)) == 1
+    upload(ann, "c", 300)
+    upload(bob, "d", 1000)
+    ann.python.files.delete(first.id)
+    upload(ann, "e", 700)
+    large = requests.post(
+        f"{ann.server.url}/v1/files",
+        files={"content": ("x", b"1" * 1024 * 1024)},
+        headers=ann.headers,
+        timeout=15,
+    )
+    assert (large.status_code, large.headers["content-type"]) == (507, "application/problem+json")
+    assert len(on_disk(data)) == 3
 
 
 def test_what_is_no_file_is_refused(place, data):

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from clients import Place
-from servers import Background, wait_until
+from servers import wait_until
 
 
 def ended(place, ids):
@@ -97,17 +96,44 @@ def test_the_webhook_secret_stays_the_same(place):
     assert place("echo").python.webhooks.default.secret().key == secret
 
 
-def test_while_the_model_loads_callers_are_held(place, tmp_path):
-    """Inputs cannot be checked before the model is known, and what is accepted has been checked."""
+def test_while_the_model_loads_predictions_are_checked_and_taken(place, tmp_path):
     gate = tmp_path / "gate"
     slow = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(slow), "the server")
-    held = Background(lambda: Place(slow.server.sibling(), slow.name).create({"text": "early"}))
-    wrong = Background(lambda: Place(slow.server.sibling(), slow.name).create({"limit": "x"}))
-    assert slow.get(f"/v1/models/{slow.model}").json["latest_version"] is None
+    early = slow.python.models.predictions.create(slow.model, input={"text": "early"})
+    assert early.status == "starting"
+    assert slow.npm("create", options={"version": slow.version, "input": {}})["status"] == "starting"
+    assert slow.create({"text": 1}).status == 422
+    assert slow.get("/health-check").json["status"] == "STARTING"
+    # Cog's own API speaks of the model only when it is loaded.
+    assert slow.get("/openapi.json").status == 503
     gate.touch()
-    assert wrong.reply().status == 422
-    ended(slow, [held.reply().json["id"]])
+    ended(slow, [one.id for one in slow.python.predictions.list()])
+    assert slow.python.predictions.get(early.id).output == "early"
+
+
+def test_what_was_taken_while_the_model_loaded_outlives_a_kill(place, tmp_path):
+    gate = tmp_path / "gate"
+    before = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
+    wait_until(lambda: reached(before), "the server")
+    early = before.create({"text": "early"}).json
+    before.kill()
+    gate.touch()
+    ended(place("setup_slow", env={"SETUP_GATE": str(gate)}), [early["id"]])
+
+
+def test_what_was_taken_waits_for_a_server_that_can_load_the_model(place, tmp_path):
+    gate = tmp_path / "gate"
+    env = {"SETUP_GATE": str(gate)}
+    broken = place("setup_slow", env=env | {"SETUP_FAILS": "1"}, until=())
+    wait_until(lambda: reached(broken), "the server")
+    early = broken.create({"text": "early"}).json
+    gate.touch()
+    broken.server.wait_health("SETUP_FAILED")
+    assert broken.create({}).status == 503
+    assert broken.show(early["id"])["status"] == "starting"
+    broken.kill()
+    ended(place("setup_slow", env=env), [early["id"]])
 
 
 def test_a_model_that_cannot_be_loaded_is_said_at_once(place):

@@ -1,7 +1,7 @@
 """Trainings, with both clients."""
 
 import pytest
-from clients import NpmError
+from clients import NpmError, Place
 from replicate.exceptions import ReplicateError
 from servers import wait_until
 
@@ -43,6 +43,32 @@ def test_with_npms_client(place):
     with pytest.raises(NpmError) as raised:
         training.npm("get", id=made["id"])
     assert raised.value.status == 404
+
+
+def test_for_a_model_that_was_made_for_it(place):
+    tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
+    ann = place("training", env=tokens, token="a")
+    bob = Place(ann.server, "training", "b")
+    ann.python.models.create("ann", "tuned", visibility="public", hardware="local")
+
+    def train(place):
+        return place.python.trainings.create(
+            model=place.model, version=place.version, input={"data": "set"}, destination="ann/tuned"
+        )
+
+    made = train(ann)
+
+    def over():
+        made.reload()
+        return made.status == "succeeded"
+
+    wait_until(over, "the end")
+    assert made.output["weights"] == "set.bin"
+    # No version is made of it.
+    assert ann.python.models.get("ann/tuned").latest_version is None
+    with pytest.raises(ReplicateError) as raised:
+        train(bob)
+    assert raised.value.detail == "The specified training destination does not exist"
 
 
 def test_what_cannot_be_trained(place):

@@ -17,6 +17,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::label;
+
 /// How a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -34,6 +36,9 @@ pub enum Health {
     /// Children keep dying, or died and are not replaced.
     Defunct,
 }
+
+label!(Health: Unknown = "unknown", Starting = "starting", Ready = "ready", Busy = "busy", SetupFailed = "setup_failed",
+    Defunct = "defunct");
 
 /// How the setup of a model went.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,9 @@
 //! environment or async runtime. The other rooms meet behind the traits in [`port`].
 
 pub mod account;
+pub mod blobs;
 pub mod chain;
+pub mod crew;
 pub mod event;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -10,6 +12,7 @@ pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;
+pub mod meter;
 pub mod metrics;
 pub mod planted;
 pub mod port;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::crew::Crew;
 use crate::health::Report;
 use crate::{Account, Event, Refusal, Work};
 
@@ -22,11 +23,24 @@ pub trait Executor: Send + Sync {
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
 
+    /// The same as soon as the model's code has been read, which may be long before it is loaded.
+    fn description(&self) -> Option<Arc<Bytes>> {
+        self.schema()
+    }
+
     /// How the model is, without asking its own health check.
     fn report(&self) -> Report;
 
     /// How the model is, with what its own health check says. Simultaneous callers share one check.
     async fn check(&self) -> Report;
+
+    /// Ends it. Jobs that still run are ended with it.
+    async fn stop(&self) {}
+
+    /// Who works on the jobs; nobody where that is not known.
+    fn crew(&self) -> Crew {
+        Crew::default()
+    }
 }
 
 /// How long a job can wait for its place.

@@ -83,6 +83,9 @@ pub struct Hook {
     /// The address by which the caller reached us, for messages that say where more is to be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Whether those messages say where the output can be read as it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub streams: bool,
 }
 
 /// Which API a job came by.
@@ -93,6 +96,29 @@ pub enum Face {
     Cog,
     /// Replicate's.
     Replicate,
+}
+
+/// A job in a few words, for lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brief {
+    /// Its id, unique in the account.
+    pub id: JobId,
+    /// Whose it is.
+    pub account: Account,
+    /// Which function.
+    pub kind: JobKind,
+    /// For whom.
+    pub target: Target,
+    /// By which API it came.
+    pub face: Face,
+    /// How far it has come.
+    pub status: Status,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When the model began, the last time.
+    pub started_at: Option<Timestamp>,
+    /// When it was over.
+    pub completed_at: Option<Timestamp>,
 }
 
 /// How a job ended.
@@ -126,6 +152,8 @@ pub struct Letter {
     pub account: Account,
     /// Which job.
     pub job: JobId,
+    /// For which model the job was, `owner/name`.
+    pub model: String,
     /// Where it goes.
     pub hook: Hook,
     /// What it says.
@@ -136,4 +164,34 @@ pub struct Letter {
     pub attempts: u32,
     /// When it is tried next.
     pub next_at: Timestamp,
+}
+
+/// A letter that is not sent any more, without what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldLetter {
+    /// The message's own id.
+    pub id: String,
+    /// Whose job it is about.
+    pub account: Account,
+    /// Which job.
+    pub job: JobId,
+    /// For which model the job was, `owner/name`.
+    pub model: String,
+    /// Where it went.
+    pub url: String,
+    /// When it was written.
+    pub created_at: Timestamp,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// What became of it.
+    pub settled: Settled,
+}
+
+/// That a letter is not sent any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why it was given up; absent when somebody has taken it.
+    pub given_up: Option<String>,
 }

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::record::{Ending, Letter, Order, Record};
+use crate::meter::Histogram;
+use crate::record::{Brief, Ending, Letter, OldLetter, Order, Record, Settled};
 use crate::{Account, JobId, JobKind, Status};
 
 /// Why the store did not do it. Nothing of the call has happened, as far as can be known.
@@ -72,6 +73,68 @@ pub struct Query {
     pub limit: usize,
 }
 
+/// Which jobs are wanted, of all accounts. What is absent does not matter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wanted {
+    /// Whose.
+    pub account: Option<Account>,
+    /// With this id.
+    pub id: Option<JobId>,
+    /// For this model.
+    pub model: Option<String>,
+    /// In one of these states; none is any.
+    pub statuses: Vec<Status>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+impl Wanted {
+    /// Whether this one is among them.
+    pub fn takes(&self, job: &Brief) -> bool {
+        self.account.as_ref().is_none_or(|account| *account == job.account)
+            && self.id.as_ref().is_none_or(|id| *id == job.id)
+            && self.model.as_ref().is_none_or(|model| *model == job.target.model)
+            && (self.statuses.is_empty() || self.statuses.contains(&job.status))
+    }
+}
+
+/// What came of sending a letter once.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Tried {
+    /// Nobody has taken it; it is tried again then.
+    Again(Timestamp),
+    /// It is not tried any more.
+    Settled(Settled),
+}
+
+/// What became of the wish to have a letter sent again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reopened {
+    /// It is to be sent, from now on.
+    Letter(Box<Letter>),
+    /// It is not settled: somebody sends it already.
+    StillToBeSent,
+    /// Nobody knows it.
+    Unknown,
+}
+
+/// What a store counts. It is read while the store goes on.
+#[derive(Debug)]
+pub struct StoreMeter {
+    /// How long commits took, the sync to the disk included.
+    pub commit_seconds: Histogram,
+    /// How many changes were committed together.
+    pub commit_changes: Histogram,
+}
+
+impl Default for StoreMeter {
+    fn default() -> Self {
+        const SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
+        const CHANGES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+        Self { commit_seconds: Histogram::new(SECONDS), commit_changes: Histogram::new(CHANGES) }
+    }
+}
+
 /// The end of a job, with the message about it that must go out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
@@ -81,6 +144,9 @@ pub struct Finish {
     pub id: JobId,
     /// By which attempt. Another one has no say any more.
     pub attempt: u32,
+    /// When the model began, if that was not noted before: then the end notes it too, and `attempt` is the one
+    /// before.
+    pub began_at: Option<Timestamp>,
     /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
     pub status: Status,
     /// How.
@@ -112,25 +178,35 @@ pub trait Store: Send + Sync {
     /// Jobs of an account, newest first: by `created_at`, those of one moment by the order of their acceptance.
     async fn list(&self, query: Query) -> Result<Page<Record>, StoreError>;
 
+    /// Jobs of all accounts in a few words, the last accepted first.
+    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError>;
+
     /// Jobs that are not over, oldest first, after the one with this number; each with its number. For
     /// taking up work after a restart. Fewer than `limit` may come although there are more (large inputs); when
     /// none comes, there are none. Numbers grow in the order of acceptance and are never given twice.
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError>;
 
     /// Removes input, output and logs of jobs that were over before this moment; says of how many.
-    /// Their input is `{}` from then on, their output absent, their logs empty.
+    /// Their input is `{}` from then on, their output absent, their logs empty; settled letters about them are gone.
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
     /// Forgets jobs that were over before this moment; says how many. Their ids are free again; letters about
-    /// them stay until they are done with.
+    /// them stay until they are settled, and are forgotten when they were settled before this moment.
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Letters that nobody has taken yet, by the time of their next attempt, those that are not due as well.
+    /// Letters that are still to be sent, by the time of their next attempt, those that are not due as well.
     /// Fewer than `limit` may come although there are more (large bodies).
     async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError>;
 
-    /// A letter was tried: `None` when it is done with, else when it is tried next. Unknown ones are let pass.
-    async fn letter_tried(&self, id: &str, next: Option<Timestamp>) -> Result<(), StoreError>;
+    /// A letter was tried. One that is settled is kept for a while, so that it can be looked up and sent again.
+    /// Unknown ones are let pass.
+    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError>;
+
+    /// Letters that are settled, the last one first; of this account and about this job, if these are given.
+    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError>;
+
+    /// Has a settled letter sent again, from this moment on. One of another account than this one is unknown.
+    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError>;
 }
 
 /// Small things that the store keeps as JSON under a name: deployments, descriptions of files, secrets.
@@ -141,6 +217,9 @@ pub trait Documents: Send + Sync {
 
     /// Keeps a document unless there is one with this name; the one that is kept now.
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
+
+    /// Keeps a document in the place of one that is still as it was read; says whether it was.
+    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError>;
 
     /// One document.
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError>;

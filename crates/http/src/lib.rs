@@ -9,16 +9,22 @@ pub mod edge;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod metrics;
 pub mod replicate;
 mod shared;
+mod traffic;
+
+pub use traffic::Traffic;
+
+use std::sync::Arc;
 
 use tidegate_core::record::Face;
 use tidegate_service::{Wording, WordingOf};
 
-/// How the faces tell a job to the receiver of a webhook, who reached us by this address.
+/// How the faces tell a job to the receiver of a webhook.
 pub fn wording(replicate: replicate::Voice) -> WordingOf {
-    Box::new(move |face, origin| match (face, origin) {
-        (Face::Replicate, Some(origin)) => replicate.wording(origin),
-        (Face::Cog, _) | (Face::Replicate, None) => Wording::new(cog::reply::result_body),
+    Arc::new(move |face, hook| match face {
+        Face::Replicate => replicate.wording(hook),
+        Face::Cog => Wording::new(cog::reply::result_body),
     })
 }

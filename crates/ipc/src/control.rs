@@ -81,6 +81,11 @@ pub enum Mode {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
+    /// The model's code has been read; it is loaded next.
+    Described {
+        /// The model's OpenAPI document, the same that `Ready` has.
+        schema: Box<RawValue>,
+    },
     /// Setup is over and every slot is connected.
     Ready(Ready),
     /// A line printed outside of any job: during setup, or by a thread that belongs to no running job.

@@ -18,6 +18,8 @@ use crate::{BadAddress, Config, Error, check_address};
 pub(crate) const MAX_REDIRECTS: usize = 5;
 /// Connections to one host that wait for the next call; each is a file descriptor.
 const MAX_IDLE: usize = 8;
+/// How long a place of the operator's may say nothing.
+const STANDSTILL: Duration = Duration::from_secs(30);
 
 /// The one HTTP client.
 pub struct Client {
@@ -130,6 +132,12 @@ impl Client {
         let builder = reqwest::Client::builder().user_agent(agent).referer(false).connect_timeout(Duration::from_secs(10));
         builder.pool_max_idle_per_host(MAX_IDLE)
     }
+}
+
+/// A client for a place that the operator chose, for who speaks there in a protocol of its own. Nothing is guarded;
+/// what stands still is given up.
+pub fn unguarded() -> Result<reqwest::Client, reqwest::Error> {
+    Client::new(Config::default()).basic().redirect(redirect::Policy::none()).read_timeout(STANDSTILL).build()
 }
 
 /// One way out. What cannot be built now, without file descriptors for instance, is built by a later

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
@@ -43,8 +43,15 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// From now on the server takes in what its descendants leave behind.
-    pub(crate) fn new() -> Self {
+    /// The one family of this process, whatever number of models it serves: to two of them, each other's
+    /// children would be strangers. From its first use on the server takes in what its descendants leave
+    /// behind.
+    pub(crate) fn of_process() -> Arc<Self> {
+        static FAMILY: OnceLock<Arc<Family>> = OnceLock::new();
+        Arc::clone(FAMILY.get_or_init(|| Arc::new(Self::new())))
+    }
+
+    fn new() -> Self {
         if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             tracing::debug!(%error, "daemons without an environment cannot be found");
         }
@@ -61,6 +68,11 @@ impl Family {
         let (child, pid) = start()?;
         living.insert(pid.cast_signed(), mark.clone());
         Ok(child)
+    }
+
+    /// Lets a child go that was waited for and leaves nothing behind.
+    pub(crate) fn remove(&self, pid: u32) {
+        self.living().remove(&pid.cast_signed());
     }
 
     /// Kills what a dead child has left. Those without a mark are its own if no other child lives.

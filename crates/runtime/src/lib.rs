@@ -5,18 +5,25 @@
 //! reads what comes back. [`supervisor`] keeps the children alive meanwhile. This room knows nothing
 //! of HTTP, of stored jobs or of webhooks.
 
+mod berths;
+mod crew;
 pub mod launch;
 mod leftovers;
+mod on_demand;
 mod oom;
 mod parent;
 mod remains;
 mod runtime;
+mod schema;
 mod scratch;
 pub mod slots;
 mod state;
 mod supervisor;
 
+pub use berths::Berths;
 pub use launch::{Launch, Observer, Phase, RunAs};
+pub use on_demand::OnDemand;
 pub use runtime::Runtime;
+pub use schema::{NoSchema, schema_of};
 pub use scratch::Scratch;
 pub use tidegate_ipc::control::Limits;

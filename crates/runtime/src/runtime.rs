@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tidegate_core::crew::Crew;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Patience, Turn};
 use tidegate_core::{Account, Refusal};
@@ -25,6 +26,8 @@ const HEALTHCHECK_LIMIT: Duration = Duration::from_secs(10);
 /// How long somebody who asks is kept waiting for a check that runs. Whoever probes a server gives up
 /// after a second and takes it for dead.
 const ANSWER_WITHIN: Duration = Duration::from_millis(600);
+/// How often is looked whether the last job is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A model and its children. Cloning gives another handle to the same.
 #[derive(Clone)]
@@ -56,7 +59,7 @@ impl Runtime {
             pool: Pool::new(launch.line_limit),
             state: State::new(workers),
             scratch,
-            family: Arc::new(Family::new()),
+            family: Family::of_process(),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -69,12 +72,25 @@ impl Runtime {
         Self { shared, checks: Arc::default() }
     }
 
-    /// Ends the children: they are asked to leave, and killed when they do not.
-    pub async fn stop(&self) {
+    /// Ends the children when the jobs that they work on are over. No other job is taken.
+    pub(crate) async fn leave(&self) {
         self.shared.pool.close();
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
+        while self.shared.pool.count().total > 0 && !self.shared.stop.is_cancelled() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.stop().await;
+    }
+
+    /// How it is, in one word.
+    pub(crate) fn health(&self) -> Health {
+        self.shared.state.health(self.shared.pool.count())
+    }
+
+    /// Whether it is there and has nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        let count = self.shared.pool.count();
+        let starting = matches!(self.shared.state.health(count), Health::Starting | Health::Unknown);
+        !starting && count.waiting == 0 && count.idle == count.total
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
@@ -166,8 +182,19 @@ impl Executor for Runtime {
         self.shared.state.schema()
     }
 
+    fn description(&self) -> Option<Arc<Bytes>> {
+        self.shared.state.description()
+    }
+
     fn report(&self) -> Report {
         self.shared.state.report(self.shared.pool.count())
+    }
+
+    fn crew(&self) -> Crew {
+        let count = self.shared.pool.count();
+        let mut idle = Vec::new();
+        self.shared.pool.each_idle(|link| idle.push(link.child.pid()));
+        Crew { slots: count.total, free: count.idle, ..self.shared.state.crew(&idle) }
     }
 
     async fn check(&self) -> Report {
@@ -182,5 +209,13 @@ impl Executor for Runtime {
             report.complaint = checked.unwrap_or_else(|| self.checks().last.clone()).complaint;
         }
         report
+    }
+
+    /// The children are asked to leave, and killed when they do not.
+    async fn stop(&self) {
+        self.shared.pool.close();
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
     }
 }

@@ -5,23 +5,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tidegate_core::crew::{Cause, Crew};
 use tidegate_core::health::{Health, Report, Setup, SetupStatus};
+use tidegate_core::meter::Counters;
 use tidegate_ipc::control::Ready;
 
+use crate::crew::{Notes, memory_of};
 use crate::parent::child::Child;
 use crate::slots::Count;
 
 /// What is known about a model; written by the supervisor, read by everybody.
 pub(crate) struct State {
     inner: Mutex<Inner>,
+    deaths: Counters<Cause>,
     /// Set once every child has been ready: until then there are no slots for callers.
     open: AtomicBool,
 }
 
 struct Inner {
     workers: Vec<Worker>,
+    /// What else is known about each of them.
+    notes: Vec<Notes>,
     setup: Setup,
     schema: Option<Arc<Bytes>>,
+    /// What the model's code says, which is known before it is loaded.
+    description: Option<Arc<Bytes>>,
     has_healthcheck: bool,
     python: Option<String>,
     sdk: Option<String>,
@@ -52,14 +61,16 @@ impl State {
         let setup = Setup { started_at: Timestamp::now(), completed_at: None, status: SetupStatus::Starting, logs: String::new() };
         let inner = Inner {
             workers: (0..workers).map(|_| Worker::Starting).collect(),
+            notes: (0..workers).map(|_| Notes::new()).collect(),
             setup,
             schema: None,
+            description: None,
             has_healthcheck: false,
             python: None,
             sdk: None,
             end: None,
         };
-        Self { inner: Mutex::new(inner), open: AtomicBool::new(false) }
+        Self { inner: Mutex::new(inner), deaths: Counters::default(), open: AtomicBool::new(false) }
     }
 
     /// Whether callers may have slots: the promised number of children has been ready once.
@@ -79,11 +90,35 @@ impl State {
         });
     }
 
+    /// A process runs and loads the model.
+    pub(crate) fn loading(&self, worker: usize, pid: u32) {
+        self.with(|inner| inner.notes[worker].begun(pid));
+    }
+
+    /// Counts the death of a child.
+    pub(crate) fn died(&self, cause: Cause) {
+        self.deaths.of(cause).inc();
+    }
+
+    /// Who works here; `idle` has the process of each free slot.
+    pub(crate) fn crew(&self, idle: &[u32]) -> Crew {
+        let mut children = self.with(|inner| {
+            let each = inner.workers.iter().zip(&inner.notes).enumerate();
+            each.map(|(number, (worker, notes))| notes.member(number, worker, idle)).collect::<Vec<_>>()
+        });
+        for child in &mut children {
+            child.memory = child.pid.and_then(memory_of);
+        }
+        Crew { children, deaths: self.deaths.each().collect(), ..Crew::default() }
+    }
+
     pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
         self.with(|inner| {
             inner.workers[worker] = Worker::Ready(child);
+            inner.notes[worker].ready(ready.slots.len());
             inner.end = None;
-            inner.schema = Some(Arc::new(Bytes::copy_from_slice(ready.schema.get().as_bytes())));
+            inner.schema = Some(inner.document(&ready.schema));
+            inner.description.clone_from(&inner.schema);
             inner.has_healthcheck = ready.has_healthcheck;
             inner.python = Some(ready.python.clone());
             inner.sdk.clone_from(&ready.sdk);
@@ -96,9 +131,19 @@ impl State {
         });
     }
 
+    /// A model that serves jobs goes on to take what it takes, whatever a new child reads.
+    pub(crate) fn described(&self, schema: &RawValue) {
+        self.with(|inner| {
+            if inner.schema.is_none() {
+                inner.description = Some(inner.document(schema));
+            }
+        });
+    }
+
     pub(crate) fn starting(&self, worker: usize, reason: &str) {
         self.with(|inner| {
             inner.workers[worker] = Worker::Starting;
+            inner.notes[worker].ended(reason);
             inner.end = Some(reason.to_owned());
         });
     }
@@ -106,6 +151,7 @@ impl State {
     pub(crate) fn setup_failed(&self, worker: usize, reason: &str) {
         self.with(|inner| {
             inner.workers[worker] = Worker::SetupFailed;
+            inner.notes[worker].ended(reason);
             if inner.setup.status == SetupStatus::Starting {
                 inner.fail_setup(reason);
             }
@@ -115,6 +161,7 @@ impl State {
     pub(crate) fn defunct(&self, worker: usize, reason: &str) -> Hope {
         self.with(|inner| {
             inner.workers[worker] = Worker::Defunct;
+            inner.notes[worker].ended(reason);
             inner.end = Some(reason.to_owned());
             if inner.setup.status == SetupStatus::Starting {
                 // It was ready and died before the others were: they will never all be.
@@ -127,6 +174,10 @@ impl State {
 
     pub(crate) fn schema(&self) -> Option<Arc<Bytes>> {
         self.with(|inner| inner.schema.clone())
+    }
+
+    pub(crate) fn description(&self) -> Option<Arc<Bytes>> {
+        self.with(|inner| inner.description.clone())
     }
 
     pub(crate) fn health(&self, count: Count) -> Health {
@@ -164,6 +215,15 @@ impl Inner {
             Health::Starting
         } else {
             Health::Defunct
+        }
+    }
+
+    /// The document that is known, if it is this one: who has read it need not do so again.
+    fn document(&self, schema: &RawValue) -> Arc<Bytes> {
+        let bytes = schema.get().as_bytes();
+        match [&self.schema, &self.description].into_iter().flatten().find(|known| ***known == bytes) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(Bytes::copy_from_slice(bytes)),
         }
     }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tidegate_core::chain;
+use tidegate_core::crew::Cause;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_ipc::control::{HealthcheckStatus, Response};
 use tokio::time::Instant;
@@ -64,7 +66,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             () = shared.stop.cancelled() => return,
             booted = boot(&shared, worker) => booted,
         };
-        let (reason, innocent) = match booted {
+        let (reason, cause, innocent) = match booted {
             Err(error) if error.is_passing() => {
                 // Nothing was learned about the model; it is tried again until the machine has room.
                 tracing::warn!(error = %chain(&error), "cannot start a child now");
@@ -81,19 +83,22 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 shared.observer.phase(worker, Phase::Ready { after: began.elapsed(), slots: booted.ready.slots.len() });
                 let ready = Instant::now();
                 let reason = live(&shared, worker, booted).await;
-                (reason, child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
+                (reason, child.cause(), child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
             }
             Err(error) if !was_ready => {
                 let reason = chain(&error).to_string();
+                shared.state.died(Cause::Setup);
                 shared.state.setup_failed(worker, &reason);
+                shared.pool.send_line_away();
                 shared.observer.phase(worker, Phase::Failed { reason: &reason });
                 return;
             }
-            Err(error) => (chain(&error).to_string(), false),
+            Err(error) => (chain(&error).to_string(), Cause::Setup, false),
         };
         if shared.stop.is_cancelled() {
             return;
         }
+        shared.state.died(cause);
         strikes = if innocent { 0 } else { strikes + 1 };
         let pause = match after_death(shared.launch.respawn, strikes) {
             After::Again(pause) if !planted(Planted::NotReplaced) => {
@@ -158,12 +163,16 @@ fn lose_hope(shared: &Shared, worker: usize, reason: &str) {
 
 async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
     let tell = |phase: Phase<'_>| {
-        if let Phase::Log { text, .. } = phase {
-            shared.state.setup_log(text);
+        match phase {
+            Phase::Log { text, .. } => shared.state.setup_log(text),
+            Phase::Loading { pid } => shared.state.loading(worker, pid),
+            Phase::Ready { .. } | Phase::Failed { .. } | Phase::Died { .. } | Phase::Defunct { .. } => {}
         }
         shared.observer.phase(worker, phase);
     };
-    Boot { launch: &shared.launch, scratch: &shared.scratch, tasks: &shared.tasks, family: &shared.family, tell: &tell }.run().await
+    let describe = |schema: &RawValue| shared.state.described(schema);
+    let Shared { launch, scratch, tasks, family, .. } = shared;
+    Boot { launch, scratch, tasks, family, tell: &tell, describe: &describe }.run().await
 }
 
 /// Opens the child's slots to callers.

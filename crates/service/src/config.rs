@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::port::Executor;
-use tidegate_core::record::{Face, Target};
+use tidegate_core::record::{Face, Hook, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
@@ -28,6 +28,8 @@ pub struct Config {
     pub stream_history: usize,
     /// How long a job that is over can still be looked up.
     pub keep_for: Duration,
+    /// How long input, output and logs of a job that is over are kept; as long as the job if it is not said.
+    pub keep_data_for: Option<Duration>,
     /// Which of the model's functions predictions are for, and so which inputs they take.
     pub predictions_are: JobKind,
     /// The longest that the model may work on one job.
@@ -42,8 +44,8 @@ pub struct Config {
     pub wording: WordingOf,
 }
 
-/// How a face writes a job for who reached us by this address.
-pub type WordingOf = Box<dyn Fn(Face, Option<&str>) -> Wording + Send + Sync>;
+/// How a face writes a job for this receiver.
+pub type WordingOf = Arc<dyn Fn(Face, &Hook) -> Wording + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub enum OnLost {
 }
 
 /// What the desk works with.
+#[derive(Clone)]
 pub struct Tools {
     /// Runs the jobs.
     pub executor: Arc<dyn Executor>,
@@ -66,9 +69,9 @@ pub struct Tools {
     /// The way out.
     pub net: Arc<Client>,
     /// Names a place for the files of a job.
-    pub scratch: Box<dyn Fn() -> PathBuf + Send + Sync>,
+    pub scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>,
     /// How many bytes may be written there, if that is known.
-    pub room: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    pub room: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
     /// Inputs of more bytes than this pass through a file.
     pub spill_above: usize,
     /// Where jobs are written down; without it they live in memory only.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::Target;
+use tidegate_core::record::{Brief, Face, Hook, Target};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
@@ -36,12 +36,14 @@ pub struct Job {
     account: Account,
     id: JobId,
     kind: JobKind,
+    face: Face,
     target: Arc<Target>,
     /// The checked input as it went to the model.
     input: Bytes,
     secrets: Vec<String>,
     created_at: Timestamp,
     deadline: Option<Timestamp>,
+    hook: Option<Arc<Hook>>,
     data_removed: bool,
     born: Instant,
     /// The most that it may give, in bytes.
@@ -89,10 +91,13 @@ pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
+    /// By which API it came.
+    pub(crate) face: Face,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) for_readers: bool,
     /// How many events are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
@@ -123,11 +128,13 @@ impl Job {
             account: new.account,
             id: new.id,
             kind: new.kind,
+            face: new.face,
             target: new.target,
             input: new.input,
             secrets: new.secrets,
             created_at: now(),
             deadline: new.deadline,
+            hook: new.hook,
             data_removed: false,
             born: Instant::now(),
             max_output: new.max_output,
@@ -153,9 +160,24 @@ impl Job {
         self.kind
     }
 
+    /// Which model it is for.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// In whose words it came.
+    pub(crate) fn face(&self) -> Face {
+        self.face
+    }
+
     /// After this moment nobody wants it any more.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
+    }
+
+    /// Who is told about it.
+    pub(crate) fn hook(&self) -> Option<&Hook> {
+        self.hook.as_deref()
     }
 
     /// When it was accepted.
@@ -171,6 +193,27 @@ impl Job {
     /// The checked input, secrets included: for comparing, not for showing.
     pub(crate) fn input(&self) -> &Bytes {
         &self.input
+    }
+
+    /// Whether its input cannot be compared any more.
+    pub(crate) fn is_without_data(&self) -> bool {
+        self.data_removed
+    }
+
+    /// The job in a few words.
+    pub fn brief(&self) -> Brief {
+        let (status, started_at, completed_at) = self.with(|state| (state.status, state.started_at, state.completed_at));
+        Brief {
+            id: self.id.clone(),
+            account: self.account.clone(),
+            kind: self.kind,
+            target: (*self.target).clone(),
+            face: self.face,
+            status,
+            created_at: self.created_at,
+            started_at,
+            completed_at,
+        }
     }
 
     /// The job as it is now.
@@ -269,7 +312,8 @@ impl Job {
             kind: self.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
-            output: state.output(outputs, state.status),
+            // What was removed is not an empty list.
+            output: if self.data_removed { None } else { state.output(outputs, state.status) },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             predict_time: state.predict_time,
@@ -278,6 +322,7 @@ impl Job {
             started_at: state.started_at,
             completed_at: state.completed_at,
             deadline: self.deadline,
+            hook: self.hook.clone(),
             data_removed: self.data_removed,
         }
     }

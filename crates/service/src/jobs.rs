@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
@@ -17,6 +19,8 @@ use crate::audit;
 use crate::config::{Config, OnLost, Tools, WordingOf};
 use crate::input::ModelSchema;
 use crate::job::Job;
+use crate::keeping::Noting;
+use crate::meter::Meter;
 use crate::registry::{Registry, Retention};
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
@@ -25,7 +29,7 @@ const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
 /// Nobody waits longer for a webhook; beyond it clocks overflow.
 const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How often is looked whether the model is loaded.
+/// How often is looked whether the model's code has been read.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The desk. Cloning gives another handle.
@@ -38,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) tools: Arc<Tools>,
     pub(crate) senders: Arc<SenderTools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     schema: ArcSwapOption<ModelSchema>,
     pub(crate) stream_history: usize,
     pub(crate) predictions_are: JobKind,
@@ -45,16 +50,36 @@ pub(crate) struct Inner {
     pub(crate) max_output: usize,
     pub(crate) target: Arc<Target>,
     pub(crate) keep_for: Duration,
+    pub(crate) keep_data_for: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
 }
 
+impl Inner {
+    /// A job that may be run again can be noted when it has run for a moment.
+    pub(crate) fn noting(&self) -> Noting {
+        match self.on_lost {
+            OnLost::Fail => Noting::AtOnce,
+            OnLost::Retry { .. } => Noting::Later,
+        }
+    }
+
+    /// What a job is for; most come through no deployment and share it.
+    pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
+        match deployment {
+            None => Arc::clone(&self.target),
+            Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
+        }
+    }
+}
+
 impl Jobs {
     /// Opens the desk.
     pub fn new(tools: Tools, config: Config) -> Self {
         let closing = CancellationToken::new();
+        let meter = Arc::new(Meter::default());
         let senders = SenderTools {
             net: Arc::clone(&tools.net),
             tasks: TaskTracker::new(),
@@ -63,15 +88,19 @@ impl Jobs {
             throttle: config.webhook_throttle,
             retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
             waiting: Arc::new(Waiting::new(WAITING)),
-            deliveries: Deliveries::default(),
+            deliveries: Arc::default(),
+            meter: Arc::clone(&meter),
             store: tools.store.clone(),
             closing: closing.clone(),
         };
-        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age: config.keep_for };
+        // What is left of a job without its data is in the store only.
+        let age = config.keep_data_for.map_or(config.keep_for, |data| data.min(config.keep_for));
+        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age };
         let inner = Inner {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
             registry: Arc::new(Registry::new(retention)),
+            meter,
             schema: ArcSwapOption::empty(),
             stream_history: config.stream_history,
             predictions_are: config.predictions_are,
@@ -79,10 +108,45 @@ impl Jobs {
             max_output: config.max_output,
             target: Arc::new(config.target),
             keep_for: config.keep_for,
+            keep_data_for: config.keep_data_for,
             on_lost: config.on_lost,
             wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
+    /// and they close together.
+    pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        self.another(executor, target, Arc::default(), Arc::new(Waiting::new(WAITING)))
+    }
+
+    /// A desk for another version of this model: it goes on counting where this one is.
+    pub fn succeeding(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        self.another(executor, target, Arc::clone(&self.inner.meter), Arc::clone(&self.inner.senders.waiting))
+    }
+
+    fn another(&self, executor: Arc<dyn Executor>, target: Target, meter: Arc<Meter>, waiting: Arc<Waiting>) -> Self {
+        let same = &*self.inner;
+        let inner = Inner {
+            tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
+            senders: Arc::new(SenderTools { meter: Arc::clone(&meter), waiting, ..SenderTools::clone(&same.senders) }),
+            registry: Arc::clone(&same.registry),
+            meter,
+            schema: ArcSwapOption::empty(),
+            stream_history: same.stream_history,
+            predictions_are: same.predictions_are,
+            job_timeout: same.job_timeout,
+            max_output: same.max_output,
+            target: Arc::new(target),
+            keep_for: same.keep_for,
+            keep_data_for: same.keep_data_for,
+            on_lost: same.on_lost,
+            wording: Arc::clone(&same.wording),
+            tasks: TaskTracker::new(),
+            closing: same.closing.clone(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -133,6 +197,12 @@ impl Jobs {
         &self.inner.target
     }
 
+    /// Whether a job of this account that came through this deployment is not over.
+    pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
+        let through = |job: &Arc<Job>| job.account() == account && job.target().deployment.as_deref() == Some(deployment);
+        self.inner.registry.running().iter().any(through)
+    }
+
     /// What became of the last webhooks.
     pub fn deliveries(&self) -> &Deliveries {
         &self.inner.senders.deliveries
@@ -140,7 +210,15 @@ impl Jobs {
 
     /// The model's schema, once it has been loaded.
     pub fn schema(&self) -> Option<Arc<ModelSchema>> {
-        let document = self.inner.tools.executor.schema()?;
+        self.read(self.inner.tools.executor.schema()?)
+    }
+
+    /// The same as soon as the model's code has been read: what the model takes is known while it loads.
+    pub fn description(&self) -> Option<Arc<ModelSchema>> {
+        self.read(self.inner.tools.executor.description()?)
+    }
+
+    fn read(&self, document: Arc<Bytes>) -> Option<Arc<ModelSchema>> {
         let known = self.inner.schema.load_full();
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
             return Some(known);
@@ -158,18 +236,18 @@ impl Jobs {
         }
     }
 
-    /// Waits until the model is loaded, as long as that may still happen and `patience` lasts.
-    pub async fn loaded(&self, patience: Duration) {
-        let still_loads = || match self.inner.tools.executor.report().health {
-            Health::Unknown | Health::Starting => self.schema().is_none(),
+    /// Waits until it is known what the model takes, as long as that may still happen and `patience` lasts.
+    pub async fn described(&self, patience: Duration) {
+        let still_reads = || match self.inner.tools.executor.report().health {
+            Health::Unknown | Health::Starting => self.description().is_none(),
             Health::Ready | Health::Busy | Health::SetupFailed | Health::Defunct => false,
         };
-        let until_loaded = async {
-            while still_loads() {
+        let until_read = async {
+            while still_reads() {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        tokio::time::timeout(patience, until_loaded).await.ok();
+        tokio::time::timeout(patience, until_read).await.ok();
     }
 
     /// How the model is, as its own health check says too.
@@ -185,20 +263,35 @@ impl Jobs {
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
         self.inner.closing.cancel();
-        self.inner.tasks.close();
-        let in_time = tokio::time::timeout_at(deadline, self.inner.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline, self.emptied()).await.is_ok();
         if !in_time {
-            for job in self.inner.registry.running() {
-                job.cancel();
-            }
-            self.inner.tasks.wait().await;
+            self.cancel_all();
+            self.emptied().await;
         }
+        self.letters_sent(deadline).await;
+        in_time
+    }
+
+    /// Waits until all jobs of this desk are over, for one that gets no more.
+    pub(crate) async fn emptied(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Asks every job to stop, also those of the desks beside this one.
+    pub(crate) fn cancel_all(&self) {
+        for job in self.inner.registry.running() {
+            job.cancel();
+        }
+    }
+
+    /// Waits until what is to be told has been told, for all desks.
+    pub(crate) async fn letters_sent(&self, deadline: tokio::time::Instant) {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
         if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
-        in_time
     }
 }

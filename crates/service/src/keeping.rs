@@ -30,10 +30,22 @@ pub(crate) struct Kept {
     /// The note that the model has begun, on its way; it comes to the number of this attempt.
     begun: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
     attempt: u32,
+    noting: Noting,
+    /// When the model began, as long as that is not on its way to the store.
+    unnoted: Option<Timestamp>,
     /// Whether nobody waits for it: then it may stay in the line until another server takes it up.
     waits: Waits,
     /// The server is on its way out.
     closing: CancellationToken,
+}
+
+/// When it is noted that the model has begun with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noting {
+    /// At once: who has begun must not be begun again.
+    AtOnce,
+    /// After a moment. Most jobs are over by then, and one commit notes both.
+    Later,
 }
 
 /// Whether somebody is on the line for a job.
@@ -49,11 +61,12 @@ impl Kept {
         store: Arc<dyn Store>,
         webhook: Option<&Arc<Webhook>>,
         attempt: u32,
+        noting: Noting,
         waits: Waits,
         closing: CancellationToken,
     ) -> Self {
         let webhook = webhook.filter(|webhook| webhook.filter.wants(WebhookEvent::Completed)).cloned();
-        Self { store, webhook, begun: None, attempt, waits, closing }
+        Self { store, webhook, begun: None, attempt, noting, unnoted: None, waits, closing }
     }
 
     /// When the job may be left in the line: nobody waits for it, so another server can take it up.
@@ -61,9 +74,19 @@ impl Kept {
         (self.waits == Waits::Nobody).then(|| self.closing.clone())
     }
 
-    /// Notes that the model begins. The model does not wait for it: if the note is lost in a crash, the
-    /// job is taken for one that had not begun.
-    pub(crate) fn begin(&mut self, job: &Job, at: Timestamp) {
+    /// The model begins. It does not wait until that is noted: if the note is lost in a crash, the job is
+    /// taken for one that had not begun. Says whether [`Kept::note`] is to be called a moment later.
+    pub(crate) fn begin(&mut self, job: &Job, at: Timestamp) -> Noting {
+        self.unnoted = Some(at);
+        if self.noting == Noting::AtOnce {
+            self.note(job);
+        }
+        self.noting
+    }
+
+    /// Notes that the model has begun.
+    pub(crate) fn note(&mut self, job: &Job) {
+        let Some(at) = self.unnoted.take() else { return };
         let (store, account, id) = (Arc::clone(&self.store), job.account().clone(), job.id().clone());
         let mut begun = async move { store.begin(&account, &id, at).await }.boxed();
         // Once, so that it is on its way before the end is; the answer is asked for then.
@@ -96,6 +119,7 @@ impl Kept {
                 account: job.account().clone(),
                 id: job.id().clone(),
                 attempt: self.attempt,
+                began_at: self.unnoted,
                 status: end.status,
                 ending: ending.clone(),
                 letter: letter.clone(),
@@ -127,6 +151,7 @@ pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> Letter {
         id: message_id(),
         account: job.account().clone(),
         job: job.id().clone(),
+        model: job.target().model.clone(),
         hook: webhook.to_hook(),
         body: webhook.wording.write(then),
         created_at: now,

@@ -6,6 +6,7 @@
 //! dialect a request came in.
 
 mod audit;
+mod cabinet;
 mod config;
 mod deadline;
 mod files;
@@ -17,26 +18,33 @@ mod input;
 mod job;
 mod jobs;
 mod keeping;
+mod meter;
+mod models;
 mod random;
 mod registry;
 mod resume;
+mod seeing;
 mod snapshot;
 mod stream;
 mod submission;
 mod taking;
 mod tracker;
 mod upkeep;
-mod uploads;
 mod webhook;
 
+pub use cabinet::{Cabinet, FileRules, Filed, FilingError, Incoming, Label};
 pub use config::{Config, OnLost, Tools, WordingOf};
-pub use files::{Files, MAX_INLINE_FILE, OwnFile, OwnFiles, file_name_for, room_in};
+pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;
 pub use job::Job;
 pub use jobs::Jobs;
+pub use meter::{AttemptResult, Meter, Reason};
+pub use models::{Model, Models, Nobody, Version};
 pub use resume::Resumed;
+pub use seeing::{Queue, Share};
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
-pub use uploads::{Upload, UploadError, Uploaded, Uploads};
-pub use webhook::{Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, Secrets, Webhook, WebhookEvent, Wording};
+pub use webhook::{
+    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace, Secrets, Webhook, WebhookEvent, Wording,
+};

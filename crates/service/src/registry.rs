@@ -95,6 +95,14 @@ impl Registry {
         });
     }
 
+    /// All that are known, over or not.
+    pub(crate) fn all(&self) -> Vec<Arc<Job>> {
+        self.with(|inner| {
+            inner.forget_older(self.retention.age);
+            inner.jobs.values().cloned().collect()
+        })
+    }
+
     pub(crate) fn running(&self) -> Vec<Arc<Job>> {
         self.with(|inner| inner.jobs.values().filter(|job| !job.status().is_terminal()).cloned().collect())
     }

@@ -9,18 +9,18 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_core::port::Patience;
-use tidegate_core::record::{Ending, Letter, Order, Record};
+use tidegate_core::record::{Ending, Letter, Order, Record, Target};
 use tidegate_core::store::{Finish, Store, StoreError};
 
 use crate::config::OnLost;
 use crate::input::Checked;
 use crate::job::{Job, NewJob};
-use crate::jobs::Jobs;
+use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
-use crate::upkeep;
-use crate::webhook::{Webhook, WebhookEvent, Wording, deliver};
+use crate::upkeep::{Upkeep, What};
+use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -37,10 +37,11 @@ pub struct Resumed {
 }
 
 impl Jobs {
-    /// Takes up what is left in the store. To be called once, before callers come.
-    pub async fn resume(&self) -> Result<Resumed, StoreError> {
+    /// Takes up what is left in the store, each job by the desk of its model. To be called once, before
+    /// callers come.
+    pub async fn resume(&self, desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync)) -> Result<Resumed, StoreError> {
         let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
-        self.inner.tasks.spawn(upkeep::forget(Arc::clone(&store), self.inner.keep_for, self.inner.closing.clone()));
+        self.keep_tidy(&store);
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
             resumed.letters += 1;
@@ -52,14 +53,28 @@ impl Jobs {
             let Some((last, _)) = batch.last() else { return Ok(resumed) };
             after = *last;
             for (_, record) in batch {
-                if self.may_run_again(&record) {
-                    resumed.queued += 1;
-                    self.run_again(&store, record).await?;
-                } else {
-                    resumed.failed += 1;
-                    self.fail_lost(&store, record).await?;
-                }
+                let lost = match desk_of(&record.order.target) {
+                    Some(desk) if self.may_run_again(&record) => {
+                        resumed.queued += 1;
+                        desk.run_again(&store, record).await?;
+                        continue;
+                    }
+                    Some(_) => "the server was ended while the model worked on it, and will not try it again (--on-lost)".to_owned(),
+                    None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
+                };
+                resumed.failed += 1;
+                self.fail_lost(&store, record, lost).await?;
             }
+        }
+    }
+
+    /// Removes what is too old, from now on.
+    fn keep_tidy(&self, store: &Arc<dyn Store>) {
+        let Inner { tasks, closing, keep_for, keep_data_for, .. } = &*self.inner;
+        let whole = Upkeep { store: Arc::clone(store), what: What::Jobs, after: *keep_for };
+        let data = keep_data_for.filter(|data| data < keep_for).map(|after| Upkeep { what: What::Data, after, ..whole.clone() });
+        for upkeep in data.into_iter().chain([whole]) {
+            tasks.spawn(upkeep.run(closing.clone()));
         }
     }
 
@@ -88,10 +103,12 @@ impl Jobs {
             account: order.account,
             id: order.id,
             kind: order.kind,
+            face: order.face,
             target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,
             deadline: order.deadline,
+            hook: order.hook.map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
@@ -104,16 +121,16 @@ impl Jobs {
         Ok(())
     }
 
-    /// Ends a job that the model worked on when the server died.
-    async fn fail_lost(&self, store: &Arc<dyn Store>, record: Record) -> Result<(), StoreError> {
+    /// Ends a job that cannot go on.
+    async fn fail_lost(&self, store: &Arc<dyn Store>, record: Record, error: String) -> Result<(), StoreError> {
         let webhook = self.webhook_of(&record.order).filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
         let completed_at = Timestamp::now().max(record.started_at.unwrap_or(record.order.created_at));
-        let error = "the server was ended while the model worked on it, and --on-lost is `fail`".to_owned();
         let ending = Ending { completed_at, error: Some(error), ..Ending::of_nothing() };
         let (account, id, attempt) = (record.order.account.clone(), record.order.id.clone(), record.attempt);
+        self.inner.meter.finished(record.order.face, record.order.kind, Status::Failed, None);
         let over = Record { status: Status::Failed, ending: Some(ending.clone()), ..record };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = Finish { account, id, attempt, status: Status::Failed, ending, letter: letter.clone() };
+        let finish = Finish { account, id, attempt, began_at: None, status: Status::Failed, ending, letter: letter.clone() };
         if store.finish(finish).await?
             && let Some(letter) = letter
         {
@@ -122,9 +139,9 @@ impl Jobs {
         Ok(())
     }
 
-    fn send_again(&self, letter: Letter) {
-        // Its words are written already.
-        let Some(webhook) = Webhook::of_hook(&letter.hook, Wording::new(|_| Bytes::new())) else {
+    pub(crate) fn send_again(&self, letter: Letter) {
+        // Its words are written already, and nothing comes before it.
+        let Some(webhook) = Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new())) else {
             tracing::error!(message = letter.id, "a webhook that was written down cannot be read");
             return;
         };
@@ -137,7 +154,7 @@ impl Jobs {
 
     fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
         let hook = order.hook.as_ref()?;
-        Webhook::of_hook(hook, (self.inner.wording)(order.face, hook.origin.as_deref())).map(Arc::new)
+        Webhook::of_hook(hook, Pace::of(order.face), (self.inner.wording)(order.face, hook)).map(Arc::new)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tidegate_core::record::Target;
+use tidegate_core::record::{Hook, Target};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A job at one moment.
@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub completed_at: Option<Timestamp>,
     /// After this moment nobody wants it any more.
     pub deadline: Option<Timestamp>,
+    /// Who is told about it.
+    pub hook: Option<Arc<Hook>>,
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
 }

@@ -36,6 +36,8 @@ pub struct Submission {
     pub deadline: Option<Duration>,
     /// In whose words it came.
     pub face: Face,
+    /// `owner/name` of the deployment that it came through.
+    pub deployment: Option<String>,
 }
 
 impl Submission {

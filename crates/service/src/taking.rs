@@ -26,6 +26,15 @@ impl Jobs {
     /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
     /// written down first; for the others nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        let face = submission.face;
+        let submitted = self.take_in(submission).await;
+        if let Err(refusal) = &submitted {
+            self.inner.meter.refused(face, refusal);
+        }
+        submitted
+    }
+
+    async fn take_in(&self, submission: Submission) -> Result<Submitted, Refusal> {
         match &self.inner.tools.store {
             Some(store) if submission.is_kept() => {
                 // A task of its own: a caller that leaves while it is written down must not leave a job
@@ -96,7 +105,11 @@ impl Jobs {
         {
             return self.replay(known, &submission).map(Prepared::Known);
         }
-        let schema = self.schema();
+        let schema = match submission.face {
+            // It is refused until the model is loaded, and its input is of no interest until then.
+            Face::Cog => self.schema(),
+            Face::Replicate => self.description(),
+        };
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
@@ -126,8 +139,10 @@ impl Jobs {
                 .id
                 .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
             kind: submission.kind,
-            target: Arc::clone(&inner.target),
+            face: submission.face,
+            target: inner.target_of(submission.deployment),
             deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
+            hook: submission.webhook.as_ref().map(|webhook| Arc::new(webhook.to_hook())),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
@@ -157,10 +172,12 @@ impl Jobs {
         let inner = &*self.inner;
         let Launch { job, checked, context, webhook, delivery, deadline, turn } = launch;
         audit::created(&job);
+        inner.meter.accepted(job.face(), job.kind());
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
-        let kept = kept.map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, waits, inner.closing.clone())));
+        let kept = kept
+            .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
         let tracker = Tracker {
             work: Work {
                 id: job.id().clone(),
@@ -174,6 +191,7 @@ impl Jobs {
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
             registry: Arc::clone(&inner.registry),
+            meter: Arc::clone(&inner.meter),
             kept,
             deadlines: Deadlines { at: deadline, run: inner.job_timeout },
             scratch_used: false,
@@ -198,12 +216,12 @@ impl Jobs {
             id: job.id().clone(),
             account: job.account().clone(),
             kind: job.kind(),
-            target: (*self.inner.target).clone(),
+            target: job.target().clone(),
             input: launch.checked.json.clone(),
             files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
             secrets: launch.checked.secrets.clone(),
             context: launch.context.clone(),
-            hook: launch.webhook.as_deref().map(Webhook::to_hook),
+            hook: job.hook().cloned(),
             face,
             deadline: job.deadline(),
             created_at: job.created_at(),
@@ -262,7 +280,7 @@ fn unkept(error: StoreError) -> Refusal {
 fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
     if !known.status().is_terminal() {
         Ok(Submitted::Running(known))
-    } else if same_json(input, known.input()) {
+    } else if known.is_without_data() || same_json(input, known.input()) {
         Ok(Submitted::Over(known))
     } else {
         Err(Refusal::InputDiffers(known.id().clone()))

@@ -15,14 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
+use crate::files::Giver;
 use crate::job::Job;
-use crate::keeping::Kept;
+use crate::keeping::{Kept, Noting};
+use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
 use crate::webhook::Sender;
 
 /// The pause before a job whose line was sent away stands in it again.
 const LINE_AGAIN: Duration = Duration::from_secs(1);
+/// How long a job runs before that is noted, if it may be noted with its end.
+const NOTED_AFTER: Duration = Duration::from_millis(25);
 /// After this many values of a generator, others get their turn.
 const VALUES_PER_TURN: usize = 64;
 
@@ -35,6 +39,7 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) meter: Arc<Meter>,
     /// What is written down about the job, if it is.
     pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
@@ -66,6 +71,7 @@ impl Tracker {
                 None => return self.registry.forget(&self.job),
             },
         };
+        self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook
@@ -139,15 +145,15 @@ impl Tracker {
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
         let began_at = self.job.begin();
-        if let Some(kept) = &mut self.kept {
-            kept.begin(&self.job, began_at);
-        }
+        self.meter.began(self.job.waited(began_at));
+        let noting = self.kept.as_mut().map(|kept| kept.begin(&self.job, began_at));
+        let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         if let Some(hook) = &mut self.hook {
             hook.start();
         }
         let mut running = admission.start(self.work.clone()).await;
         let stopped = self.deadlines.while_running(self.job.cancel_token());
-        tokio::pin!(stopped);
+        tokio::pin!(stopped, noted);
         let mut asked: Option<Stop> = None;
         let mut values = 0usize;
         loop {
@@ -159,6 +165,13 @@ impl Tracker {
                     continue;
                 }
                 event = running.next() => event,
+                () = &mut noted, if unnoted => {
+                    unnoted = false;
+                    if let Some(kept) = &mut self.kept {
+                        kept.note(&self.job);
+                    }
+                    continue;
+                }
             };
             match event {
                 Event::Log { source, text } => {
@@ -245,7 +258,8 @@ impl Tracker {
             return Ok(value.json);
         }
         self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
-        self.tools.files.settle(value, self.job.id(), &self.work.scratch).await
+        let giver = Giver { account: self.job.account(), id: self.job.id(), face: self.job.face() };
+        self.tools.files.settle(value, giver, &self.work.scratch).await
     }
 
     fn tell_output(&mut self, moment: crate::job::Moment) {

@@ -1,11 +1,15 @@
-//! What tidegate keeps: records of jobs, the letters about them, and small documents.
+//! What tidegate keeps: records of jobs, the letters about them, small documents, and the bytes of files.
 //!
-//! The ports are `tidegate_core::store::{Store, Documents}`; here is what stands behind them. Only the binary
-//! knows which backend it opened. Who is next, who may see what, and when something is removed is decided
-//! elsewhere: a store only writes down, and says truthfully when it has.
+//! The ports are `tidegate_core::store::{Store, Documents}` and `tidegate_core::blobs::Blobs`; here is what
+//! stands behind them. Only the binary knows which backend it opened. Who is next, who may see what, and when
+//! something is removed is decided elsewhere: a store only writes down, and says truthfully when it has.
 
+mod blobs;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod memory;
 mod sqlite;
 
+pub use blobs::{BadBucket, Bucket, Folder};
+pub use memory::Memory;
 pub use sqlite::{OpenError, Options, Sqlite};

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod see;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,9 +9,13 @@ use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Account;
 
+use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
+pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
+
 use crate::data_dir::DataDir;
+use crate::files_store::FilesStore;
 use crate::{build_info, platform, units};
 
 /// Serve any Python model behind every API its callers already speak.
@@ -42,6 +48,14 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Run one prediction, with a model folder or against a running server
     Predict(Box<Predict>),
+    /// List the jobs of a running server
+    Ps(Ps),
+    /// Print what a job of a running server has printed
+    Logs(Logs),
+    /// Stop jobs of a running server
+    Cancel(Cancel),
+    /// Have a running server send a webhook again
+    Replay(Replay),
     /// Print the OpenAPI schema of a model
     Schema(Schema),
     /// Write a new model folder to start from
@@ -59,7 +73,7 @@ pub(crate) enum Command {
 }
 
 /// Which model, and how its code is run.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
     /// The Python that runs the model [default: the one beside this program, the active virtual
     /// environment's, or `python3`]
@@ -91,13 +105,14 @@ pub(crate) enum Mode {
     Train,
 }
 
-/// Serve a model over HTTP.
+/// Serve a model over HTTP, or a folder of models.
 ///
-/// DIR is a Cog model folder: it has a `cog.yaml` that names the predictor. The server answers as
-/// soon as it is started; GET /health-check says when the model is ready.
+/// DIR is a Cog model folder: it has a `cog.yaml` that names the predictor. Or it is a folder of such
+/// folders, `DIR/NAME` or `DIR/OWNER/NAME`. The server answers as soon as it is started; GET
+/// /health-check says when the model is ready.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The model's folder
+    /// The model's folder, or a folder of models
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
@@ -145,9 +160,25 @@ pub(crate) struct Serve {
     /// ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<DataDir>,
-    /// Whose the model is: it is called OWNER/FOLDER in Replicate's API
-    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", default_value = "local", value_parser = platform::owner)]
-    pub(crate) owner: String,
+    /// Whose the models are: they are called OWNER/NAME in Replicate's API [default: as `image` in
+    /// cog.yaml or the folder around a model's says, or `local`]
+    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = platform::owner)]
+    pub(crate) owner: Option<String>,
+    /// Load a model again when its files change: the new version takes over when it is ready, and the old
+    /// one ends what it has begun. SIGHUP does it once
+    #[arg(long, env = "TIDEGATE_WATCH", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) watch: bool,
+    /// Load each model when it is first wanted, not at the start
+    #[arg(long, env = "TIDEGATE_LAZY", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) lazy: bool,
+    /// Let a model leave the memory when nobody has wanted it for so long; it comes back when somebody
+    /// does. Implies --lazy
+    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "DURATION", value_parser = units::some_duration)]
+    pub(crate) idle_timeout: Option<Duration>,
+    /// How many models are loaded at once; the one that was not used for the longest time makes room for
+    /// the next. Implies --lazy [default: all]
+    #[arg(long, env = "TIDEGATE_MAX_LOADED", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_loaded: Option<u16>,
     /// The address by which callers reach the server, for links in answers of Replicate's API and in its
     /// webhooks [default: the `Host` of each request]
     #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]
@@ -156,16 +187,39 @@ pub(crate) struct Serve {
     /// its older clients do not know `aborted`
     #[arg(long, env = "TIDEGATE_REPLICATE_LEGACY_STATUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) replicate_legacy_status: bool,
+    /// How often each account may create a prediction in Replicate's API, such as `600/min`; more is
+    /// answered with 429 [default: no limit]
+    #[arg(long, env = "TIDEGATE_RATE_LIMIT_CREATE", value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate_limit_create: Option<Rate>,
+    /// How often each account may ask anything else in Replicate's API, such as `3000/min` [default: no
+    /// limit]
+    #[arg(long, env = "TIDEGATE_RATE_LIMIT", value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate_limit: Option<Rate>,
     /// What becomes of a prediction that the model worked on when the server died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
     pub(crate) on_lost: OnLost,
-    /// How long a finished prediction can be looked up
+    /// How long a finished prediction can be looked up, and its output files be had
     #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) keep_for: Duration,
+    /// How long input, output and logs of a finished prediction are kept, when that is less than
+    /// --keep-for: then it is still listed, without them [default: as long as the prediction]
+    #[arg(long, env = "TIDEGATE_KEEP_DATA_FOR", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) keep_data_for: Option<Duration>,
+    /// How long files are kept that callers upload by Replicate's API
+    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::some_duration)]
+    pub(crate) keep_files_for: Duration,
+    /// Where uploaded files and output files of Replicate's API are kept: `s3://BUCKET[/PREFIX]`, with the
+    /// credentials of the usual variables AWS_…, or `file:///FOLDER` [default: in the data folder]
+    #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL")]
+    pub(crate) files_store: Option<FilesStore>,
+    /// What the uploaded files of one account may have together [default: no limit but the disk]
+    #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
+    pub(crate) max_stored_files: Option<usize>,
     /// The largest request body
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,
-    /// The largest file that an input names or brings along, and the largest output file that is uploaded
+    /// The largest file that an input names or brings along, and the largest output file that is uploaded or
+    /// kept
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
     pub(crate) max_file: usize,
     /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as

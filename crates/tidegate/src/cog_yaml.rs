@@ -16,6 +16,8 @@ pub(crate) struct CogYaml {
     pub(crate) train: Option<String>,
     pub(crate) concurrency: Option<Concurrency>,
     pub(crate) environment: Option<Environment>,
+    /// What the model's image is called, and so the model.
+    pub(crate) image: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +41,7 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
         Usage::new(format!("{}{place}: {error}", file.display()))
-            .hint("the keys that are read are predict, run, train, concurrency.max and environment")
+            .hint("the keys that are read are predict, run, train, concurrency.max, environment and image")
             .into()
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::secrets;
 
 /// What the environment says in Cog's names.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct CogEnv {
     /// `COG_PREDICT_TYPE_STUB`
     pub(crate) predictor_ref: Option<String>,

@@ -11,11 +11,18 @@ use crate::exit;
 pub(crate) struct Usage {
     message: String,
     hint: Option<String>,
+    code: u8,
 }
 
 impl Usage {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None }
+        Self { message: message.into(), hint: None, code: exit::USAGE }
+    }
+
+    /// Not a mistake after all: asking again may help.
+    pub(crate) fn may_pass(mut self) -> Self {
+        self.code = exit::FAILED;
+        self
     }
 
     /// What the caller can do.
@@ -35,5 +42,5 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(hint) = usage.and_then(|usage| usage.hint.as_deref()) {
         writeln!(err, "  try: {hint}").ok();
     }
-    ExitCode::from(if usage.is_some() { exit::USAGE } else { exit::FAILED })
+    ExitCode::from(usage.map_or(exit::FAILED, |usage| usage.code))
 }

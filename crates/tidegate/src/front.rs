@@ -23,6 +23,7 @@ pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
         max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
         tls,
+        traffic: Arc::default(),
     })
 }
 

@@ -21,14 +21,11 @@ pub(crate) struct Model {
     pub(crate) concurrency: Option<u32>,
     /// `environment`
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// `image`
+    pub(crate) image: Option<String>,
 }
 
 impl Model {
-    /// What the model is called: as its folder.
-    pub(crate) fn name(&self) -> String {
-        self.dir.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
-    }
-
     /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
         let dir = existing(dir)?;
@@ -63,6 +60,7 @@ impl Model {
             predictor_ref,
             train_ref,
             env,
+            image: yaml.image,
         })
     }
 }

@@ -1,58 +1,51 @@
-//! What makes a folder a model of a platform: an owner, a name, a version, and secrets that last.
+//! What makes a server a platform: documents, files, and secrets that last.
 
 use std::sync::Arc;
 
 use anyhow::Context;
 use bytes::Bytes;
-use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Signer, Voice};
+use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
-use tidegate_service::{Secrets, Uploads};
+use tidegate_service::{Cabinet, FileRules, Secrets};
+use tidegate_store::Memory;
 
 use crate::cli::Serve;
 use crate::data_dir::Opened;
 use crate::failure::Usage;
-use crate::model::Model;
-use crate::version::{self, Version};
+use crate::files_store::{self, Place};
+use crate::models::slug;
 
 /// Where the secrets are kept that make addresses of streams and of files.
 const SHELF: &str = "replicate";
 const STREAMS: &str = "stream-secret";
 const FILES: &str = "files-secret";
-/// Where files are kept, in the data folder.
-const FILES_FOLDER: &str = "files";
 
-/// A model as its callers name it.
+/// What the models of a server have in common for who calls them.
 pub(crate) struct Platform {
-    pub(crate) target: Target,
-    version: Version,
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
-    files: Option<(Arc<Uploads>, Signer)>,
+    files: Option<(Arc<Cabinet>, Arc<Links>)>,
     public_url: Option<Url>,
 }
 
 impl Platform {
-    pub(crate) async fn of(args: &Serve, model: &Model, data: Option<&Opened>) -> anyhow::Result<Self> {
-        let folder = model.dir.clone();
-        let version = tokio::task::spawn_blocking(move || version::of_folder(&folder)).await?;
-        let version = version.with_context(|| format!("the files of the model in `{}` cannot be read", model.dir.display()))?;
+    pub(crate) async fn of(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Self> {
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
+        let files = files(args, data).await?;
+        let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
-            target: Target { model: format!("{}/{}", args.owner, slug(&model.name())), version: version.id.clone(), deployment: None },
-            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted),
+            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted).with_files(links),
             public_url: args.public_url.clone(),
-            files: files(data).await?,
-            version,
+            files,
             documents,
         })
     }
 
-    /// The files that callers have left, if any can be kept.
-    pub(crate) fn uploads(&self) -> Option<Arc<Uploads>> {
-        self.files.as_ref().map(|(uploads, _)| Arc::clone(uploads))
+    /// The files that are kept, if any can be.
+    pub(crate) fn cabinet(&self) -> Option<Arc<Cabinet>> {
+        self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
     }
 
     /// The face. Webhooks are signed from now on if somebody has asked for the secret before.
@@ -66,21 +59,34 @@ impl Platform {
             public_url: self.public_url,
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
-            model_created_at: self.version.changed_at,
             webhook_secrets,
+            shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             documents: self.documents,
-            files: self.files,
+            limits: Limits::new(args.rate_limit_create, args.rate_limit),
+            files: self.files.map(|(_, links)| links),
         })
     }
 }
 
-/// Opens what callers have left.
-async fn files(data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Uploads>, Signer)>> {
-    let Some(data) = data else { return Ok(None) };
-    let uploads = Uploads::open(data.folder.join(FILES_FOLDER), Arc::clone(&data.store) as Arc<dyn Documents>).await;
-    let uploads = uploads.context("the folder `files` in the data folder cannot be used")?;
-    let signer = Signer::new(&secret(Some(&*data.store), FILES).await?);
-    Ok(Some((uploads, signer)))
+/// Opens the files that are kept.
+async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
+    let Some(data) = data else {
+        return match &args.files_store {
+            None => Ok(None),
+            Some(_) => Err(Usage::new("--files-store needs a data folder, for what is known about the files")
+                .hint("give one with --data-dir")
+                .into()),
+        };
+    };
+    let Place { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
+    // The files of a job are its data.
+    let keep_jobs_for = args.keep_data_for.map_or(args.keep_for, |data| data.min(args.keep_for));
+    let rules =
+        FileRules { keep_for: args.keep_files_for, keep_jobs_for, max_per_account: args.max_stored_files.map(|bytes| bytes as u64) };
+    let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
+    let cabinet = Cabinet::open(blobs, spool, documents, rules).await.context("the place where files are kept cannot be used")?;
+    let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, keep_jobs_for);
+    Ok(Some((cabinet, Arc::new(links))))
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.
@@ -91,16 +97,6 @@ async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result
     let json = Bytes::from(serde_json::to_vec(&made)?);
     let kept = documents.put_new(SHELF, name, json).await.context("a secret cannot be kept")?;
     serde_json::from_slice(&kept).context("a secret that was kept cannot be read")
-}
-
-/// A name that fits into a path.
-fn slug(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c.to_ascii_lowercase() } else { '-' };
-    let name: String = name.chars().map(plain).collect();
-    match name.trim_matches(['-', '.']) {
-        "" => "model".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 /// Reads `--owner`.
@@ -123,10 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_folders_become_names_of_models() {
-        for (folder, name) in [("hello", "hello"), ("My Model", "my-model"), ("a_b.c-1", "a_b.c-1"), ("..", "model"), ("été", "t")] {
-            assert_eq!(slug(folder), name);
-        }
+    fn an_owner_is_part_of_a_path() {
         assert!(owner("ann").is_ok() && owner("Ann").is_err() && owner("").is_err() && owner("a/b").is_err());
     }
 

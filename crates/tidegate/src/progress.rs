@@ -15,6 +15,8 @@ use crate::model::Model;
 /// Shows how the children of a model get on.
 pub(crate) struct Progress {
     look: Look,
+    /// Which model, where there are several.
+    model: Option<String>,
     /// Turns while worker 0 loads.
     spinner: Mutex<Option<ProgressBar>>,
     /// What to say once, when all children are ready.
@@ -42,7 +44,13 @@ impl Progress {
             (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => Look::Moving,
             (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
         };
-        Self { look, spinner: Mutex::new(None), on_ready, awaited: AtomicUsize::new(workers) }
+        Self { look, model: None, spinner: Mutex::new(None), on_ready, awaited: AtomicUsize::new(workers) }
+    }
+
+    /// The same for one model of several: lines with its name, and nothing that moves.
+    pub(crate) fn of_model(self, name: &str) -> Self {
+        let look = if self.look == Look::Moving { Look::Lines } else { self.look };
+        Self { look, model: Some(name.to_owned()), ..self }
     }
 
     /// The first thing anybody wants to know: what is served, and where.
@@ -51,6 +59,17 @@ impl Progress {
         match self.look {
             Look::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
             Look::Moving | Look::Lines => self.say(&format!("tidegate {} · {dir} ({predictor}) · {url}", build_info::VERSION)),
+        }
+    }
+
+    /// The same for several models.
+    pub(crate) fn announce_all<'a>(&self, names: impl Iterator<Item = &'a str>, url: &str) {
+        let names: Vec<&str> = names.collect();
+        match self.look {
+            Look::Log => tracing::info!(%url, models = names.join(","), "listening"),
+            Look::Moving | Look::Lines => {
+                self.say(&format!("tidegate {} · {} models · {url}\n  {}", build_info::VERSION, names.len(), names.join("\n  ")));
+            }
         }
     }
 
@@ -95,9 +114,17 @@ impl Progress {
 
 impl Observer for Progress {
     fn phase(&self, worker: usize, phase: Phase<'_>) {
-        let name = if worker == 0 { String::new() } else { format!(" (worker {worker})") };
+        let name = match (&self.model, worker) {
+            (None, 0) => String::new(),
+            (None, worker) => format!(" (worker {worker})"),
+            (Some(model), 0) => format!(" ({model})"),
+            (Some(model), worker) => format!(" ({model}, worker {worker})"),
+        };
         match (self.look, phase) {
-            (Look::Log, phase) => Self::log(worker, phase),
+            (Look::Log, phase) => {
+                let _in_model = self.model.as_deref().map(|model| tracing::info_span!("of", model).entered());
+                Self::log(worker, phase);
+            }
             (Look::Moving, Phase::Loading { .. }) if worker == 0 => self.spin("loading the model".to_owned()),
             (Look::Moving | Look::Lines, Phase::Loading { pid }) => self.say(&format!("  loading the model{name}, process {pid}")),
             (Look::Moving | Look::Lines, Phase::Log { text, .. }) => self.say(&format!("  | {}", text.trim_end_matches('\n'))),

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_runtime::Runtime;
-use tidegate_service::Jobs;
+use tidegate_service::Models;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -60,9 +59,9 @@ impl Cause {
 }
 
 /// Drains. A second signal while it lasts is the caller's business.
-pub(crate) async fn drain(jobs: &Jobs, runtime: &Runtime, patience: Duration, goodbye: &CancellationToken, http: impl Future<Output = ()>) {
+pub(crate) async fn drain(models: &Models, patience: Duration, goodbye: &CancellationToken, http: impl Future<Output = ()>) {
     tokio::pin!(http);
-    let jobs_over = jobs.close(patience);
+    let jobs_over = models.close(patience);
     tokio::pin!(jobs_over);
     let (mut http_over, mut in_time) = (false, None);
     // The answers of running requests are written while their jobs end.
@@ -84,5 +83,5 @@ pub(crate) async fn drain(jobs: &Jobs, runtime: &Runtime, patience: Duration, go
             }
         }
     }
-    runtime.stop().await;
+    models.stop().await;
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_http::replicate::Rate;
+
 /// A duration such as `2s`, `500ms`, `1m 30s`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
@@ -22,6 +24,23 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("write a number above 0".to_owned()),
         Ok(number) => Ok(number),
+    }
+}
+
+/// A rate such as `600/min`, `10/s` or `5000/h`.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || "write it like `600/min` or `10/s`".to_owned();
+    let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let seconds = match unit.trim() {
+        "s" | "sec" | "second" => 1,
+        "m" | "min" | "minute" => 60,
+        "h" | "hour" => 60 * 60,
+        _ => return Err(wrong()),
+    };
+    match count.trim().parse() {
+        Ok(0) => Err("a rate of 0 would let nobody in; leave it out for no limit".to_owned()),
+        Ok(count) => Ok(Rate { count, per: Duration::from_secs(seconds) }),
+        Err(_) => Err(wrong()),
     }
 }
 
@@ -59,6 +78,13 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("-3").is_err());
         assert!(duration("0").is_ok() && some_duration("0").is_err() && some_duration("0.1").is_ok());
+    }
+
+    #[test]
+    fn rates() {
+        let rate_of = |count, seconds| Ok(Rate { count, per: Duration::from_secs(seconds) });
+        assert_eq!((rate("600/min"), rate("10/s"), rate("5 / h")), (rate_of(600, 60), rate_of(10, 1), rate_of(5, 3600)));
+        assert!(rate("600").is_err() && rate("0/s").is_err() && rate("-1/s").is_err() && rate("1/day").is_err());
     }
 
     #[test]

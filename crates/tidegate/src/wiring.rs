@@ -1,10 +1,12 @@
 //! Puts the rooms together: model, runtime, desk.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
+use tidegate_core::port::Executor;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::replicate::{Aborted, Voice};
@@ -12,7 +14,7 @@ use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Config, Files, Jobs, OnLost, OwnFiles, Secrets, Tools, Uploads, room_in};
+use tidegate_service::{Cabinet, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -26,17 +28,19 @@ const GIVE_UP_AFTER: u32 = 5;
 
 /// What differs between the commands that run a model.
 pub(crate) struct Setting {
-    pub(crate) target: Target,
     pub(crate) workers: usize,
     pub(crate) slots: Option<u32>,
     pub(crate) line_limit: usize,
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
     pub(crate) keep_for: Duration,
+    pub(crate) keep_data_for: Option<Duration>,
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) uploads: Option<Arc<Uploads>>,
+    pub(crate) cabinet: Option<Arc<Cabinet>>,
+    /// Variables that the model must not have, besides those of every server.
+    pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
@@ -62,80 +66,120 @@ impl Outward {
     }
 }
 
-/// A model that runs, and the desk in front of it.
-pub(crate) struct Wired {
-    pub(crate) runtime: Runtime,
-    pub(crate) jobs: Jobs,
+/// What all models of a server are run with.
+pub(crate) struct Workshop {
+    args: ModelArgs,
+    env: CogEnv,
+    setting: Setting,
+    python: Python,
+    scratch: Scratch,
 }
 
-pub(crate) fn wire(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, observer: Arc<dyn Observer>) -> anyhow::Result<Wired> {
-    let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
-    let python = Python::find(args.python.as_deref())?;
-    let scratch = Scratch::new(setting.run_as.as_ref()).context("could not make a folder for temporary files; is TMPDIR writable?")?;
-    let launch = launch(model, args, env, setting, python);
-    let runtime = Runtime::start(launch, scratch.clone(), observer);
-    let net = Arc::new(Client::new(NetConfig {
-        download_user_agent: env.user_agent.clone(),
-        networks: setting.outward.networks.clone(),
-        max_file: setting.outward.max_file,
-        ..NetConfig::default()
-    }));
-    let scratch_root = scratch.path().to_owned();
-    let tools = Tools {
-        executor: Arc::new(runtime.clone()),
-        files: Files {
-            net: Arc::clone(&net),
-            upload_to,
-            owner: setting.run_as.as_ref().map(|user| user.uid),
-            own: setting.uploads.clone().map(|uploads| uploads as Arc<dyn OwnFiles>),
-        },
-        net,
-        scratch: Box::new(move || scratch.fresh()),
-        room: Box::new(move || room_in(&scratch_root)),
-        spill_above: SPILL_ABOVE,
-        store: setting.store.clone(),
-    };
-    let config = Config {
-        webhook_token: env.webhook_token.clone(),
-        webhook_secrets: setting.outward.webhook_secrets.clone(),
-        webhook_throttle: env.throttle,
-        webhook_retry_for: setting.outward.webhook_retry_for,
-        stream_history: env.stream_history,
-        keep_for: setting.keep_for,
-        predictions_are: match args.mode {
-            Mode::Predict => JobKind::Prediction,
-            Mode::Train => JobKind::Training,
-        },
-        job_timeout: setting.job_timeout,
-        max_output: setting.max_output,
-        target: setting.target.clone(),
-        on_lost: setting.on_lost,
-        wording: tidegate_http::wording(setting.outward.voice.clone()),
-    };
-    Ok(Wired { runtime, jobs: Jobs::new(tools, config) })
+/// Starts one model, as often as it is wanted.
+pub(crate) struct Starter {
+    launch: Launch,
+    scratch: Scratch,
 }
 
-fn launch(model: &Model, args: &ModelArgs, env: &CogEnv, setting: &Setting, python: Python) -> Launch {
-    Launch {
-        python: python.program,
-        python_path: python.path,
-        model_dir: model.dir.clone(),
-        predictor_ref: model.predictor_ref.clone(),
-        train_ref: model.train_ref.clone(),
-        mode: match args.mode {
-            Mode::Predict => control::Mode::Predict,
-            Mode::Train => control::Mode::Train,
-        },
-        slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
-        workers: setting.workers,
-        line_limit: setting.line_limit,
-        setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),
-        cancel_grace: setting.cancel_grace,
-        respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
-        env: model.env.clone(),
-        hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).map(Into::into).collect(),
-        run_as: setting.run_as.clone(),
-        limits: setting.limits,
+impl Starter {
+    /// Starts the model's children.
+    pub(crate) fn start(&self, observer: Arc<dyn Observer>) -> Runtime {
+        Runtime::start(self.launch.clone(), self.scratch.clone(), observer)
+    }
+}
+
+impl Workshop {
+    pub(crate) fn open(args: &ModelArgs, env: &CogEnv, setting: Setting) -> anyhow::Result<Self> {
+        let python = Python::find(args.python.as_deref())?;
+        let scratch = Scratch::new(setting.run_as.as_ref()).context("could not make a folder for temporary files; is TMPDIR writable?")?;
+        Ok(Self { args: args.clone(), env: env.clone(), setting, python, scratch })
+    }
+
+    /// Reads a model's folder.
+    pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<Model> {
+        Model::read(folder, &self.args, &self.env)
+    }
+
+    /// The desk of a model, with everything that a desk needs.
+    pub(crate) fn desk(&self, executor: Arc<dyn Executor>, target: Target) -> anyhow::Result<Jobs> {
+        let Self { args, env, setting, scratch, .. } = self;
+        let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
+        let net = Arc::new(Client::new(NetConfig {
+            download_user_agent: env.user_agent.clone(),
+            networks: setting.outward.networks.clone(),
+            max_file: setting.outward.max_file,
+            ..NetConfig::default()
+        }));
+        let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
+        let tools = Tools {
+            executor,
+            files: Files {
+                net: Arc::clone(&net),
+                upload_to,
+                owner: setting.run_as.as_ref().map(|user| user.uid),
+                own: setting.cabinet.clone(),
+            },
+            net,
+            scratch: Arc::new(move || scratch.fresh()),
+            room: Arc::new(move || room_in(&scratch_root)),
+            spill_above: SPILL_ABOVE,
+            store: setting.store.clone(),
+        };
+        let config = Config {
+            webhook_token: env.webhook_token.clone(),
+            webhook_secrets: setting.outward.webhook_secrets.clone(),
+            webhook_throttle: env.throttle,
+            webhook_retry_for: setting.outward.webhook_retry_for,
+            stream_history: env.stream_history,
+            keep_for: setting.keep_for,
+            keep_data_for: setting.keep_data_for,
+            predictions_are: match args.mode {
+                Mode::Predict => JobKind::Prediction,
+                Mode::Train => JobKind::Training,
+            },
+            job_timeout: setting.job_timeout,
+            max_output: setting.max_output,
+            target,
+            on_lost: setting.on_lost,
+            wording: tidegate_http::wording(setting.outward.voice.clone()),
+        };
+        Ok(Jobs::new(tools, config))
+    }
+
+    /// Starts a model.
+    pub(crate) fn start(&self, model: &Model, observer: Arc<dyn Observer>) -> Runtime {
+        self.starter(model).start(observer)
+    }
+
+    /// What starts a model later.
+    pub(crate) fn starter(&self, model: &Model) -> Starter {
+        Starter { launch: self.launch(model), scratch: self.scratch.clone() }
+    }
+
+    /// How a model is run.
+    pub(crate) fn launch(&self, model: &Model) -> Launch {
+        let Self { args, env, setting, python, .. } = self;
+        Launch {
+            python: python.program.clone(),
+            python_path: python.path.clone(),
+            model_dir: model.dir.clone(),
+            predictor_ref: model.predictor_ref.clone(),
+            train_ref: model.train_ref.clone(),
+            mode: match args.mode {
+                Mode::Predict => control::Mode::Predict,
+                Mode::Train => control::Mode::Train,
+            },
+            slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
+            workers: setting.workers,
+            line_limit: setting.line_limit,
+            setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),
+            cancel_grace: setting.cancel_grace,
+            respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
+            env: model.env.clone(),
+            hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).chain(setting.hidden_env).map(Into::into).collect(),
+            run_as: setting.run_as.clone(),
+            limits: setting.limits,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-"""Setup waits for the file named by SETUP_GATE."""
+"""Setup waits for the file named by SETUP_GATE; with SETUP_FAILS it fails then."""
 
 import os
 import time
@@ -11,6 +11,8 @@ class Predictor(BasePredictor):
         print("still loading")
         while not os.path.exists(os.environ["SETUP_GATE"]):
             time.sleep(0.005)
+        if "SETUP_FAILS" in os.environ:
+            raise RuntimeError("no weights")
 
     def predict(self, text: str = "x", limit: int = 1) -> str:
         return text

@@ -1,25 +1,60 @@
-//! Which webhooks were sent, and what their receivers said.
+//! Which webhooks were sent, what their receivers said, and sending one again.
 
-use axum::extract::{RawQuery, State};
+use std::collections::HashSet;
+
+use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tidegate_service::{DeliveryRecord, Jobs};
-use url::form_urlencoded;
+use tidegate_service::{DeliveryRecord, NotReplayed};
 
-use super::wire;
-use crate::access::{Identity, Role};
-use crate::shared::json::json;
+use super::question::Question;
+use super::reply::Trouble;
+use super::{Desks, reply, scope, wire};
+use crate::access::Identity;
+
+/// How many are read from the store.
+const MOST: usize = 1000;
 
 /// `GET /admin/deliveries[?job=ID]`, newest first: those of the caller's account, or all for an
-/// administrator.
-pub(super) async fn list(State(jobs): State<Jobs>, caller: Identity, RawQuery(query): RawQuery) -> Response {
-    let query = query.unwrap_or_default();
-    let job = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "job").map(|(_, id)| id);
-    let wanted = |record: &DeliveryRecord| {
-        let visible = caller.role == Role::Admin || record.account == caller.account;
-        visible && job.as_deref().is_none_or(|id| record.job.as_str() == id)
+/// administrator. First those that this server has sent, then those of servers before it.
+pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(query): RawQuery) -> Result<Response, Trouble> {
+    let (desks, scope) = (desks(), scope(&caller));
+    let job = match Question::read(query.as_deref()).job("job") {
+        Ok(job) => job,
+        // Nothing was ever told about a job that cannot be.
+        Err(_) => return Ok(reply::shown(&wire::Deliveries { deliveries: Vec::new() })),
     };
-    let records = jobs.deliveries().list(wanted);
-    let list = wire::Deliveries { deliveries: records.iter().map(Into::into).collect() };
-    json(StatusCode::OK, serde_json::to_vec(&list).expect("our fields have string keys").into())
+    let wanted = |record: &DeliveryRecord| {
+        let visible = scope.as_ref().is_none_or(|account| record.account == *account);
+        visible && job.as_ref().is_none_or(|id| record.job == *id)
+    };
+    let mut found: Vec<DeliveryRecord> = Vec::new();
+    // What was told is known to all desks together.
+    if let Some(jobs) = desks.first() {
+        found.extend(jobs.deliveries().list(wanted));
+        let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
+        let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;
+        found.extend(settled.into_iter().filter(|record| !known.contains(&record.id)));
+    }
+    let deliveries = found.iter().map(Into::into).collect();
+    Ok(reply::shown(&wire::Deliveries { deliveries }))
+}
+
+/// `POST /admin/deliveries/{webhook-id}/replay`
+pub(super) async fn replay(State(desks): State<Desks>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+    let scope = scope(&caller);
+    let mut refused = NotReplayed::Unknown(id.clone());
+    for jobs in desks() {
+        match jobs.replay_delivery(&id, scope.as_ref()).await {
+            Ok(()) => {
+                if !caller.account.is_anonymous() {
+                    tracing::info!(target: "audit", account = %caller.account, message = id, "webhook sent again");
+                }
+                return Ok(reply::said(StatusCode::ACCEPTED, &wire::Replayed { id: &id }));
+            }
+            Err(NotReplayed::Unknown(_)) => {}
+            Err(other) => refused = other,
+        }
+    }
+    Err(refused.into())
 }

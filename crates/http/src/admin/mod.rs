@@ -1,13 +1,53 @@
-//! The operator's face: what an operator looks at when something did not arrive.
+//! The operator's face: who waits, who works, what was told to whom, and a hand to stop or repeat it.
+//!
+//! What the server itself does (models, queues, processes) is shown to administrators. Jobs and deliveries
+//! are shown to everybody who may call, but only those of the caller's own account; administrators see all.
+//! Where nobody has to say who they are, all are one account.
 
 mod deliveries;
+mod jobs;
+mod models;
+mod question;
+mod reply;
 mod wire;
 
+use std::sync::Arc;
+
 use axum::Router;
-use axum::routing::get;
+use axum::middleware::from_fn;
+use axum::routing::{any, get, post};
+use tidegate_core::Account;
 use tidegate_service::Jobs;
 
+use crate::access::{Identity, Role, operators_only};
+
+/// Lists the desks of this server, one for each model. They share one store.
+pub type Desks = Arc<dyn Fn() -> Vec<Jobs> + Send + Sync>;
+
 /// The face.
-pub fn routes(jobs: Jobs) -> Router {
-    Router::new().route("/admin/deliveries", get(deliveries::list)).with_state(jobs)
+pub fn routes(desks: Desks) -> Router {
+    let server = Router::new()
+        .route("/admin/models", get(models::models))
+        .route("/admin/queues", get(models::queues))
+        .route("/admin/children", get(models::children))
+        .route_layer(from_fn(operators_only));
+    Router::new()
+        .route("/admin/jobs", get(jobs::list))
+        .route("/admin/jobs/{account}/{id}", get(jobs::show))
+        .route("/admin/jobs/{account}/{id}/logs", get(jobs::logs))
+        .route("/admin/jobs/{account}/{id}/cancel", post(jobs::cancel))
+        .route("/admin/deliveries", get(deliveries::list))
+        .route("/admin/deliveries/{id}/replay", post(deliveries::replay))
+        .route("/admin/{*rest}", any(reply::no_such_path))
+        .merge(server)
+        .method_not_allowed_fallback(reply::no_such_method)
+        .with_state(desks)
+}
+
+/// Whose jobs a caller sees: those of one account, or all.
+fn scope(caller: &Identity) -> Option<Account> {
+    match caller.role {
+        Role::Admin => None,
+        Role::User => Some(caller.account.clone()),
+    }
 }

@@ -1,7 +1,246 @@
 //! The answers of the operator's face.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_service::{Attempt, DeliveryRecord, DeliveryState, WebhookEvent};
+use tidegate_core::crew::{Crew, Member, MemberState};
+use tidegate_core::health::{Health, Report, SetupStatus};
+use tidegate_core::record::{Brief, Face, Target};
+use tidegate_core::{Account, JobKind, Status};
+use tidegate_service::{Attempt, DeliveryRecord, DeliveryState, Share, Snapshot};
+
+/// So much of the end of a setup's logs is shown, in bytes; the health check has all.
+const SHOWN_LOGS: usize = 4096;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Error {
+    pub(super) error: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Models {
+    pub(super) models: Vec<Model>,
+}
+
+/// One model, and how it is.
+#[derive(Debug, Serialize)]
+pub(super) struct Model {
+    /// What its own check says against it, or how its last process died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complaint: Option<String>,
+    health: Health,
+    model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    python: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    setup: Option<Setup>,
+    slots: usize,
+    slots_free: usize,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Setup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<String>,
+    /// The end of them.
+    logs: String,
+    started_at: String,
+    status: SetupStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    took_s: Option<f64>,
+}
+
+impl Model {
+    pub(super) fn of(target: &Target, report: Report, crew: Crew) -> Self {
+        let setup = report.setup.map(|setup| Setup {
+            completed_at: setup.completed_at.map(text),
+            logs: tail(&setup.logs).to_owned(),
+            started_at: text(setup.started_at),
+            status: setup.status,
+            took_s: setup.completed_at.map(|end| seconds(setup.started_at, end)),
+        });
+        Self {
+            complaint: report.complaint,
+            health: report.health,
+            model: target.model.clone(),
+            python: report.python,
+            setup,
+            slots: crew.slots,
+            slots_free: crew.free,
+            version: target.version.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Queues<'a> {
+    pub(super) queues: Vec<Queue<'a>>,
+}
+
+/// Who waits for a model, and who has it.
+#[derive(Debug, Serialize)]
+pub(super) struct Queue<'a> {
+    accounts: Vec<Part>,
+    model: &'a str,
+    #[serde(flatten)]
+    all: Part,
+}
+
+#[derive(Debug, Serialize)]
+struct Part {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_wait_s: Option<f64>,
+    running: usize,
+    waiting: usize,
+}
+
+impl<'a> Queue<'a> {
+    pub(super) fn of(target: &'a Target, queue: &tidegate_service::Queue, now: Timestamp) -> Self {
+        let part = |account: Option<&Account>, share: &Share| Part {
+            account: account.filter(|account| !account.is_anonymous()).map(ToString::to_string),
+            oldest_wait_s: share.oldest.map(|oldest| seconds(oldest, now)),
+            running: share.running,
+            waiting: share.waiting,
+        };
+        let accounts = queue.accounts.iter().map(|(account, share)| part(Some(account), share)).collect();
+        Self { accounts, model: &target.model, all: part(None, &queue.all) }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Children {
+    pub(super) children: Vec<Child>,
+}
+
+/// One process of a model.
+#[derive(Debug, Serialize)]
+pub(super) struct Child {
+    jobs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_end: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    model: String,
+    number: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    restarts: u64,
+    since: String,
+    slots: usize,
+    state: MemberState,
+}
+
+impl Child {
+    pub(super) fn of(model: &str, child: Member) -> Self {
+        Self {
+            jobs: child.jobs,
+            last_end: child.last_end,
+            memory_bytes: child.memory,
+            model: model.to_owned(),
+            number: child.number,
+            pid: child.pid,
+            restarts: child.restarts,
+            since: text(child.since),
+            slots: child.slots,
+            state: child.state,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Jobs<'a> {
+    pub(super) jobs: Vec<Job<'a>>,
+    pub(super) scope: &'static str,
+}
+
+/// A job in a few words.
+#[derive(Debug, Serialize)]
+pub(super) struct Job<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<String>,
+    created_at: String,
+    face: Face,
+    id: &'a str,
+    kind: JobKind,
+    model: &'a str,
+    /// So far, or until its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ran_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    status: Status,
+    version: &'a str,
+    /// So far, or until the model began.
+    waited_s: f64,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn of(brief: &'a Brief, now: Timestamp) -> Self {
+        let end = brief.completed_at.unwrap_or(now);
+        Self {
+            account: named(&brief.account),
+            completed_at: brief.completed_at.map(text),
+            created_at: text(brief.created_at),
+            face: brief.face,
+            id: brief.id.as_str(),
+            kind: brief.kind,
+            model: &brief.target.model,
+            ran_s: brief.started_at.map(|began| seconds(began, end)),
+            started_at: brief.started_at.map(text),
+            status: brief.status,
+            version: &brief.target.version,
+            waited_s: seconds(brief.created_at, brief.started_at.unwrap_or(end)),
+        }
+    }
+}
+
+/// A job with what it has printed. Inputs and outputs are its caller's business.
+#[derive(Debug, Serialize)]
+pub(super) struct Details<'a> {
+    #[serde(flatten)]
+    job: Job<'a>,
+    data_removed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    logs: String,
+    metrics: serde_json::Map<String, serde_json::Value>,
+}
+
+impl<'a> Details<'a> {
+    pub(super) fn of(brief: &'a Brief, job: Snapshot, now: Timestamp) -> Self {
+        Self {
+            job: Job::of(brief, now),
+            data_removed: job.data_removed,
+            deadline: job.deadline.map(text),
+            error: job.error,
+            logs: job.logs,
+            metrics: job.metrics,
+        }
+    }
+}
+
+/// What a job has printed since somebody looked.
+#[derive(Debug, Serialize)]
+pub(super) struct Logs {
+    pub(super) logs: String,
+    pub(super) next: usize,
+    pub(super) over: bool,
+    pub(super) status: Status,
+}
+
+/// A webhook that is sent again.
+#[derive(Debug, Serialize)]
+pub(super) struct Replayed<'a> {
+    pub(super) id: &'a str,
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Deliveries<'a> {
@@ -15,12 +254,16 @@ pub(super) struct Delivery<'a> {
     account: Option<&'a str>,
     attempts: Vec<Try<'a>>,
     created_at: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    earlier_attempts: u32,
     event: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     given_up: Option<&'a str>,
     host: &'a str,
     id: &'a str,
     job: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt_at: Option<String>,
     state: &'static str,
@@ -40,15 +283,17 @@ struct Try<'a> {
 impl<'a> From<&'a DeliveryRecord> for Delivery<'a> {
     fn from(record: &'a DeliveryRecord) -> Self {
         Self {
-            account: (!record.account.is_anonymous()).then(|| record.account.as_str()),
+            account: named(&record.account),
             attempts: record.attempts.iter().map(Into::into).collect(),
-            created_at: record.created_at.to_string(),
-            event: event(record.event),
+            created_at: text(record.created_at),
+            earlier_attempts: record.earlier_attempts,
+            event: record.event.name(),
             given_up: record.given_up.as_deref(),
             host: &record.host,
             id: &record.id,
             job: record.job.as_str(),
-            next_attempt_at: record.next_attempt_at.map(|at| at.to_string()),
+            model: Some(record.model.as_str()).filter(|model| !model.is_empty()),
+            next_attempt_at: record.next_attempt_at.map(text),
             state: state(record.state),
         }
     }
@@ -65,13 +310,26 @@ impl<'a> From<&'a Attempt> for Try<'a> {
     }
 }
 
-fn event(event: WebhookEvent) -> &'static str {
-    match event {
-        WebhookEvent::Start => "start",
-        WebhookEvent::Output => "output",
-        WebhookEvent::Logs => "logs",
-        WebhookEvent::Completed => "completed",
-    }
+/// Nobody's account has no name.
+fn named(account: &Account) -> Option<&str> {
+    (!account.is_anonymous()).then(|| account.as_str())
+}
+
+fn text(moment: Timestamp) -> String {
+    moment.to_string()
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default().as_secs_f64()
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+fn tail(logs: &str) -> &str {
+    let from = logs.len().saturating_sub(SHOWN_LOGS);
+    (from..).find_map(|from| logs.get(from..)).unwrap_or_default()
 }
 
 fn state(state: DeliveryState) -> &'static str {
@@ -85,10 +343,8 @@ fn state(state: DeliveryState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use jiff::Timestamp;
-    use tidegate_core::{Account, JobId};
+    use tidegate_core::JobId;
+    use tidegate_service::WebhookEvent;
 
     use super::*;
 
@@ -99,11 +355,13 @@ mod tests {
             id: "msg_1".to_owned(),
             account: Account::parse("team").unwrap(),
             job: JobId::parse("a").unwrap(),
+            model: "ann/echo".to_owned(),
             event: WebhookEvent::Completed,
             host: "example.com:8080".to_owned(),
             created_at: at,
             state: DeliveryState::Retrying,
             given_up: None,
+            earlier_attempts: 2,
             attempts: vec![
                 Attempt { at, took: Duration::from_millis(1500), result: Ok(500) },
                 Attempt { at, took: Duration::from_secs(30), result: Err("could not reach `example.com:8080`".to_owned()) },

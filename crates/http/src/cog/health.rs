@@ -12,7 +12,7 @@ use tidegate_core::health::{Health, Report, SetupStatus};
 use super::{COG_VERSION, Shared, reply};
 
 pub(super) async fn check(State(face): State<Shared>) -> Response {
-    let report = face.jobs.health().await;
+    let report = face.jobs().health().await;
     if let (Health::Ready | Health::Busy, Some(file)) = (report.health, &face.config.ready_file) {
         touch(file).await;
     }
@@ -79,7 +79,7 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
 }
 
 /// A complaint of the model's own check outranks everything while it serves.
-fn word(report: &Report) -> &'static str {
+pub(super) fn word(report: &Report) -> &'static str {
     match report.health {
         Health::Ready | Health::Busy if report.complaint.is_some() => "UNHEALTHY",
         Health::Unknown => "UNKNOWN",
@@ -96,7 +96,7 @@ pub(super) fn timestamp(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%S%.9f+00:00").to_string()
 }
 
-async fn touch(file: &Path) {
+pub(super) async fn touch(file: &Path) {
     if tokio::fs::try_exists(file).await.unwrap_or(false) {
         return;
     }

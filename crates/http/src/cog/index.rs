@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, Trouble};
 use super::{COG_VERSION, Shared};
@@ -32,7 +33,7 @@ struct Trainings {
 
 /// `GET /`
 pub(super) async fn index(State(face): State<Shared>) -> Response {
-    let trainable = face.jobs.schema().is_some_and(|schema| schema.trainable);
+    let trainable = face.jobs().schema().is_some_and(|schema| schema.trainable);
     let index = Index {
         cog_version: COG_VERSION,
         docs_url: "/docs",
@@ -53,16 +54,21 @@ pub(super) async fn index(State(face): State<Shared>) -> Response {
 
 /// `GET /openapi.json`
 pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, Trouble> {
-    let schema = face.jobs.schema().ok_or(Trouble::NoSchema)?;
+    let schema = face.jobs().schema().ok_or(Trouble::NoSchema)?;
     Ok(reply::json(StatusCode::OK, schema.document.as_ref().clone()))
 }
 
 /// `POST /shutdown`
 pub(super) async fn shutdown(State(face): State<Shared>, caller: Identity) -> Response {
+    end(&face.shutdown, &caller)
+}
+
+/// Ends the server.
+pub(super) fn end(shutdown: &CancellationToken, caller: &Identity) -> Response {
     tracing::info!("shutdown was asked for over HTTP");
     if !caller.account.is_anonymous() {
         tracing::info!(target: "audit", account = %caller.account, "shutdown");
     }
-    face.shutdown.cancel();
+    shutdown.cancel();
     reply::empty(StatusCode::OK)
 }

@@ -7,6 +7,7 @@ mod health;
 mod index;
 mod predictions;
 pub(crate) mod reply;
+mod several;
 mod stream;
 mod wire;
 
@@ -19,13 +20,16 @@ use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use predictions::PathId;
 use tidegate_core::JobKind;
-use tidegate_service::Jobs;
+use tidegate_service::{Jobs, Model};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::admins_only;
 
+use crate::replicate::Abroad;
+pub use several::routes_of_all;
+
 /// What the face is told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// The largest body, in bytes.
     pub max_body: usize,
@@ -35,6 +39,8 @@ pub struct Config {
     pub build: Build,
     /// Touched when a health check finds the model ready, for Kubernetes probes.
     pub ready_file: Option<PathBuf>,
+    /// Tells jobs that came by Replicate's API: callers of this one may look them up.
+    pub abroad: Abroad,
 }
 
 /// What was built from what.
@@ -52,16 +58,23 @@ pub struct Build {
 pub(crate) const COG_VERSION: &str = "0.23.1";
 
 struct Face {
-    jobs: Jobs,
+    model: Arc<Model>,
     config: Config,
     shutdown: CancellationToken,
+}
+
+impl Face {
+    /// The desk of the version that is served now.
+    fn jobs(&self) -> Jobs {
+        self.model.jobs()
+    }
 }
 
 type Shared = Arc<Face>;
 
 /// The face. `POST /shutdown` of an administrator cancels `shutdown`.
-pub fn routes(jobs: Jobs, config: Config, shutdown: CancellationToken) -> Router {
-    let face = Arc::new(Face { jobs, config, shutdown });
+pub fn routes(model: Arc<Model>, config: Config, shutdown: CancellationToken) -> Router {
+    let face = Arc::new(Face { model, config, shutdown });
     Router::new()
         .route("/", get(index::index))
         .route("/docs", get(docs::page))

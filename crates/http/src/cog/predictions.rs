@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Replay, Submission, Submitted, Webhook, Wording};
+use tidegate_service::{Delivery, EventFilter, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -45,41 +45,46 @@ pub(super) async fn create(
     let delivery = wanted(&headers);
     let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
     let body = json_body(&headers, body, bounds).await?;
-    let submission = read(&face.jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
-    match face.jobs.submit(submission).await? {
+    let jobs = face.jobs();
+    let submission = read(&jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
+    match jobs.submit(submission).await? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
                 ticket.ended().await;
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
             Delivery::Later => Ok(reply::accepted(ticket.job().id())),
-            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?)),
+            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?, None)),
         },
-        Submitted::Running(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &job.snapshot())),
-        Submitted::Over(job) if delivery == Delivery::Stream => follow(&job),
-        Submitted::Over(job) => Ok(reply::finished(&job.snapshot())),
+        // It may have come by another face.
+        Submitted::Running(job) | Submitted::Over(job) if delivery == Delivery::Stream => {
+            let reader = job.follow().map_err(|_| Trouble::TooManyReaders)?;
+            Ok(stream::answer(reader, Some(face.config.abroad.teller(&headers))))
+        }
+        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &face.config.abroad.teller(&headers).job(&job))),
+        Submitted::Over(job) => Ok(reply::finished(&face.config.abroad.teller(&headers).job(&job))),
     }
 }
 
 /// `GET /predictions/{id}`
-pub(super) async fn show(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Result<Response, Trouble> {
+pub(super) async fn show(
+    State(face): State<Shared>,
+    caller: Identity,
+    PathId(id): PathId,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
     let job = match JobId::parse(&id) {
-        Ok(id) => face.jobs.get(&caller.account, &id).await,
+        Ok(id) => face.jobs().get(&caller.account, &id).await,
         Err(_) => None,
     };
     let job = job.ok_or(Trouble::Unknown(id))?;
-    Ok(reply::details(&job.snapshot()))
+    Ok(reply::details(&face.config.abroad.teller(&headers).job(&job)))
 }
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
-    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs.cancel(&caller.account, &id));
+    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs().cancel(&caller.account, &id));
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
-}
-
-fn follow(job: &Arc<Job>) -> Result<Response, Trouble> {
-    Ok(stream::answer(job.follow().map_err(|_| Trouble::TooManyReaders)?))
 }
 
 /// A stream before a promise before an answer.
@@ -132,12 +137,13 @@ fn read(
         replay,
         deadline,
         face: Face::Cog,
+        deployment: None,
     })
 }
 
 fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Arc<Webhook>, Refusal> {
-    let url = jobs.webhook_url(url)?;
+    let url = jobs.webhook_url(url).inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
-    let webhook = Webhook { url, filter, headers: passed_on(headers), origin: None, wording: Wording::new(reply::result_body) };
-    Ok(Arc::new(webhook))
+    let (pace, wording) = (Pace::of(Face::Cog), Wording::new(reply::result_body));
+    Ok(Arc::new(Webhook { url, filter, headers: passed_on(headers), pace, origin: None, streams: false, wording }))
 }

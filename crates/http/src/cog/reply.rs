@@ -2,9 +2,7 @@
 //!
 //! Keys are in alphabetical order, as Cog writes them.
 
-use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
@@ -115,15 +113,6 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     plain_error(StatusCode::METHOD_NOT_ALLOWED, &format!("`{}` cannot be asked with {method}; see the header `allow`", uri.path()))
 }
 
-/// A stream of events.
-pub(super) fn event_stream(body: Body) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
-}
-
 /// Everything that can be wrong with a request to this face.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -167,12 +156,7 @@ impl From<Refusal> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
-            Self::Body(error @ BodyError::TooLarge { .. }) => plain_error(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
-            Self::Body(error @ BodyError::Stalled(_)) => plain_error(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
-            Self::Body(error @ BodyError::Broken(_)) => plain_error(StatusCode::BAD_REQUEST, &error.to_string()),
-            Self::Body(error @ (BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType)) => {
-                plain_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error.to_string())
-            }
+            Self::Body(error) => plain_error(error.status(), &error.to_string()),
             Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
                 details_of(StatusCode::BAD_REQUEST, &[Detail::of(&["body"], &error.to_string())])
             }
@@ -235,7 +219,7 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-fn plain_error(status: StatusCode, error: &str) -> Response {
+pub(super) fn plain_error(status: StatusCode, error: &str) -> Response {
     json(status, Object::with_room_for(error.len()).field("error", error).finish())
 }
 

@@ -9,32 +9,46 @@ use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
-use tidegate_service::{Reader, StreamEvent, Streamed};
+use tidegate_service::{Job, Reader, StreamEvent, Streamed};
 
 use super::reply;
+use crate::replicate::Teller;
+use crate::shared::json::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The answer that follows a job to its end.
-pub(super) fn answer(reader: Reader) -> Response {
+/// The answer that follows a job to its end. With a teller the job may have come by another face.
+pub(super) fn answer(reader: Reader, teller: Option<Teller>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
-        return reply::event_stream(Body::from(body));
+        return event_stream(Body::from(body));
     }
-    let frames = stream::unfold(reader, |mut reader| async move {
+    let frames = stream::unfold((reader, teller), |(mut reader, teller)| async move {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
             Ok(None) => return None,
             Ok(Some(Streamed::Events(events))) => {
                 let job = reader.job();
-                frames(job.id(), &events, || reply::result_body(&job.snapshot()))
+                match &teller {
+                    None => frames(job.id(), &events, || reply::result_body(&job.snapshot())),
+                    Some(teller) => frames(job.id(), &told(events, job, teller), || reply::result_body(&teller.job(job))),
+                }
             }
             Ok(Some(Streamed::Lagged(skipped))) => error_frame("SSE stream lagged; events were dropped", skipped),
         };
-        Some((Ok::<_, std::convert::Infallible>(frames), reader))
+        Some((Ok::<_, std::convert::Infallible>(frames), (reader, teller)))
     });
-    reply::event_stream(Body::from_stream(frames))
+    event_stream(Body::from_stream(frames))
+}
+
+fn told(mut events: Vec<StreamEvent>, job: &Job, teller: &Teller) -> Vec<StreamEvent> {
+    for event in &mut events {
+        if let StreamEvent::Output { chunk, .. } = event {
+            *chunk = teller.value(job, chunk);
+        }
+    }
+    events
 }
 
 /// All events that are ready in one piece: one write to the socket. `result` is asked for once the job

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use hyper::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -22,6 +22,7 @@ use super::refusal::Refusal;
 use super::stream::Stream;
 use super::turn::Turn;
 use crate::access::Peer;
+use crate::traffic::{Traffic, place_of};
 
 /// A caller that still sends is listened to so long after the last answer. If the socket were closed
 /// with bytes in it, the caller would be told of a broken connection, and might never read the answer.
@@ -37,6 +38,7 @@ pub(super) struct Manner {
     pub(super) stop: CancellationToken,
     /// Comes after `stop`, and ends everything.
     pub(super) goodbye: CancellationToken,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl Manner {
@@ -54,8 +56,13 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
     let service = service_fn(|mut request: Request<_>| {
         let answering = turn.answer();
         request.extensions_mut().insert(Peer(peer));
+        let place = place_of(request.uri().path());
         let answer = manner.faces.clone().call(request);
-        async { answer.await.map(|response| response.map(|body: Body| answering.with(body))) as Result<_, Infallible> }
+        async move {
+            let response: Response<Body> = answer.await?;
+            manner.traffic.answered(place, response.status().as_u16());
+            Ok::<_, Infallible>(response.map(|body| answering.with(body)))
+        }
     });
     let mut connection = http.serve_connection(TokioIo::new(guard), service);
     let ended = match manner.stop.run_until_cancelled(&mut connection).await {

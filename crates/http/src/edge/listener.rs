@@ -23,6 +23,7 @@ use super::descriptors::Room;
 use super::presence;
 use super::stream::Stream;
 use super::tls::{NotOpened, Tls};
+use crate::traffic::Traffic;
 
 /// How long to wait before looking again whether there is room.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +40,8 @@ pub struct Edge {
     pub header_timeout: Duration,
     /// With this, connections are opened with TLS.
     pub tls: Option<Arc<Tls>>,
+    /// Counts what is answered.
+    pub traffic: Arc<Traffic>,
 }
 
 /// Serves until `stop`; then accepts no more, and returns when every open request has been answered
@@ -76,7 +79,8 @@ impl Door {
         http.timer(TokioTimer::new()).header_read_timeout(edge.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
-        let manner = Manner { faces, header_timeout: edge.header_timeout, stop, goodbye };
+        let traffic = Arc::clone(&edge.traffic);
+        let manner = Manner { faces, header_timeout: edge.header_timeout, stop, goodbye, traffic };
         let guest = Arc::new(Guest { manner, tls: edge.tls.clone(), http, http_once });
         let seats = Arc::new(Semaphore::new(edge.max_connections.min(Semaphore::MAX_PERMITS)));
         Self { seats, tasks: TaskTracker::new(), guest }

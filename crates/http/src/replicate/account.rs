@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tidegate_core::Account;
 use tidegate_core::store::Documents;
 use tidegate_service::Secrets;
 
@@ -17,8 +18,12 @@ const NAME: &str = "webhook-secret";
 
 /// `GET /v1/account`
 pub(super) async fn show(caller: Identity) -> Response {
-    let name = caller.account.as_str();
-    reply::ok(&wire::Account { kind: "user", username: name, name, github_url: None, avatar_url: None })
+    reply::ok(&written(&caller.account))
+}
+
+pub(super) fn written(account: &Account) -> wire::Account<'_> {
+    let name = account.as_str();
+    wire::Account { kind: "user", username: name, name, github_url: None, avatar_url: None }
 }
 
 /// `GET /v1/webhooks/default/secret`. All webhooks of the server are signed with the same secrets, so who

@@ -1,15 +1,132 @@
-//! What a platform has besides models. Clients ask; there is little to say.
+//! What a platform has besides models: hardware, collections, pages about models, and a search over all of it.
 
+use axum::extract::{Path, RawQuery, State};
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::Response;
+use url::form_urlencoded;
 
-use super::{reply, wire};
+use super::Shared;
+use super::origin::Origin;
+use super::reply::{self, Trouble};
+use super::wire::{self, InvalidField};
+use crate::access::Identity;
+
+/// What there is to run models on.
+pub(super) const HARDWARE: [wire::Hardware; 1] = [wire::Hardware { sku: "local", name: "This machine" }];
+/// The one collection.
+const ALL: wire::Collection = wire::Collection { name: "All models", slug: "all", description: "Every model that you can see here." };
+/// The longest readme that is shown, in bytes.
+const MAX_README: u64 = 1024 * 1024;
+/// How many models a search finds, if it does not say, and at most.
+const FOUND: usize = 20;
+const MAX_FOUND: usize = 50;
 
 /// `GET /v1/hardware`: a bare list, not a page.
 pub(super) async fn hardware() -> Response {
-    reply::ok(&[wire::Hardware { sku: "local", name: "This machine" }])
+    reply::ok(&HARDWARE)
 }
 
 /// `GET /v1/collections`
 pub(super) async fn collections() -> Response {
-    reply::ok(&wire::Page::<()>::only(Vec::new()))
+    reply::ok(&wire::Page::only(vec![ALL]))
+}
+
+/// `GET /v1/collections/{slug}`
+pub(super) async fn collection(
+    State(face): State<Shared>,
+    Path(slug): Path<String>,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    if slug != ALL.slug {
+        return Err(Trouble::Unknown("collection"));
+    }
+    let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
+    let models = face.models(&served, &drafts, &origin)?;
+    Ok(reply::ok(&wire::WholeCollection { about: ALL, models }))
+}
+
+/// `GET /v1/models/{owner}/{name}/examples`
+pub(super) async fn examples(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    if face.desk(&owner, &name).is_none() {
+        face.draft(&caller, &owner, &name).await?;
+    }
+    Ok(reply::ok(&wire::Page::<()>::only(Vec::new())))
+}
+
+/// `GET /v1/models/{owner}/{name}/readme`: of the model's folder, or what was said about it.
+pub(super) async fn readme(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let text = match face.served_as(&owner, &name) {
+        Some(version) => read_readme(&version.folder).await?,
+        None => face.draft(&caller, &owner, &name).await?.readme().map(str::to_owned),
+    };
+    let mut response = Response::new(text.ok_or(Trouble::Unknown("readme"))?.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/markdown; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+/// The readme in the folder of the model; one that is too long, or no text, is none.
+async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, Trouble> {
+    let path = folder.join("README.md");
+    match tokio::fs::metadata(&path).await {
+        Ok(about) if about.is_file() && about.len() <= MAX_README => {}
+        Ok(_) | Err(_) => return Ok(None),
+    }
+    match tokio::fs::read(&path).await {
+        Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Trouble::Disk(error.to_string())),
+    }
+}
+
+/// `GET /v1/search`: models whose name or description holds the text.
+pub(super) async fn search(
+    State(face): State<Shared>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    let query = query.unwrap_or_default();
+    let (text, limit) = asked(&query)?;
+    let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
+    let found = face.models(&served, &drafts, &origin)?.into_iter().filter(|model| model.says(&text)).take(limit);
+    let models = found.map(|model| wire::Found { model, metadata: wire::Metadata {} }).collect();
+    let collections = if wire::holds(ALL.name, &text) { vec![ALL] } else { Vec::new() };
+    Ok(reply::ok(&wire::Search { query: &text, models, collections, pages: [] }))
+}
+
+fn asked(query: &str) -> Result<(String, usize), Trouble> {
+    let value = |wanted: &str| form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted).map(|(_, value)| value);
+    let text = value("query").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("query")]))?;
+    let limit = match value("limit").map(|limit| limit.parse()) {
+        None => FOUND,
+        Some(Ok(limit @ 1..=MAX_FOUND)) => limit,
+        Some(_) => return Err(Trouble::Fields(vec![InvalidField::invalid("limit", &format!("limit must be from 1 to {MAX_FOUND}"))])),
+    };
+    Ok((text.into_owned(), limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_has_a_text_and_a_bounded_limit() {
+        assert_eq!(asked("query=a+b").ok(), Some(("a b".to_owned(), 20)));
+        assert_eq!(asked("limit=50&query=").ok(), Some((String::new(), 50)));
+        for wrong in ["", "limit=3", "query=a&limit=0", "query=a&limit=51", "query=a&limit=x"] {
+            assert!(asked(wrong).is_err(), "{wrong}");
+        }
+    }
 }

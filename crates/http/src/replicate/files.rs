@@ -1,6 +1,5 @@
 //! Files that callers leave for a day, to name them in inputs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -10,10 +9,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use multer::{Field, Multipart};
 use serde_json::value::RawValue;
-use tidegate_service::{Upload, Uploaded, Uploads};
+use tidegate_service::{Cabinet, Filed, Incoming, Label};
 use url::form_urlencoded;
 
-use super::download::Signer;
+use super::links::Links;
 use super::origin::Origin;
 use super::reply::{self, Trouble};
 use super::voice::moment;
@@ -37,8 +36,8 @@ const MAX_PARTS: usize = 16;
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 impl Face {
-    pub(super) fn files(&self) -> Result<&(Arc<Uploads>, Signer), Trouble> {
-        self.config.files.as_ref().ok_or(Trouble::Unknown("thing as files on this server: it needs --data-dir"))
+    pub(super) fn files(&self) -> Result<&Links, Trouble> {
+        self.config.files.as_deref().ok_or(Trouble::Unknown("thing as files on this server: it needs --data-dir"))
     }
 }
 
@@ -50,20 +49,22 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let (uploads, signer) = face.files()?;
+    let links = face.files()?;
     let limit = face.config.max_body.min(MAX_FILE);
     if body.size_hint().lower() > (limit + AROUND) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
-    let form = Form::read(uploads, &headers, body, limit, face.config.body_timeout).await?;
+    links.cabinet.has_room(&caller.account, body.size_hint().lower().saturating_sub(AROUND as u64))?;
+    let form = Form::read(&links.cabinet, &headers, body, limit, face.config.body_timeout).await?;
     let content = form.content.ok_or_else(|| invalid("content", "content is required"))?;
     let name = form.name.unwrap_or_else(|| "file".to_owned());
     if name.len() > MAX_NAME {
         return Err(invalid("filename", "the name of the file has more than 255 bytes"));
     }
     let content_type = form.content_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
-    let file = uploads.keep(&caller.account, content, name, content_type, metadata(form.metadata)?).await?;
-    Ok(reply::created(&written(&file, &caller, signer, &origin)))
+    let label = Label { name, content_type, metadata: metadata(form.metadata)? };
+    let file = links.cabinet.keep(&caller.account, content, label).await?;
+    Ok(reply::created(&written(&file, &caller, links, &origin)))
 }
 
 /// `GET /v1/files`
@@ -73,8 +74,8 @@ pub(super) async fn list(
     origin: Origin,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Trouble> {
-    let (uploads, signer) = face.files()?;
-    let mut files = uploads.list(&caller.account);
+    let links = face.files()?;
+    let mut files = links.cabinet.list(&caller.account);
     let query = query.unwrap_or_default();
     if let Some((_, cursor)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor") {
         let last = read_cursor(&cursor);
@@ -87,7 +88,7 @@ pub(super) async fn list(
         url.query_pairs_mut().append_pair("cursor", &format!("{}.{}", last.created_at.as_nanosecond(), last.id));
         url.into()
     });
-    let results = files.iter().map(|file| written(file, &caller, signer, &origin)).collect();
+    let results = files.iter().map(|file| written(file, &caller, links, &origin)).collect();
     Ok(reply::ok(&wire::Page { next, previous: None, results }))
 }
 
@@ -98,18 +99,18 @@ pub(super) async fn show(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Response, Trouble> {
-    let (uploads, signer) = face.files()?;
-    let file = uploads.get(&caller.account, &id).ok_or(Trouble::Unknown("file"))?;
-    Ok(reply::ok(&written(&file, &caller, signer, &origin)))
+    let links = face.files()?;
+    let file = links.cabinet.get(&caller.account, &id).ok_or(Trouble::Unknown("file"))?;
+    Ok(reply::ok(&written(&file, &caller, links, &origin)))
 }
 
 /// `DELETE /v1/files/{id}`
 pub(super) async fn remove(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
-    let (uploads, _) = face.files()?;
-    if uploads.remove(&caller.account, &id).await? { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Trouble::Unknown("file")) }
+    let cabinet = &face.files()?.cabinet;
+    if cabinet.remove(&caller.account, &id).await? { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Trouble::Unknown("file")) }
 }
 
-fn written<'a>(file: &'a Uploaded, caller: &Identity, signer: &Signer, origin: &Origin) -> wire::File<'a> {
+fn written<'a>(file: &'a Filed, caller: &Identity, links: &Links, origin: &Origin) -> wire::File<'a> {
     wire::File {
         id: &file.id,
         name: &file.name,
@@ -119,29 +120,27 @@ fn written<'a>(file: &'a Uploaded, caller: &Identity, signer: &Signer, origin: &
         checksums: wire::Checksums { sha256: &file.sha256, md5: &file.md5 },
         metadata: &file.metadata,
         created_at: moment(file.created_at),
-        expires_at: moment(file.expires_at),
-        urls: wire::FileUrls {
-            get: origin.to(&["v1", "files", &file.id]),
-            download: signer.address(origin, &caller.account, &file.id, file.expires_at),
-        },
+        expires_at: file.expires_at.map(moment),
+        urls: wire::FileUrls { get: origin.to(&["v1", "files", &file.id]), download: links.of_upload(origin, &caller.account, file) },
     }
 }
 
 /// What a form holds.
 #[derive(Default)]
 struct Form {
-    content: Option<Upload>,
+    content: Option<Incoming>,
     name: Option<String>,
     content_type: Option<String>,
     metadata: Option<String>,
 }
 
 impl Form {
-    async fn read(uploads: &Uploads, headers: &HeaderMap, body: Body, limit: usize, stall: Duration) -> Result<Self, Trouble> {
+    async fn read(cabinet: &Cabinet, headers: &HeaderMap, body: Body, limit: usize, stall: Duration) -> Result<Self, Trouble> {
         let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = multer::parse_boundary(said).map_err(|error| Trouble::Form(format!("send a multipart/form-data body: {error}")))?;
         let size = multer::SizeLimit::new().whole_stream((limit + AROUND) as u64);
         let constraints = multer::Constraints::new().size_limit(size);
+        let expected = body.size_hint().lower();
         let mut parts = Multipart::with_constraints(body.into_data_stream(), boundary, constraints);
         let (mut form, mut named) = (Self::default(), (None, None));
         for _ in 0..MAX_PARTS {
@@ -156,11 +155,11 @@ impl Form {
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
-                    let mut upload = uploads.receive(limit as u64).await?;
+                    let mut incoming = cabinet.receive(expected, limit as u64).await?;
                     while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
-                        upload.write(&bytes).await?;
+                        incoming.write(&bytes).await?;
                     }
-                    form.content = Some(upload);
+                    form.content = Some(incoming);
                 }
                 Some("metadata") => form.metadata = Some(text(part, stall, limit).await?),
                 Some("filename") => named.0 = Some(text(part, stall, limit).await?),

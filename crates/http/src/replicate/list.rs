@@ -25,7 +25,10 @@ const PAGE: usize = 100;
 impl Face {
     pub(super) async fn list(&self, kind: JobKind, query: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let asked = Asked::read(query)?;
-        let page = self.jobs.list(asked.query(kind, caller)).await?;
+        if asked.source == Source::Web {
+            return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
+        }
+        let page = self.models.lookup().list(asked.query(kind, caller)).await?;
         let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &origin));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
         let link = |cursor: Cursor| asked.link(kind, &origin, &cursor);
@@ -40,6 +43,17 @@ struct Asked {
     cursor: Option<String>,
     created_after: Option<Timestamp>,
     created_before: Option<Timestamp>,
+    source: Source,
+}
+
+/// How a job was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Source {
+    /// As all are here.
+    #[default]
+    Api,
+    /// On pages of Replicate's.
+    Web,
 }
 
 impl Asked {
@@ -50,6 +64,7 @@ impl Asked {
                 "cursor" => asked.cursor = Some(value.into_owned()),
                 "created_after" => asked.created_after = Some(moment(&value).ok_or(Trouble::BadMoment("created_after"))?),
                 "created_before" => asked.created_before = Some(moment(&value).ok_or(Trouble::BadMoment("created_before"))?),
+                "source" => asked.source = source(&value).ok_or(Trouble::BadSource)?,
                 _ => {}
             }
         }
@@ -79,6 +94,14 @@ impl Asked {
         query.append_pair("cursor", &cursor.0);
         drop(query);
         url.into()
+    }
+}
+
+fn source(text: &str) -> Option<Source> {
+    match text {
+        "api" => Some(Source::Api),
+        "web" => Some(Source::Web),
+        _ => None,
     }
 }
 

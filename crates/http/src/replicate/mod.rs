@@ -1,15 +1,24 @@
-//! The Replicate face: its public API for the one model that this server has, so that its clients work
-//! unchanged. Deployments are not here; their paths answer 404.
+//! The Replicate face: its public API for the models that this server has, so that its clients work
+//! unchanged.
 
+mod abroad;
 mod account;
 mod catalog;
+mod deployments;
 mod download;
+mod drafts;
 mod files;
+mod jobs;
+mod limits;
+mod links;
 mod list;
 mod models;
 mod origin;
+mod paging;
 mod predictions;
+mod range;
 pub(crate) mod reply;
+mod shelf;
 mod stream;
 mod trainings;
 mod voice;
@@ -19,20 +28,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
-use jiff::Timestamp;
 use tidegate_core::store::Documents;
-use tidegate_service::{Jobs, Secrets, Uploads};
+use tidegate_service::{Models, Secrets};
 use url::Url;
 
+pub use abroad::Abroad;
+pub(crate) use abroad::Teller;
 pub use account::resume_secret;
-pub use download::Signer;
+pub use limits::{Limits, Rate};
+pub use links::Links;
 pub use voice::{Aborted, Voice};
+
+use self::jobs::{Predictions, Trainings};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
-    let id = path.strip_prefix("/v1/files/").and_then(|rest| rest.strip_suffix("/download"));
-    path.starts_with("/v1/streams/") || id.is_some_and(|id| !id.contains('/'))
+    let name = path.strip_prefix("/v1/files/").and_then(|rest| rest.split_once('/')).map(|(_, name)| name);
+    path.starts_with("/v1/streams/") || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// Everything of this face is below it.
@@ -50,48 +64,59 @@ pub struct Config {
     pub own_url: Url,
     /// How jobs are written.
     pub voice: Voice,
-    /// When the model's files were changed last.
-    pub model_created_at: Timestamp,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
     /// Where a secret is kept that nobody has configured.
     pub documents: Option<Arc<dyn Documents>>,
-    /// Where files are kept, and what signs their addresses; without it there are none.
-    pub files: Option<(Arc<Uploads>, Signer)>,
+    /// Where deployments and models without a version are kept; without a place to write, in memory.
+    pub shelves: Arc<dyn Documents>,
+    /// How much each account may ask.
+    pub limits: Limits,
+    /// The files that are kept, and their addresses; without it there are none.
+    pub files: Option<Arc<Links>>,
 }
 
 struct Face {
-    jobs: Jobs,
+    models: Models,
     config: Config,
 }
 
 type Shared = Arc<Face>;
 
 /// The face.
-pub fn routes(jobs: Jobs, config: Config) -> Router {
-    let face = Arc::new(Face { jobs, config });
-    Router::new()
-        .route("/v1/predictions", get(predictions::list).post(predictions::create))
-        .route("/v1/predictions/{id}", get(predictions::show))
-        .route("/v1/predictions/{id}/cancel", post(predictions::cancel))
-        .route("/v1/trainings", get(trainings::list))
-        .route("/v1/trainings/{id}", get(trainings::show))
-        .route("/v1/trainings/{id}/cancel", post(trainings::cancel))
+pub fn routes(models: Models, config: Config) -> Router {
+    let face = Arc::new(Face { models, config });
+    let routes = Router::new()
+        .route("/v1/predictions", get(jobs::list::<Predictions>).post(predictions::create))
+        .route("/v1/predictions/{id}", get(jobs::show::<Predictions>))
+        .route("/v1/predictions/{id}/cancel", post(jobs::cancel::<Predictions>))
+        .route("/v1/trainings", get(jobs::list::<Trainings>))
+        .route("/v1/trainings/{id}", get(jobs::show::<Trainings>))
+        .route("/v1/trainings/{id}/cancel", post(jobs::cancel::<Trainings>))
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
-        .route("/v1/files/{id}/download", get(download::download))
-        .route("/v1/models", get(models::list).fallback(models::search))
-        .route("/v1/models/{owner}/{name}", get(models::show))
+        .route("/v1/files/{id}/{name}", get(download::download))
+        .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
+        .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))
+        .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))
+        .route("/v1/models/{owner}/{name}/readme", get(catalog::readme))
         .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
-        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version))
+        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version).delete(drafts::remove_version))
         .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
+        .route("/v1/deployments", get(deployments::list).post(deployments::create))
+        .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))
+        .route("/v1/deployments/{owner}/{name}/predictions", post(deployments::create_prediction))
         .route("/v1/account", get(account::show))
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))
         .route("/v1/hardware", get(catalog::hardware))
         .route("/v1/collections", get(catalog::collections))
+        .route("/v1/collections/{slug}", get(catalog::collection))
+        .route("/v1/search", get(catalog::search))
         .route("/v1/{*rest}", any(reply::no_such_path))
-        .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(face)
+        .method_not_allowed_fallback(reply::no_such_method);
+    // Who sets no limits does not pay for them.
+    let routes = if face.config.limits.are_none() { routes } else { routes.layer(from_fn_with_state(Arc::clone(&face), limits::check)) };
+    routes.with_state(face)
 }

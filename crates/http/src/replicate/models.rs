@@ -1,16 +1,19 @@
-//! The one model, and its one version.
+//! The models that are served, and their versions.
+
+use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::{Method, Uri};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
-use tidegate_service::ModelSchema;
+use tidegate_service::{Jobs, ModelSchema, Version};
 
+use super::drafts::{self, Draft};
 use super::origin::Origin;
 use super::reply::{self, Trouble};
 use super::voice::moment;
 use super::{Face, Shared, wire};
+use crate::access::Identity;
 use crate::cog::COG_VERSION;
 use crate::shared::body::{Bounds, whole};
 
@@ -18,43 +21,63 @@ use crate::shared::body::{Bounds, whole};
 const QUERY: &str = "QUERY";
 
 /// `GET /v1/models`
-pub(super) async fn list(State(face): State<Shared>, origin: Origin) -> Result<Response, Trouble> {
-    let schema = face.jobs.schema();
-    Ok(reply::ok(&wire::Page::only(vec![face.model(&origin, schema.as_deref())?])))
+pub(super) async fn list(
+    State(face): State<Shared>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
+    let served = face.models(&served, &[], &origin)?;
+    Ok(reply::ok(&drafts::listed(served, &drafts, query.as_deref().unwrap_or_default(), &origin)))
 }
 
-/// `QUERY /v1/models`: those whose names hold the text. Python's client sends it bare, npm's as a JSON string.
-pub(super) async fn search(State(face): State<Shared>, method: Method, uri: Uri, origin: Origin, body: Body) -> Response {
-    if method.as_str() != QUERY {
-        return reply::wrong_method(&method, &uri);
+/// `QUERY /v1/models`: those whose name or description holds the text. Python's client sends it bare, npm's as a
+/// JSON string.
+pub(super) async fn search(State(face): State<Shared>, caller: Identity, origin: Origin, request: Request) -> Response {
+    if request.method().as_str() != QUERY {
+        return reply::wrong_method(request.method(), request.uri());
     }
-    found(&face, &origin, body).await.unwrap_or_else(Trouble::into_response)
+    found(&face, &caller, &origin, request.into_body()).await.unwrap_or_else(Trouble::into_response)
 }
 
-async fn found(face: &Face, origin: &Origin, body: Body) -> Result<Response, Trouble> {
+async fn found(face: &Face, caller: &Identity, origin: &Origin, body: Body) -> Result<Response, Trouble> {
     let body = whole(body, Bounds { size: 16 * 1024, stall: face.config.body_timeout }).await?;
     let text = serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
-    let matches = face.jobs.target().model.to_lowercase().contains(&text.trim().to_lowercase());
-    let schema = face.jobs.schema();
-    let results = if matches { vec![face.model(origin, schema.as_deref())?] } else { Vec::new() };
-    Ok(reply::ok(&wire::Page::only(results)))
+    let (served, drafts) = (face.served(), face.all_drafts(caller).await?);
+    let mut models = face.models(&served, &drafts, origin)?;
+    models.retain(|model| model.says(&text));
+    Ok(reply::ok(&wire::Page::only(models)))
 }
 
 /// `GET /v1/models/{owner}/{name}`
 pub(super) async fn show(
     State(face): State<Shared>,
     Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    Ok(reply::ok(&face.model(&origin, face.jobs.schema().as_deref())?))
+    match face.served_as(&owner, &name) {
+        Some(version) => Ok(reply::ok(&Served::of(version).model(&origin)?)),
+        None => Ok(reply::ok(&face.draft(&caller, &owner, &name).await?.written(&origin))),
+    }
 }
 
 /// `GET /v1/models/{owner}/{name}/versions`
-pub(super) async fn versions(State(face): State<Shared>, Path((owner, name)): Path<(String, String)>) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    let schema = face.jobs.schema().ok_or(Trouble::NoSchema)?;
-    Ok(reply::ok(&wire::Page::only(vec![face.version(&schema)?])))
+pub(super) async fn versions(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let Some(model) = face.models.get(&format!("{owner}/{name}")) else {
+        face.draft(&caller, &owner, &name).await?;
+        return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
+    };
+    let versions: Vec<Served> = model.versions().into_iter().map(Served::of).filter(|served| served.schema.is_some()).collect();
+    if versions.is_empty() {
+        return Err(Trouble::NoSchema);
+    }
+    Ok(reply::ok(&wire::Page::only(versions.iter().map(Served::version).collect::<Result<_, _>>()?)))
 }
 
 /// `GET /v1/models/{owner}/{name}/versions/{version}`
@@ -62,29 +85,60 @@ pub(super) async fn version(
     State(face): State<Shared>,
     Path((owner, name, version)): Path<(String, String, String)>,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
-    if version != face.jobs.target().version {
-        return Err(Trouble::Unknown("version"));
-    }
-    let schema = face.jobs.schema().ok_or(Trouble::NoSchema)?;
-    Ok(reply::ok(&face.version(&schema)?))
+    let model = face.models.get(&format!("{owner}/{name}")).ok_or(Trouble::Unknown("model"))?;
+    let version = model.versions().into_iter().find(|known| known.id() == version).ok_or(Trouble::Unknown("version"))?;
+    Ok(reply::ok(&Served::of(version).version()?))
 }
 
 impl Face {
-    /// Refuses names of other models.
-    pub(super) fn know_model(&self, owner: &str, name: &str) -> Result<(), Trouble> {
-        if self.jobs.target().model.split_once('/') == Some((owner, name)) { Ok(()) } else { Err(Trouble::Unknown("model")) }
+    /// The version of a model that is served here.
+    pub(super) fn served_as(&self, owner: &str, name: &str) -> Option<Arc<Version>> {
+        Some(self.models.get(&format!("{owner}/{name}"))?.now())
+    }
+
+    /// The desk of a model that is served here.
+    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<Jobs> {
+        Some(self.models.get(&format!("{owner}/{name}"))?.jobs())
+    }
+
+    /// The models that are served here.
+    pub(super) fn served(&self) -> Vec<Served> {
+        self.models.all().iter().map(|model| Served::of(model.now())).collect()
+    }
+
+    /// Those that are served, and those that callers have made.
+    pub(super) fn models<'a>(
+        &'a self,
+        served: &'a [Served],
+        drafts: &'a [Draft],
+        origin: &Origin,
+    ) -> Result<Vec<wire::Model<'a>>, Trouble> {
+        let served = served.iter().map(|served| served.model(origin));
+        served.chain(drafts.iter().map(|draft| Ok(draft.written(origin)))).collect()
+    }
+}
+
+/// One version of a model that is served here, and what is known of it.
+pub(super) struct Served {
+    version: Arc<Version>,
+    /// Nothing while it has not been loaded.
+    schema: Option<Arc<ModelSchema>>,
+}
+
+impl Served {
+    fn of(version: Arc<Version>) -> Self {
+        Self { schema: version.jobs.description(), version }
     }
 
     /// The model; without a version while it is not loaded.
-    fn model<'a>(&'a self, origin: &Origin, schema: Option<&'a ModelSchema>) -> Result<wire::Model<'a>, Trouble> {
-        let model = &self.jobs.target().model;
+    fn model(&self, origin: &Origin) -> Result<wire::Model<'_>, Trouble> {
+        let model = &self.version.jobs.target().model;
         let (owner, name) = model.split_once('/').unwrap_or(("", model));
         Ok(wire::Model {
             url: origin.to(&["v1", "models", owner, name]),
             owner,
             name,
-            description: None,
+            description: self.version.description.as_deref(),
             visibility: "private",
             github_url: None,
             paper_url: None,
@@ -92,14 +146,15 @@ impl Face {
             run_count: 0,
             cover_image_url: None,
             default_example: None,
-            latest_version: schema.map(|schema| self.version(schema)).transpose()?,
+            latest_version: self.schema.is_some().then(|| self.version()).transpose()?,
         })
     }
 
-    fn version<'a>(&'a self, schema: &'a ModelSchema) -> Result<wire::Version<'a>, Trouble> {
+    fn version(&self) -> Result<wire::Version<'_>, Trouble> {
+        let schema = self.schema.as_ref().ok_or(Trouble::NoSchema)?;
         Ok(wire::Version {
-            id: &self.jobs.target().version,
-            created_at: moment(self.config.model_created_at),
+            id: self.version.id(),
+            created_at: moment(self.version.created_at),
             cog_version: COG_VERSION,
             openapi_schema: serde_json::from_slice::<&RawValue>(&schema.document).map_err(|_| Trouble::NoSchema)?,
         })

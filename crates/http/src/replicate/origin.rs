@@ -7,7 +7,7 @@ use axum::http::header::HOST;
 use axum::http::request::Parts;
 use url::Url;
 
-use super::{Config, Shared};
+use super::Shared;
 
 /// How the caller reaches this server: the configured address, or the name by which it was called.
 #[derive(Debug, Clone)]
@@ -43,18 +43,19 @@ impl FromRequestParts<Shared> for Origin {
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Infallible> {
         let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).or_else(|| parts.uri.authority().map(|it| it.as_str()));
-        Ok(seen_from(&face.config, named))
+        Ok(seen_from(face.config.public_url.as_ref(), &face.config.own_url, named))
     }
 }
 
-fn seen_from(config: &Config, host: Option<&str>) -> Origin {
-    if let Some(public) = &config.public_url {
+/// How a caller that names this host reaches this server.
+pub(super) fn seen_from(public_url: Option<&Url>, own_url: &Url, host: Option<&str>) -> Origin {
+    if let Some(public) = public_url {
         return Origin(public.clone());
     }
-    let named = host.and_then(|host| Url::parse(&format!("{}://{host}", config.own_url.scheme())).ok());
+    let named = host.and_then(|host| Url::parse(&format!("{}://{host}", own_url.scheme())).ok());
     // A header can hold anything; what is more than a host and a port is not used.
     let plain = named.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty());
-    Origin(plain.unwrap_or_else(|| config.own_url.clone()))
+    Origin(plain.unwrap_or_else(|| own_url.clone()))
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::record::{Face as FaceName, Target};
-use tidegate_core::{JobId, JobKind, Status};
-use tidegate_service::{Delivery, EventFilter, Job, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_core::record::Face as FaceName;
+use tidegate_core::{JobId, JobKind, Refusal, Status};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::origin::Origin;
 use super::reply::Trouble;
@@ -29,9 +29,9 @@ use crate::shared::trace::passed_on;
 const LONGEST_WAIT: u64 = 60;
 /// The shortest `Cancel-After`.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a caller is held while the model loads. Python's client gives up after 30 s, and neither
-/// tries a create again that was refused.
-const UNTIL_LOADED: Duration = Duration::from_secs(20);
+/// How long a caller is held until the model's code has been read. Python's client gives up after 30 s, and
+/// neither tries a create again that was refused.
+const UNTIL_READ: Duration = Duration::from_secs(20);
 /// How long a cancel waits for the model to stop, so that the answer says how it ended.
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
@@ -45,8 +45,18 @@ pub(super) async fn create(
 ) -> Result<Response, Trouble> {
     let body = face.body(&headers, body).await?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    know_version(face.jobs.target(), &create)?;
-    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
+    let desk = face.wanted(&create)?;
+    face.submit(Request {
+        desk,
+        kind: JobKind::Prediction,
+        body: &body,
+        create: &create,
+        headers: &headers,
+        caller,
+        origin,
+        deployment: None,
+    })
+    .await
 }
 
 /// `POST /v1/models/{owner}/{name}/predictions`
@@ -58,54 +68,50 @@ pub(super) async fn create_for_model(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    face.know_model(&owner, &name)?;
     let body = face.body(&headers, body).await?;
+    // Not before: while a body comes, another version may take over.
+    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
     let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    face.submit(Request { kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin }).await
-}
-
-/// `GET /v1/predictions/{id}`
-pub(super) async fn show(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    let job = face.find(JobKind::Prediction, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
-}
-
-/// `POST /v1/predictions/{id}/cancel`. npm's client says that a body comes, and sends none.
-pub(super) async fn cancel(
-    State(face): State<Shared>,
-    Path(id): Path<String>,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.cancel(JobKind::Prediction, &id, caller, origin).await
-}
-
-/// `GET /v1/predictions`, newest first.
-pub(super) async fn list(
-    State(face): State<Shared>,
-    RawQuery(query): RawQuery,
-    caller: Identity,
-    origin: Origin,
-) -> Result<Response, Trouble> {
-    face.list(JobKind::Prediction, query.as_deref().unwrap_or_default(), caller, origin).await
+    face.submit(Request {
+        desk,
+        kind: JobKind::Prediction,
+        body: &body,
+        create: &create,
+        headers: &headers,
+        caller,
+        origin,
+        deployment: None,
+    })
+    .await
 }
 
 /// A request for a new job.
 pub(super) struct Request<'a> {
+    /// The desk of the model that it is for.
+    pub(super) desk: Jobs,
     pub(super) kind: JobKind,
     pub(super) body: &'a Bytes,
     pub(super) create: &'a Create<'a>,
     pub(super) headers: &'a HeaderMap,
     pub(super) caller: Identity,
     pub(super) origin: Origin,
+    /// `owner/name` of the deployment that it comes through.
+    pub(super) deployment: Option<String>,
 }
 
 impl Face {
+    /// The desk of the version that a body names.
+    fn wanted(&self, create: &Create<'_>) -> Result<Jobs, Trouble> {
+        let (model, version) = wanted(create)?;
+        let model = match (model, version) {
+            (Some(model), _) => self.models.get(model),
+            (None, Some(version)) => self.models.of_version(version),
+            (None, None) => None,
+        };
+        let desk = model.map(|model| model.jobs());
+        desk.filter(|desk| version.is_none_or(|version| version == desk.target().version)).ok_or(Trouble::UnknownVersion)
+    }
+
     pub(super) async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
         let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
         Ok(json_body(headers, body, bounds).await?)
@@ -114,7 +120,7 @@ impl Face {
     /// A job of the caller's; one of another kind is not known under this name.
     pub(super) async fn find(&self, kind: JobKind, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
         let job = match JobId::parse(id) {
-            Ok(id) => self.jobs.get(&caller.account, &id).await,
+            Ok(id) => self.models.lookup().get(&caller.account, &id).await,
             Err(_) => None,
         };
         job.filter(|job| job.kind() == kind).ok_or(Trouble::Unknown(noun(kind)))
@@ -122,38 +128,31 @@ impl Face {
 
     pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
-        if self.jobs.cancel(&caller.account, job.id()) {
+        if self.models.lookup().cancel(&caller.account, job.id()) {
             // A model that does not stop is shown as it is.
             tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         }
         Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
     }
 
-    /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
-    fn streams(&self) -> Streams {
-        match self.jobs.schema() {
-            Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
-            Some(_) | None => Streams::No,
-        }
-    }
-
     pub(super) fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
-        self.config.voice.prediction(job, origin, self.streams())
+        let streams = self.models.get(&job.target.model).map_or(Streams::No, |model| streams(&model.jobs()));
+        self.config.voice.prediction(job, origin, streams)
     }
 
     pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
-        let Request { kind, body, create, headers, caller, origin } = request;
-        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![required("input")]))?;
+        let Request { desk, kind, body, create, headers, caller, origin, deployment } = request;
+        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
         }
-        self.jobs.loaded(UNTIL_LOADED).await;
-        if kind == JobKind::Training && self.jobs.schema().is_some_and(|schema| !schema.trainable) {
+        desk.described(UNTIL_READ).await;
+        if kind == JobKind::Training && desk.description().is_some_and(|schema| !schema.trainable) {
             return Err(Trouble::NotTrainable);
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
-        if create.stream == Some(true) && self.streams() == Streams::No && self.jobs.schema().is_some() {
+        if create.stream == Some(true) && streams(&desk) == Streams::No && desk.description().is_some() {
             return Err(Trouble::NotStreaming);
         }
         let wait = wanted_wait(headers);
@@ -162,15 +161,16 @@ impl Face {
             id: None,
             kind,
             input: part_of(body, input.get()),
-            webhook: self.webhook(create, headers, &origin)?,
+            webhook: self.webhook(&desk, create, headers, &origin)?,
             context: Default::default(),
             // A caller that waits may leave, and the prediction goes on.
             delivery: Delivery::Later,
             replay: Replay::Refuse,
             deadline,
             face: FaceName::Replicate,
+            deployment,
         };
-        let job = match self.jobs.submit(submission).await? {
+        let job = match desk.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
@@ -184,20 +184,32 @@ impl Face {
         Ok(response)
     }
 
-    fn webhook(&self, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Arc<Webhook>>, Trouble> {
+    fn webhook(&self, desk: &Jobs, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Arc<Webhook>>, Trouble> {
         let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| url.as_deref().filter(|url| !url.is_empty()).map(str::to_owned);
         let (url, filter) = match (given(&create.webhook), given(&create.webhook_completed)) {
             (Some(url), _) => (url, filter(create)),
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
             (None, None) => return Ok(None),
         };
+        let streams = streams(desk);
+        let counted = |refusal: &Refusal| desk.count_refusal(FaceName::Replicate, refusal);
         Ok(Some(Arc::new(Webhook {
-            url: self.jobs.webhook_url(&url)?,
+            url: desk.webhook_url(&url).inspect_err(counted)?,
             filter,
             headers: passed_on(headers),
+            pace: Pace::of(FaceName::Replicate),
             origin: Some(origin.as_str().to_owned()),
-            wording: self.config.voice.wording_for(origin.clone(), self.streams()),
+            streams: streams == Streams::Yes,
+            wording: self.config.voice.wording_for(origin.clone(), streams),
         })))
+    }
+}
+
+/// Whether what the model gives can be read as it comes; unknown while it is not loaded.
+fn streams(desk: &Jobs) -> Streams {
+    match desk.description() {
+        Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
+        Some(_) | None => Streams::No,
     }
 }
 
@@ -217,11 +229,12 @@ fn filter(create: &Create<'_>) -> EventFilter {
     }
 }
 
-/// Refuses versions of other models, and bodies that name a model and no version.
-fn know_version(target: &Target, create: &Create<'_>) -> Result<(), Trouble> {
+/// The model and the version that are wanted, as far as they are named. Bodies that name a model and no
+/// version are refused.
+fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str>), Trouble> {
     let mut wrong = Vec::new();
     if create.version.is_none() {
-        wrong.push(required("version"));
+        wrong.push(InvalidField::required("version"));
     }
     if create.model.is_some() {
         let description = "Additional property model is not allowed".to_owned();
@@ -231,15 +244,11 @@ fn know_version(target: &Target, create: &Create<'_>) -> Result<(), Trouble> {
         return Err(Trouble::Fields(wrong));
     }
     let version = create.version.as_deref().unwrap_or_default();
-    let known = match version.split_once(':') {
-        Some((model, version)) => model == target.model && version == target.version,
-        None => version == target.version || version == target.model,
-    };
-    if known { Ok(()) } else { Err(Trouble::UnknownVersion) }
-}
-
-fn required(name: &str) -> InvalidField {
-    InvalidField { kind: "required", field: String::new(), description: format!("{name} is required") }
+    Ok(match version.split_once(':') {
+        Some((model, version)) => (Some(model), Some(version)),
+        None if version.contains('/') => (Some(version), None),
+        None => (None, Some(version)),
+    })
 }
 
 /// How long the caller wants to wait for the end; what cannot be read is no wish.
@@ -269,21 +278,19 @@ fn as_starting(job: Snapshot) -> Snapshot {
 mod tests {
     use super::*;
 
-    fn target() -> Target {
-        Target { model: "ann/echo".to_owned(), version: "a".repeat(64), deployment: None }
-    }
-
     #[test]
     fn a_version_has_three_names() {
-        let hex = "a".repeat(64);
-        let known = |version: &str| {
-            let create = Create { version: Some(version.to_owned().into()), ..Create::default() };
-            know_version(&target(), &create).is_ok()
-        };
-        assert!(known(&hex) && known("ann/echo") && known(&format!("ann/echo:{hex}")));
-        for other in ["", "latest", "ann/echo:latest", "ann/echo:", "bob/echo", &format!("bob/echo:{hex}"), &"b".repeat(64)] {
-            assert!(!known(other), "{other}");
+        let create = |version: &str| Create { version: Some(version.to_owned().into()), ..Create::default() };
+        for (text, expected) in [
+            ("abc", (None, Some("abc"))),
+            ("ann/echo", (Some("ann/echo"), None)),
+            ("ann/echo:abc", (Some("ann/echo"), Some("abc"))),
+            ("ann/echo:", (Some("ann/echo"), Some(""))),
+            ("", (None, Some(""))),
+        ] {
+            assert_eq!(wanted(&create(text)).ok(), Some(expected), "{text}");
         }
+        assert!(wanted(&Create::default()).is_err());
     }
 
     #[test]

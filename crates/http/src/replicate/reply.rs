@@ -1,15 +1,18 @@
 //! How the desk's answers and refusals are said in Replicate's API: each status code and each error is here.
 
-use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidegate_core::blobs::BlobError;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
-use tidegate_service::UploadError;
+use tidegate_service::FilingError;
 
+use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
 use crate::shared::body::BodyError;
 use crate::shared::deadline::BadDeadline;
@@ -24,15 +27,6 @@ pub(super) fn ok(body: &impl Serialize) -> Response {
 /// Something new of ours.
 pub(super) fn created(body: &impl Serialize) -> Response {
     json(StatusCode::CREATED, serde_json::to_vec(body).expect("our answers have string keys").into())
-}
-
-/// A stream of events.
-pub(super) fn event_stream(body: Body) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
 }
 
 /// The answer on paths that nobody knows.
@@ -63,24 +57,36 @@ pub(super) enum Trouble {
     Envelope(EnvelopeError),
     /// The body should be a form with a file, and is not.
     Form(String),
-    /// A file could not be written.
-    Disk(std::io::Error),
+    /// A file could not be kept or read.
+    Disk(String),
+    /// The account has left too many files.
+    Quota(String),
     /// The body is an object, but not the right one.
     Fields(Vec<InvalidField>),
     UnknownVersion,
     /// There is no such thing: model, version, prediction, stream.
     Unknown(&'static str),
+    /// There is one with this name already, or it cannot be changed as it is now.
+    Conflict(String),
     BadDeadline(BadDeadline),
     DeadlineTooShort,
     /// A bound of a list is no moment.
     BadMoment(&'static str),
+    /// A list of jobs that were made neither here nor there.
+    BadSource,
     NotStreaming,
     NotTrainable,
     UnknownDestination,
     NotYours,
+    /// Only its owner may make or change it.
+    NotYourModel(String),
+    /// It comes from a folder of the server.
+    Served,
     NoSchema,
     Refused(Refusal),
     Store(StoreError),
+    /// The account has asked too much; it may ask again after this time.
+    Throttled(Duration),
 }
 
 impl From<BodyError> for Trouble {
@@ -107,13 +113,21 @@ impl From<Refusal> for Trouble {
     }
 }
 
-impl From<UploadError> for Trouble {
-    fn from(error: UploadError) -> Self {
+impl From<FilingError> for Trouble {
+    fn from(error: FilingError) -> Self {
         match error {
-            UploadError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
-            UploadError::Io(error) => Self::Disk(error),
-            UploadError::Store(error) => Self::Store(error),
+            FilingError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
+            FilingError::NoSpace => Self::Refused(Refusal::NoSpace),
+            FilingError::Quota { .. } => Self::Quota(error.to_string()),
+            FilingError::Io(_) | FilingError::Blob(_) => Self::Disk(chain(&error).to_string()),
+            FilingError::Store(error) => Self::Store(error),
         }
+    }
+}
+
+impl From<BlobError> for Trouble {
+    fn from(error: BlobError) -> Self {
+        Self::Disk(error.to_string())
     }
 }
 
@@ -127,15 +141,7 @@ impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         use StatusCode as S;
         match self {
-            Self::Body(error) => {
-                let status = match error {
-                    BodyError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
-                    BodyError::Stalled(_) => S::REQUEST_TIMEOUT,
-                    BodyError::Broken(_) => S::BAD_REQUEST,
-                    BodyError::NotJson(_) | BodyError::Packed(_) | BodyError::NoContentType => S::UNSUPPORTED_MEDIA_TYPE,
-                };
-                problem(status, "Unreadable request", &error.to_string(), &[])
-            }
+            Self::Body(error) => problem(error.status(), "Unreadable request", &error.to_string(), &[]),
             Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
                 problem(S::BAD_REQUEST, "Unreadable request", &error.to_string(), &[])
             }
@@ -143,11 +149,11 @@ impl IntoResponse for Trouble {
                 problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &error.to_string(), &[])
             }
             Self::Form(detail) => problem(S::BAD_REQUEST, "Unreadable request", &detail, &[]),
-            Self::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => refused(&Refusal::NoSpace),
             Self::Disk(error) => {
-                tracing::error!(%error, "a file could not be kept or read");
+                tracing::error!(error, "a file could not be kept or read");
                 later("The server cannot keep or read files at the moment.")
             }
+            Self::Quota(detail) => problem(S::INSUFFICIENT_STORAGE, "Too many files", &detail, &[]),
             Self::Fields(fields) => invalid(&fields),
             Self::UnknownVersion => problem(
                 S::UNPROCESSABLE_ENTITY,
@@ -156,6 +162,7 @@ impl IntoResponse for Trouble {
                 &[],
             ),
             Self::Unknown(what) => problem(S::NOT_FOUND, "Not found", &format!("There is no such {what}, or it is not yours."), &[]),
+            Self::Conflict(detail) => problem(S::CONFLICT, "Conflict", &detail, &[]),
             Self::BadDeadline(error) => problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", &error.to_string(), &[]),
             Self::DeadlineTooShort => {
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", "`Cancel-After` must be at least 5 seconds", &[])
@@ -164,16 +171,24 @@ impl IntoResponse for Trouble {
                 let detail = format!("`{name}` is not a moment; write it like `2026-01-31T12:00:00Z`");
                 problem(S::UNPROCESSABLE_ENTITY, "Invalid query", &detail, &[])
             }
+            Self::BadSource => problem(S::UNPROCESSABLE_ENTITY, "Invalid query", "`source` must be `api` or `web`", &[]),
             Self::NotStreaming => refused(&Refusal::NotStreaming),
             Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
             Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),
             Self::NotYours => problem(S::FORBIDDEN, "Forbidden", "This needs a token of an administrator of the server.", &[]),
+            Self::NotYourModel(owner) => {
+                problem(S::FORBIDDEN, "Forbidden", &format!("Models of `{owner}` are made and changed by `{owner}` only."), &[])
+            }
+            Self::Served => {
+                problem(S::FORBIDDEN, "Forbidden", "The model is served from a folder: change the folder and start the server again.", &[])
+            }
             Self::NoSchema => later("The model is not loaded yet."),
             Self::Refused(refusal) => refused(&refusal),
             Self::Store(error) => {
                 tracing::error!(error = %chain(&error), "the store could not be asked");
                 later("The server cannot look into its records at the moment.")
             }
+            Self::Throttled(wait) => throttled(whole_seconds(wait)),
         }
     }
 }
@@ -232,9 +247,23 @@ fn later(detail: &str) -> Response {
     response
 }
 
+/// Too much at once. Clients look for the time in the header or in the body.
+fn throttled(seconds: u64) -> Response {
+    let detail = format!("Request was throttled. Your rate limit resets in ~{seconds}s.");
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let body =
+        Problem { title: "Too many requests", detail: &detail, status: status.as_u16(), retry_after: Some(seconds), invalid_fields: &[] };
+    let mut response = said(status, &body);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
 fn problem(status: StatusCode, title: &str, detail: &str, invalid_fields: &[InvalidField]) -> Response {
-    let problem = Problem { title, detail, status: status.as_u16(), invalid_fields };
-    let mut response = json(status, serde_json::to_vec(&problem).expect("our answers have string keys").into());
+    said(status, &Problem { title, detail, status: status.as_u16(), retry_after: None, invalid_fields })
+}
+
+fn said(status: StatusCode, problem: &Problem<'_>) -> Response {
+    let mut response = json(status, serde_json::to_vec(problem).expect("our answers have string keys").into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

@@ -17,27 +17,37 @@ use tidegate_core::Status;
 use tidegate_service::{Job, Progress, Seen};
 
 use super::Shared;
-use super::reply::{self, Trouble};
+use super::links::Giver;
+use super::origin::Origin;
+use super::reply::Trouble;
+use crate::shared::json::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET /v1/streams/{token}`
-pub(super) async fn follow(State(face): State<Shared>, Path(token): Path<String>, headers: HeaderMap) -> Result<Response, Trouble> {
+pub(super) async fn follow(
+    State(face): State<Shared>,
+    Path(token): Path<String>,
+    origin: Origin,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
     let (account, id) = face.config.voice.read_token(&token).ok_or(Trouble::Unknown("stream"))?;
-    let job = face.jobs.get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
+    let job = face.models.lookup().get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(read_id).unwrap_or_default();
-    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job };
+    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job, face, origin };
     let frames = stream::unfold(teller, |mut teller| async move {
         let frames = teller.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frames), teller))
     });
-    Ok(reply::event_stream(Body::from_stream(frames)))
+    Ok(event_stream(Body::from_stream(frames)))
 }
 
 /// Tells one reader of a job.
 struct Teller {
     job: Arc<Job>,
+    face: Shared,
+    origin: Origin,
     second: i64,
     seen: Seen,
     over: bool,
@@ -63,7 +73,9 @@ impl Teller {
         }
         for value in &progress.outputs {
             self.seen.outputs += 1;
-            self.frame(&mut out, "output", &text_of(value));
+            let giver = Giver { account: self.job.account(), id: self.job.id(), completed_at: None };
+            let told = self.face.config.voice.output(&giver, value, &self.origin);
+            self.frame(&mut out, "output", &text_of(&told));
         }
         if progress.over {
             self.over = true;

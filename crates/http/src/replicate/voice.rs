@@ -8,9 +8,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Map, Value};
+use tidegate_core::record::Hook;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, Wording};
 
+use super::links::{Giver, Links};
 use super::origin::Origin;
 use super::predictions::noun;
 use super::wire::Urls;
@@ -24,6 +26,7 @@ const PART: char = '\0';
 pub struct Voice {
     key: Arc<hmac::Key>,
     aborted: Aborted,
+    files: Option<Arc<Links>>,
 }
 
 /// What a job is called that the platform ended before it began.
@@ -46,13 +49,19 @@ pub(super) enum Streams {
 impl Voice {
     /// Whoever knows the secret can read every stream.
     pub fn new(secret: &[u8], aborted: Aborted) -> Self {
-        Self { key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)), aborted }
+        Self { key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)), aborted, files: None }
     }
 
-    /// How webhooks are written for who reached us by this address.
-    pub fn wording(&self, origin: &str) -> Wording {
-        match Origin::parse(origin) {
-            Some(origin) => self.wording_for(origin, Streams::No),
+    /// The same, for jobs whose files are kept here.
+    pub fn with_files(self, files: Option<Arc<Links>>) -> Self {
+        Self { files, ..self }
+    }
+
+    /// How webhooks are written for a receiver that was written down.
+    pub fn wording(&self, hook: &Hook) -> Wording {
+        let streams = if hook.streams { Streams::Yes } else { Streams::No };
+        match hook.origin.as_deref().and_then(Origin::parse) {
+            Some(origin) => self.wording_for(origin, streams),
             // We wrote it down ourselves; without it nothing useful can be said.
             None => Wording::new(|_| Bytes::from_static(b"{}")),
         }
@@ -65,19 +74,35 @@ impl Voice {
 
     /// A job as its owner sees it. Keys are in Replicate's order.
     pub(super) fn prediction(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Bytes {
-        let null = Bytes::from_static(b"null");
-        let room = job.output.as_ref().map_or(0, Bytes::len) + job.logs.len() + job.input.len() + 1024;
+        let output = match &job.output {
+            Some(output) => self.output(&Giver { account: &job.account, id: &job.id, completed_at: job.completed_at }, output, origin),
+            None => Bytes::from_static(b"null"),
+        };
+        let room = output.len() + job.logs.len() + job.input.len() + 1024;
         let mut body = Object::with_room_for(room);
         body.field("id", &job.id).field("model", &job.target.model).field("version", &job.target.version);
-        body.raw("input", Some(&job.input)).field("logs", &job.logs).raw("output", Some(job.output.as_ref().unwrap_or(&null)));
+        // What was removed is shown as nothing, which is not the same as an empty input.
+        let null = Bytes::from_static(b"null");
+        let (input, logs) = if job.data_removed { (&null, None) } else { (&job.input, Some(&job.logs)) };
+        body.raw("input", Some(input)).field("logs", &logs).raw("output", Some(&output));
         body.field("data_removed", &job.data_removed).field("error", &job.error).field("source", "api");
         body.field("status", self.word(job.status));
         body.field("created_at", &moment(job.created_at));
         body.field("started_at", &job.started_at.map(moment)).field("completed_at", &job.completed_at.map(moment));
         body.maybe("deadline", job.deadline.map(moment).as_deref());
         body.maybe("deployment", job.target.deployment.as_ref());
+        body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url));
+        body.maybe("webhook_events_filter", job.hook.as_ref().map(|hook| &hook.events));
         body.field("urls", &self.urls(job, origin, streams)).field("metrics", &metrics(job));
         body.finish()
+    }
+
+    /// What a job gave, or some of it, with addresses of the files in it.
+    pub(super) fn output(&self, job: &Giver<'_>, json: &Bytes, origin: &Origin) -> Bytes {
+        match &self.files {
+            Some(links) => links.told(job, json, origin),
+            None => json.clone(),
+        }
     }
 
     fn word(&self, status: Status) -> &'static str {
@@ -171,6 +196,7 @@ mod tests {
             started_at: Some(at(2)),
             completed_at: Some(at(5)),
             deadline: None,
+            hook: None,
             data_removed: false,
         }
     }

@@ -34,6 +34,35 @@ pub(super) struct Create<'a> {
     pub(super) model: Option<IgnoredAny>,
 }
 
+/// The body of a request that makes or changes a deployment.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object like {\"name\": \"…\", \"model\": \"owner/name\", \"version\": \"…\"}")]
+pub(super) struct Deploy {
+    pub(super) name: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) hardware: Option<String>,
+    pub(super) min_instances: Option<u32>,
+    pub(super) max_instances: Option<u32>,
+}
+
+/// The body of a request that makes or changes a model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object like {\"owner\": \"…\", \"name\": \"…\", \"visibility\": \"private\", \"hardware\": \"…\"}")]
+pub(super) struct Describe {
+    pub(super) owner: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) visibility: Option<String>,
+    pub(super) hardware: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) github_url: Option<String>,
+    pub(super) paper_url: Option<String>,
+    pub(super) license_url: Option<String>,
+    pub(super) cover_image_url: Option<String>,
+    pub(super) weights_url: Option<String>,
+    pub(super) readme: Option<String>,
+}
+
 /// A page of a list.
 #[derive(Debug, Serialize)]
 pub(super) struct Page<T> {
@@ -74,6 +103,18 @@ pub(super) struct Model<'a> {
     pub(super) latest_version: Option<Version<'a>>,
 }
 
+impl Model<'_> {
+    /// Whether a text is in its name or description, however it is written.
+    pub(super) fn says(&self, text: &str) -> bool {
+        holds(&format!("{}/{}", self.owner, self.name), text) || self.description.is_some_and(|description| holds(description, text))
+    }
+}
+
+/// Whether one text holds another, in large letters or small.
+pub(super) fn holds(whole: &str, part: &str) -> bool {
+    whole.to_lowercase().contains(&part.trim().to_lowercase())
+}
+
 /// Python's client takes no `null` here either.
 #[derive(Debug, Serialize)]
 pub(super) struct Version<'a> {
@@ -82,6 +123,63 @@ pub(super) struct Version<'a> {
     pub(super) cog_version: &'static str,
     pub(super) openapi_schema: &'a RawValue,
 }
+
+#[derive(Debug, Serialize)]
+pub(super) struct Deployment<'a> {
+    pub(super) owner: &'a str,
+    pub(super) name: &'a str,
+    pub(super) current_release: Release<'a>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Release<'a> {
+    pub(super) number: u64,
+    pub(super) model: &'a str,
+    pub(super) version: &'a str,
+    pub(super) created_at: String,
+    pub(super) created_by: Account<'a>,
+    pub(super) configuration: Configuration<'a>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Configuration<'a> {
+    pub(super) hardware: &'a str,
+    pub(super) min_instances: u32,
+    pub(super) max_instances: u32,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Collection {
+    pub(super) name: &'static str,
+    pub(super) slug: &'static str,
+    pub(super) description: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WholeCollection<'a> {
+    #[serde(flatten)]
+    pub(super) about: Collection,
+    pub(super) models: Vec<Model<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Search<'a> {
+    pub(super) query: &'a str,
+    pub(super) models: Vec<Found<'a>>,
+    pub(super) collections: Vec<Collection>,
+    /// Replicate's documentation.
+    pub(super) pages: [(); 0],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Found<'a> {
+    pub(super) model: Model<'a>,
+    pub(super) metadata: Metadata,
+}
+
+/// Nothing is known about models that their owners have not said.
+#[derive(Debug, Serialize)]
+pub(super) struct Metadata {}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Account<'a> {
@@ -115,7 +213,8 @@ pub(super) struct File<'a> {
     pub(super) checksums: Checksums<'a>,
     pub(super) metadata: &'a RawValue,
     pub(super) created_at: String,
-    pub(super) expires_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<String>,
     pub(super) urls: FileUrls,
 }
 
@@ -138,6 +237,9 @@ pub(super) struct Problem<'a> {
     pub(super) title: &'a str,
     pub(super) detail: &'a str,
     pub(super) status: u16,
+    /// In seconds, if the same request may be made again then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after: Option<u64>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(super) invalid_fields: &'a [InvalidField],
 }
@@ -149,4 +251,31 @@ pub(super) struct InvalidField {
     pub(super) kind: &'static str,
     pub(super) field: String,
     pub(super) description: String,
+}
+
+impl InvalidField {
+    /// Something that must be there and is not.
+    pub(super) fn required(name: &str) -> Self {
+        Self { kind: "required", field: String::new(), description: format!("{name} is required") }
+    }
+
+    /// Those that were not said.
+    pub(super) fn missing(said: &[(&str, bool)]) -> Vec<Self> {
+        said.iter().filter(|(_, said)| !said).map(|(name, _)| Self::required(name)).collect()
+    }
+
+    /// A value that is none of those that there are.
+    pub(super) fn choice(field: &str, choices: &[&str]) -> Self {
+        let description = format!("{field} must be one of the following: {}", choices.join(", "));
+        Self { kind: "enum", field: field.to_owned(), description }
+    }
+
+    /// A name that cannot stand in a path.
+    pub(super) fn name() -> Self {
+        Self::invalid("name", "use 1 to 64 small letters, digits, `-`, `_` and `.`, with a letter or digit at both ends")
+    }
+
+    pub(super) fn invalid(field: &str, description: &str) -> Self {
+        Self { kind: "invalid", field: field.to_owned(), description: description.to_owned() }
+    }
 }

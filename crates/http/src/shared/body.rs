@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
@@ -32,6 +32,17 @@ pub(crate) enum BodyError {
     Packed(String),
     #[error("the body has no content type; send `content-type: application/json`")]
     NoContentType,
+}
+
+impl BodyError {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken(_) => StatusCode::BAD_REQUEST,
+            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
 }
 
 /// The body of a request that should be JSON; empty when there is none.

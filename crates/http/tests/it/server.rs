@@ -1,6 +1,7 @@
 //! A server for one test, and a caller that speaks in bytes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -49,7 +50,7 @@ async fn slow(State(slow): State<Slow>) -> &'static str {
 }
 
 pub(crate) fn edge() -> Edge {
-    Edge { max_connections: 100, header_timeout: Duration::from_secs(30), tls: None }
+    Edge { max_connections: 100, header_timeout: Duration::from_secs(30), tls: None, traffic: Arc::default() }
 }
 
 impl Server {

@@ -61,6 +61,7 @@ fn control_responses() {
     };
     let fatal = Fatal { stage: Stage::Setup, reason: "setup failed: RuntimeError: no".into(), traceback: Some("Traceback".into()) };
     let all = [
+        R::Described { schema: raw(r#"{"openapi":"3.0.2"}"#) },
         R::Ready(ready),
         R::Log { source: LogSource::Stderr, data: "loading\n".into() },
         R::WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },

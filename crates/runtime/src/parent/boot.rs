@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tidegate_core::LogSource;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_ipc::control::{Fatal, Init, Ready, Request, Response};
@@ -73,6 +74,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) family: &'a Arc<Family>,
     pub(crate) tell: &'a (dyn Fn(Phase<'_>) + Sync),
+    /// Told what the model takes, before it is loaded.
+    pub(crate) describe: &'a (dyn Fn(&RawValue) + Sync),
 }
 
 impl Boot<'_> {
@@ -164,6 +167,7 @@ impl Boot<'_> {
                     return Ok((ready, links));
                 }
                 Ok(Response::Log { source, data }) => (self.tell)(Phase::Log { source: log_source(source), text: &data }),
+                Ok(Response::Described { schema }) => (self.describe)(&schema),
                 Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => note(&other),
                 Err(ReadError::Closed) if heard => return Err(BootError::Crashed(String::new())),
@@ -229,6 +233,7 @@ pub(crate) fn note(message: &Response) {
         Response::Idle { .. }
         | Response::Cancelled { .. }
         | Response::ShuttingDown
+        | Response::Described { .. }
         | Response::Ready(_)
         | Response::Fatal(_)
         | Response::HealthcheckResult { .. } => tracing::trace!(target: "child", ?message, "control message"),

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use tidegate_core::crew::Cause;
 use tidegate_ipc::control::{Request, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,8 @@ pub(crate) struct Child {
     killed: AtomicBool,
     /// Whether the system ended it because memory ran out.
     out_of_memory: AtomicBool,
+    /// Of what it died, once that is known.
+    cause: OnceLock<Cause>,
     oom_kills_before: u64,
     mark: Mark,
     family: Arc<Family>,
@@ -40,6 +43,7 @@ impl Child {
             dead: CancellationToken::new(),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
+            cause: OnceLock::new(),
             oom_kills_before: oom::kills(),
             mark,
             family,
@@ -47,6 +51,16 @@ impl Child {
             healthchecks: Mutex::default(),
             next_healthcheck: AtomicU64::new(1),
         }
+    }
+
+    /// The process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Of what it died. What is not known was our own doing.
+    pub(crate) fn cause(&self) -> Cause {
+        self.cause.get().copied().unwrap_or(Cause::Killed)
     }
 
     /// Asks the child to stop the nth job of a slot.
@@ -108,8 +122,18 @@ impl Child {
             Ok(status) => status,
             Err(error) => return error.to_string(),
         };
-        let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !self.killed.load(Ordering::Relaxed);
-        if by_system && oom::kills() > self.oom_kills_before {
+        let by_us = self.killed.load(Ordering::Relaxed);
+        let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !by_us;
+        let starved = by_system && oom::kills() > self.oom_kills_before;
+        let cause = match status.signal() {
+            _ if starved => Cause::OutOfMemory,
+            _ if by_us => Cause::Killed,
+            Some(_) => Cause::Signal,
+            None => Cause::Exit,
+        };
+        // It dies once.
+        self.cause.set(cause).ok();
+        if starved {
             self.out_of_memory.store(true, Ordering::Relaxed);
             return format!("{status}: out of memory");
         }

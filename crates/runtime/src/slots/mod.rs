@@ -159,6 +159,11 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
         drop(sent_away);
     }
 
+    /// Looks at each slot that is free.
+    pub fn each_idle(&self, look: impl FnMut(&T)) {
+        self.shared.with(|ledger| ledger.idle.iter().for_each(look));
+    }
+
     /// How many slots are where.
     pub fn count(&self) -> Count {
         self.shared.with(|ledger| Count { idle: ledger.idle.len(), total: ledger.total, waiting: ledger.line.len() })

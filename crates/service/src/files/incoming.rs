@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use data_url::DataUrl;
 use data_url::forgiving_base64::DecodeError;
@@ -11,7 +12,8 @@ use tidegate_core::{Account, chain};
 use tidegate_net::Url;
 use tokio::io::AsyncWriteExt;
 
-use super::{Files, OwnFile, name};
+use super::{Files, name};
+use crate::cabinet::{Cabinet, Filed, FilingError};
 use crate::heavy::heavy;
 
 /// How many files of one job are fetched at once.
@@ -33,10 +35,10 @@ impl Files {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
             Some("http" | "https") => match self.own(account, text) {
-                Some(own) if own.size > self.net.max_file() => {
+                Some((_, own)) if own.size > self.net.max_file() => {
                     Err(format!("the file has more than the {} bytes of --max-file", self.net.max_file()))
                 }
-                Some(own) => Ok(own.size),
+                Some((_, own)) => Ok(own.size),
                 None => match self.net.check(text) {
                     Ok(_) => Ok(0),
                     Err(error) => Err(format!("the address cannot be used: {error}")),
@@ -48,9 +50,10 @@ impl Files {
         }
     }
 
-    /// The file that was left with us, if the text is the address of one.
-    fn own(&self, account: &Account, text: &str) -> Option<OwnFile> {
-        self.own.as_ref()?.find(account, &Url::parse(text).ok()?)
+    /// The file that is kept here, if the text is the address of one of the account's.
+    fn own(&self, account: &Account, text: &str) -> Option<(&Cabinet, Arc<Filed>)> {
+        let cabinet = self.own.as_deref()?;
+        Some((cabinet, cabinet.find_by_address(account, &Url::parse(text).ok()?)?))
     }
 
     /// Counts what a data URI holds without keeping it.
@@ -104,12 +107,13 @@ impl Files {
             write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
         }
-        if let Some(own) = self.own(account, address) {
+        if let Some((cabinet, own)) = self.own(account, address) {
             let path = place.join(name::of_text(&own.name));
             // Never a link: the model may write to its inputs, and they are given to its user.
-            return match tokio::fs::copy(&own.path, &path).await {
-                Ok(_) => Ok(path),
-                Err(error) => Err(unwritable(error)),
+            return match cabinet.copy(&own, &path).await {
+                Ok(()) => Ok(path),
+                Err(FilingError::NoSpace) => Err(FetchError::DiskFull { pointer }),
+                Err(error) => Err(unusable(error.told())),
             };
         }
         let url = self.net.check(address).map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
@@ -141,8 +145,6 @@ async fn write_private(path: &Path, body: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tidegate_net::{Client, Config};
 
     use super::*;

@@ -1,4 +1,5 @@
-//! Files in an output become data URIs, or addresses where they were uploaded to.
+//! Files in an output become data URIs, addresses where they were uploaded to, or names of files that are
+//! kept here.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
@@ -8,12 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use rustix::fs::OFlags;
-use tidegate_core::{JobId, OutputFile, OutputFileKind, OutputValue, chain};
+use serde_json::value::RawValue;
+use tidegate_core::record::Face;
+use tidegate_core::{Account, JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::io::AsyncReadExt;
 
 use super::Files;
+use crate::cabinet::{Cabinet, FilingError, Label, name_of};
 use crate::heavy::heavy;
 
 /// How many files of one output are uploaded at once.
@@ -22,11 +26,22 @@ const AT_ONCE: usize = 8;
 pub const MAX_INLINE: u64 = 256 * 1024 * 1024;
 /// The largest output that comes as a file.
 const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
+/// What is read in one go of a file that is kept.
+const PIECE: usize = 256 * 1024;
+
+/// The job that gives files.
+#[derive(Clone, Copy)]
+pub(crate) struct Giver<'a> {
+    pub(crate) account: &'a Account,
+    pub(crate) id: &'a JobId,
+    /// How it came decides where its files go.
+    pub(crate) face: Face,
+}
 
 impl Files {
     /// The JSON of an output with an address in the place of each file.
     /// The files of the job itself are in `scratch`.
-    pub(crate) async fn settle(&self, value: OutputValue, job: &JobId, scratch: &Path) -> Result<Bytes, String> {
+    pub(crate) async fn settle(&self, value: OutputValue, job: Giver<'_>, scratch: &Path) -> Result<Bytes, String> {
         let OutputValue { mut json, files } = value;
         let (whole, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind == OutputFileKind::WholeOutput);
         if let Some(whole) = whole.first() {
@@ -43,25 +58,51 @@ impl Files {
         splice(&json, &files, &addresses).ok_or_else(|| "the output does not match its files".to_owned())
     }
 
-    async fn publish(&self, file: &OutputFile, job: &JobId) -> Result<String, String> {
+    async fn publish(&self, file: &OutputFile, job: Giver<'_>) -> Result<String, String> {
         let opened = open(&file.path, OFlags::empty()).await.map_err(|error| unreadable(&file.path, &error))?;
         let opened = opened.ok_or_else(|| format!("output file `{}` is not a regular file", file.path.display()))?;
         if !self.may_give(&opened) {
             return Err(format!("output file `{}` does not belong to the user that the model runs as", file.path.display()));
         }
         let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
-        match &self.upload_to {
-            Some(base) => self.upload(base, file, opened, mime, job).await,
-            None => inline(&file.path, opened, mime).await,
+        match (&self.upload_to, &self.own, job.face) {
+            (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
+            (None, Some(cabinet), Face::Replicate) => self.keep(cabinet, file, opened, mime, job).await,
+            // Cog's callers expect data URIs.
+            (None, Some(_), Face::Cog) | (None, None, _) => inline(&file.path, opened, mime).await,
         }
     }
 
-    async fn upload(&self, base: &Url, file: &OutputFile, opened: Opened, mime: &str, job: &JobId) -> Result<String, String> {
-        if opened.size > self.net.max_file() {
-            let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
-            return Err(format!("output file `{path}` has {size} bytes, more than the {limit} of --max-file"));
+    /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
+    async fn keep(&self, cabinet: &Cabinet, file: &OutputFile, opened: Opened, mime: &str, job: Giver<'_>) -> Result<String, String> {
+        self.small_enough(file, &opened)?;
+        let unkept = |error: FilingError| format!("output file `{}` could not be kept: {}", file.path.display(), error.told());
+        let mut incoming = cabinet.receive(opened.size, self.net.max_file()).await.map_err(unkept)?;
+        let mut from = tokio::fs::File::from_std(opened.file);
+        let mut piece = vec![0; PIECE];
+        loop {
+            match from.read(&mut piece).await.map_err(|error| unreadable(&file.path, &error))? {
+                0 => break,
+                count => incoming.write(&piece[..count]).await.map_err(unkept)?,
+            }
         }
-        let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let label = Label {
+            name: file_name(file),
+            content_type: mime.to_owned(),
+            metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
+        };
+        let filed = cabinet.keep_output(job.account, job.id, incoming, label).await.map_err(unkept)?;
+        Ok(name_of(&filed))
+    }
+
+    fn small_enough(&self, file: &OutputFile, opened: &Opened) -> Result<(), String> {
+        let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
+        if size <= limit { Ok(()) } else { Err(format!("output file `{path}` has {size} bytes, more than the {limit} of --max-file")) }
+    }
+
+    async fn upload(&self, base: &Url, file: &OutputFile, opened: Opened, mime: &str, job: &JobId) -> Result<String, String> {
+        self.small_enough(file, &opened)?;
+        let name = file_name(file);
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push(&name);
@@ -126,6 +167,10 @@ async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
     let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
     tokio::fs::File::from_std(opened.file).take(limit + 1).read_to_end(&mut body).await?;
     Ok((body.len() as u64 <= limit).then_some(body))
+}
+
+fn file_name(file: &OutputFile) -> String {
+    file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
@@ -193,10 +238,11 @@ mod tests {
         let us = std::fs::metadata(&path).unwrap().uid();
         let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
         let output = OutputFile { path: path.clone(), ..file(0) };
-        let job = JobId::parse("a").unwrap();
+        let id = JobId::parse("a").unwrap();
+        let job = Giver { account: &Account::ANONYMOUS, id: &id, face: Face::Replicate };
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
             let files = Files { net: net.clone(), upload_to: None, owner, own: None };
-            assert_eq!(files.publish(&output, &job).await.is_ok(), good, "{owner:?}");
+            assert_eq!(files.publish(&output, job).await.is_ok(), good, "{owner:?}");
         }
         std::fs::remove_file(path).unwrap();
     }

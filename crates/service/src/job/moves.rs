@@ -1,6 +1,7 @@
 //! What happens to a job, told by its tracker, the only writer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -25,6 +26,11 @@ impl Job {
         });
         self.changed.notify_waiters();
         now
+    }
+
+    /// How long it stood in the line when it began at this moment.
+    pub(crate) fn waited(&self, began_at: Timestamp) -> Duration {
+        between(self.created_at, began_at)
     }
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
@@ -79,10 +85,11 @@ impl Job {
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
     pub(crate) fn settle(&self, terminal: Terminal) -> End {
-        let (from, earliest, cancel_asked) = self.with(|state| {
+        let (from, started_at, cancel_asked) = self.with(|state| {
             state.settled = true;
-            (state.status, state.started_at.unwrap_or(self.created_at), state.cancel_asked)
+            (state.status, state.started_at, state.cancel_asked)
         });
+        let completed_at = now().max(started_at.unwrap_or(self.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
         let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
         let (step, error) = match terminal {
@@ -96,7 +103,8 @@ impl Job {
         End {
             status: from.after(step).expect("the tracker ends a job once"),
             error,
-            completed_at: now().max(earliest),
+            completed_at,
+            ran: started_at.map(|began| between(began, completed_at)),
             predict_time: self.born.elapsed().as_secs_f64(),
         }
     }
@@ -136,11 +144,18 @@ impl Job {
     }
 }
 
+/// From one moment to a later one; nothing when the clock was set back between them.
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}
+
 /// How a job is about to end.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) status: Status,
     error: Option<String>,
     completed_at: Timestamp,
+    /// How long the model worked on it; absent if it never began.
+    pub(crate) ran: Option<Duration>,
     predict_time: f64,
 }

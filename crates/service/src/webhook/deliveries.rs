@@ -1,13 +1,17 @@
 //! What became of the last messages: who was told what and when, and what the receiver said.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tidegate_core::record::OldLetter;
 use tidegate_core::{Account, JobId};
+use tidegate_net::{Url, host_of};
+use tokio::sync::Notify;
 
-use super::WebhookEvent;
+use super::{Webhook, WebhookEvent};
+use crate::job::Job;
 
 /// How many messages are remembered.
 const MAX_RECORDS: usize = 1000;
@@ -24,7 +28,23 @@ pub struct Deliveries {
 struct Ring {
     next: u64,
     /// Oldest first, by rising number.
-    records: VecDeque<(u64, DeliveryRecord)>,
+    records: VecDeque<Entry>,
+}
+
+struct Entry {
+    number: u64,
+    record: DeliveryRecord,
+    handle: Handle,
+}
+
+/// How a message that is remembered can be sent once more.
+#[derive(Clone)]
+pub(super) struct Handle {
+    /// What it is about, as long as anybody knows it.
+    pub(super) job: Weak<Job>,
+    pub(super) webhook: Arc<Webhook>,
+    /// Ends the pause before the next attempt.
+    pub(super) hurry: Arc<Notify>,
 }
 
 /// One message and what became of it.
@@ -36,6 +56,8 @@ pub struct DeliveryRecord {
     pub account: Account,
     /// The job.
     pub job: JobId,
+    /// For which model the job was, `owner/name`; empty if that is not known.
+    pub model: String,
     /// What it says.
     pub event: WebhookEvent,
     /// Who is told: host and port, nothing else of the address.
@@ -46,6 +68,8 @@ pub struct DeliveryRecord {
     pub state: DeliveryState,
     /// Why nothing more is tried.
     pub given_up: Option<String>,
+    /// How often servers before this one have sent it.
+    pub earlier_attempts: u32,
     /// Every time it was sent, oldest first.
     pub attempts: Vec<Attempt>,
     /// When it is sent again.
@@ -79,18 +103,31 @@ pub struct Attempt {
 impl Deliveries {
     /// The messages that are wanted, newest first.
     pub fn list(&self, wanted: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
-        self.with(|ring| ring.records.iter().rev().map(|(_, record)| record).filter(|record| wanted(record)).cloned().collect())
+        self.with(|ring| ring.records.iter().rev().map(|entry| &entry.record).filter(|record| wanted(record)).cloned().collect())
     }
 
-    /// Notes a new message; the number is for [`Deliveries::change`].
-    pub(super) fn open(&self, record: DeliveryRecord) -> u64 {
+    /// The message with this id, if it is remembered.
+    pub(super) fn find(&self, id: &str) -> Option<(DeliveryRecord, Handle)> {
         self.with(|ring| {
+            let entry = ring.records.iter().rev().find(|entry| entry.record.id == id)?;
+            Some((entry.record.clone(), entry.handle.clone()))
+        })
+    }
+
+    /// Notes a message; the number is for [`Deliveries::change`]. One that is sent again goes on where it was.
+    pub(super) fn open(&self, record: DeliveryRecord, handle: Handle) -> u64 {
+        self.with(|ring| {
+            if let Some(known) = ring.records.iter_mut().rev().find(|entry| entry.record.id == record.id) {
+                known.record.settle(DeliveryState::Sending, None);
+                known.handle = handle;
+                return known.number;
+            }
             if ring.records.len() >= MAX_RECORDS {
                 ring.forget_one();
             }
             let number = ring.next;
             ring.next += 1;
-            ring.records.push_back((number, record));
+            ring.records.push_back(Entry { number, record, handle });
             number
         })
     }
@@ -98,8 +135,8 @@ impl Deliveries {
     /// Changes a record, unless it has been forgotten.
     pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut DeliveryRecord)) {
         self.with(|ring| {
-            if let Ok(place) = ring.records.binary_search_by_key(&number, |(number, _)| *number) {
-                change(&mut ring.records[place].1);
+            if let Ok(place) = ring.records.binary_search_by_key(&number, |entry| entry.number) {
+                change(&mut ring.records[place].record);
             }
         });
     }
@@ -113,8 +150,27 @@ impl Ring {
     /// The oldest that is settled: an operator looks for those that are not.
     fn forget_one(&mut self) {
         let settled = |record: &DeliveryRecord| matches!(record.state, DeliveryState::Delivered | DeliveryState::Failed);
-        let place = self.records.iter().position(|(_, record)| settled(record)).unwrap_or(0);
+        let place = self.records.iter().position(|entry| settled(&entry.record)).unwrap_or(0);
         self.records.remove(place);
+    }
+}
+
+impl From<&OldLetter> for DeliveryRecord {
+    fn from(letter: &OldLetter) -> Self {
+        Self {
+            id: letter.id.clone(),
+            account: letter.account.clone(),
+            job: letter.job.clone(),
+            model: letter.model.clone(),
+            event: WebhookEvent::Completed,
+            host: Url::parse(&letter.url).map(|url| host_of(&url)).unwrap_or_default(),
+            created_at: letter.created_at,
+            state: if letter.settled.given_up.is_some() { DeliveryState::Failed } else { DeliveryState::Delivered },
+            given_up: letter.settled.given_up.clone(),
+            earlier_attempts: letter.attempts,
+            attempts: Vec::new(),
+            next_attempt_at: None,
+        }
     }
 }
 
@@ -143,22 +199,39 @@ mod tests {
             id: format!("msg_{job}"),
             account: Account::ANONYMOUS,
             job: JobId::parse(job).unwrap(),
+            model: "ann/echo".to_owned(),
             event: WebhookEvent::Completed,
             host: "example.com".to_owned(),
             created_at: Timestamp::now(),
             state,
             given_up: None,
+            earlier_attempts: 0,
             attempts: Vec::new(),
             next_attempt_at: None,
         }
     }
 
+    fn handle() -> Handle {
+        let url = Url::parse("http://example.com").unwrap();
+        let wording = crate::Wording::new(|_| bytes::Bytes::new());
+        let webhook = Webhook {
+            url,
+            filter: crate::EventFilter::ALL,
+            headers: Default::default(),
+            pace: crate::Pace::Newest,
+            origin: None,
+            streams: false,
+            wording,
+        };
+        Handle { job: Weak::new(), webhook: Arc::new(webhook), hurry: Arc::default() }
+    }
+
     #[test]
     fn the_newest_come_first_and_those_that_are_not_settled_stay() {
         let deliveries = Deliveries::default();
-        let waiting = deliveries.open(record("waiting", DeliveryState::Retrying));
+        let waiting = deliveries.open(record("waiting", DeliveryState::Retrying), handle());
         for i in 0..MAX_RECORDS + 10 {
-            deliveries.open(record(&i.to_string(), DeliveryState::Delivered));
+            deliveries.open(record(&i.to_string(), DeliveryState::Delivered), handle());
         }
         let all = deliveries.list(|_| true);
         assert_eq!(all.len(), MAX_RECORDS);
@@ -169,11 +242,23 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_sent_again_goes_on_where_it_was() {
+        let deliveries = Deliveries::default();
+        let first = deliveries.open(record("a", DeliveryState::Sending), handle());
+        deliveries.open(record("b", DeliveryState::Sending), handle());
+        deliveries.change(first, |record| record.settle(DeliveryState::Failed, Some("enough")));
+        assert_eq!(deliveries.open(record("a", DeliveryState::Sending), handle()), first);
+        let found = deliveries.find("msg_a").unwrap().0;
+        assert_eq!((found.state, found.given_up), (DeliveryState::Sending, None));
+        assert_eq!(deliveries.list(|_| true).len(), 2);
+    }
+
+    #[test]
     fn a_forgotten_message_changes_nothing() {
         let deliveries = Deliveries::default();
-        let first = deliveries.open(record("first", DeliveryState::Delivered));
+        let first = deliveries.open(record("first", DeliveryState::Delivered), handle());
         for i in 0..MAX_RECORDS {
-            deliveries.open(record(&i.to_string(), DeliveryState::Delivered));
+            deliveries.open(record(&i.to_string(), DeliveryState::Delivered), handle());
         }
         deliveries.change(first, |_| panic!("it was forgotten"));
     }

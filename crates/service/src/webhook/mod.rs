@@ -6,6 +6,7 @@
 
 mod deliveries;
 mod parcel;
+mod replay;
 mod schedule;
 mod sender;
 mod signature;
@@ -16,13 +17,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::JobId;
-use tidegate_core::record::Hook;
+use tidegate_core::record::{Face, Hook};
 use tidegate_net::Url;
 use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{Snapshot, random};
 
 pub use deliveries::{Attempt, Deliveries, DeliveryRecord, DeliveryState};
+pub use replay::NotReplayed;
 pub(crate) use sender::{Sender, SenderTools, deliver};
 pub use signature::{BadSecret, Secrets};
 pub(crate) use waiting::{Bounds, Waiting};
@@ -36,10 +38,33 @@ pub struct Webhook {
     pub filter: EventFilter,
     /// Sent along; the trace of the request that made the job, for instance.
     pub headers: HeaderMap,
+    /// How often it is told.
+    pub pace: Pace,
     /// The address by which the caller reached us, if messages speak of it.
     pub origin: Option<String>,
+    /// Whether messages say where the output can be read as it comes.
+    pub streams: bool,
     /// How the dialect of the caller writes a job.
     pub wording: Wording,
+}
+
+/// How often a receiver is told what happens between start and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Every value, and what is printed unless something was told a moment ago.
+    EveryValue,
+    /// One message at a time with a pause after it; what came meanwhile is in the next.
+    Newest,
+}
+
+impl Pace {
+    /// What callers of this API expect.
+    pub fn of(face: Face) -> Self {
+        match face {
+            Face::Cog => Self::EveryValue,
+            Face::Replicate => Self::Newest,
+        }
+    }
 }
 
 /// How a dialect writes a job for the receiver of a webhook.
@@ -70,18 +95,26 @@ impl Webhook {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = self.headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
         let events = WebhookEvent::ALL.iter().filter(|event| self.filter.wants(**event)).map(|event| event.name().to_owned());
-        Hook { url: self.url.to_string(), events: events.collect(), headers: headers.collect(), origin: self.origin.clone() }
+        Hook {
+            url: self.url.to_string(),
+            events: events.collect(),
+            headers: headers.collect(),
+            origin: self.origin.clone(),
+            streams: self.streams,
+        }
     }
 
     /// As it was written down; `None` when that cannot be read.
-    pub(crate) fn of_hook(hook: &Hook, wording: Wording) -> Option<Self> {
+    pub(crate) fn of_hook(hook: &Hook, pace: Pace, wording: Wording) -> Option<Self> {
         let header = |(name, value): (&String, &String)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?));
         let named = |name: &String| WebhookEvent::ALL.into_iter().find(|event| event.name() == name);
         Some(Self {
             url: Url::parse(&hook.url).ok()?,
             filter: EventFilter::only(hook.events.iter().filter_map(named)),
             headers: hook.headers.iter().filter_map(header).collect(),
+            pace,
             origin: hook.origin.clone(),
+            streams: hook.streams,
             wording,
         })
     }

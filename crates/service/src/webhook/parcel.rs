@@ -1,6 +1,6 @@
 //! One message on its way: the same id and body over all attempts, a fresh time and signature for each.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,11 +9,13 @@ use tidegate_core::record::Letter;
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate_net::{Answer, Error, host_of};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::deliveries::{Attempt, DeliveryRecord, DeliveryState};
+use super::deliveries::{Attempt, DeliveryRecord, DeliveryState, Handle};
 use super::{SenderTools, Webhook, WebhookEvent, message_id};
 use crate::Job;
+use crate::meter::AttemptResult;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -28,6 +30,8 @@ pub(super) struct Parcel {
     body: Bytes,
     /// Its place among the deliveries.
     record: u64,
+    /// Somebody does not want to wait for the next attempt.
+    pub(super) hurry: Arc<Notify>,
 }
 
 /// What an attempt came to.
@@ -42,37 +46,34 @@ pub(super) enum Verdict {
 }
 
 impl Parcel {
-    pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Job, event: WebhookEvent, body: Bytes) -> Self {
-        Self::with_id(message_id(), tools, webhook, (job.account(), job.id()), event, body)
+    pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, event: WebhookEvent, body: Bytes) -> Self {
+        Self::with_id(message_id(), tools, webhook, job, event, body)
+    }
+
+    /// The last message about a job, once more.
+    pub(super) fn again(id: String, tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, body: Bytes) -> Self {
+        Self::with_id(id, tools, webhook, job, WebhookEvent::Completed, body)
     }
 
     /// The message that was written down.
     pub(super) fn of_letter(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, letter: &Letter) -> Self {
-        let job = (&letter.account, &letter.job);
-        Self::with_id(letter.id.clone(), tools, webhook, job, WebhookEvent::Completed, letter.body.clone())
+        let record = record(letter.id.clone(), (&letter.account, &letter.job, &letter.model), WebhookEvent::Completed, webhook);
+        let record = DeliveryRecord { created_at: letter.created_at, earlier_attempts: letter.attempts, ..record };
+        // The store has what is needed to send it once more.
+        Self::open(tools, webhook, record, Weak::new(), letter.body.clone())
     }
 
-    fn with_id(
-        id: String,
-        tools: &Arc<SenderTools>,
-        webhook: &Arc<Webhook>,
-        (account, job): (&Account, &JobId),
-        event: WebhookEvent,
-        body: Bytes,
-    ) -> Self {
-        let record = tools.deliveries.open(DeliveryRecord {
-            id: id.clone(),
-            account: account.clone(),
-            job: job.clone(),
-            event,
-            host: host_of(&webhook.url),
-            created_at: Timestamp::now(),
-            state: DeliveryState::Sending,
-            given_up: None,
-            attempts: Vec::new(),
-            next_attempt_at: None,
-        });
-        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job.clone(), id, body, record }
+    fn with_id(id: String, tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, event: WebhookEvent, body: Bytes) -> Self {
+        let record = record(id, (job.account(), job.id(), &job.target().model), event, webhook);
+        Self::open(tools, webhook, record, Arc::downgrade(job), body)
+    }
+
+    fn open(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, record: DeliveryRecord, job: Weak<Job>, body: Bytes) -> Self {
+        let hurry = Arc::new(Notify::new());
+        let (id, job_id) = (record.id.clone(), record.job.clone());
+        let handle = Handle { job, webhook: Arc::clone(webhook), hurry: Arc::clone(&hurry) };
+        let record = tools.deliveries.open(record, handle);
+        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job_id, id, body, record, hurry }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -89,6 +90,7 @@ impl Parcel {
         };
         self.tools.deliveries.change(self.record, |record| record.attempted(Attempt { at, took: started.elapsed(), result }));
         let verdict = judge(&sent);
+        self.tools.meter.attempted(result_of(&sent), started.elapsed());
         match (&sent, verdict) {
             (_, Verdict::Delivered) => self.change(|record| record.settle(DeliveryState::Delivered, None)),
             (Ok(answer), _) => tracing::warn!(job = %self.job, message = self.id, status = answer.status, "webhook not taken"),
@@ -114,6 +116,7 @@ impl Parcel {
     /// Notes, and tells the operator, that a job's end was never taken.
     pub(super) fn lose(&self, why: &str) {
         self.give_up(why);
+        self.tools.meter.given_up.inc();
         tracing::error!(job = %self.job, message = self.id, host = host_of(&self.webhook.url), why, "webhook given up");
     }
 
@@ -137,6 +140,32 @@ impl Parcel {
             }
         }
         headers
+    }
+}
+
+fn record(id: String, (account, job, model): (&Account, &JobId, &str), event: WebhookEvent, webhook: &Webhook) -> DeliveryRecord {
+    DeliveryRecord {
+        id,
+        account: account.clone(),
+        job: job.clone(),
+        model: model.to_owned(),
+        event,
+        host: host_of(&webhook.url),
+        created_at: Timestamp::now(),
+        state: DeliveryState::Sending,
+        given_up: None,
+        earlier_attempts: 0,
+        attempts: Vec::new(),
+        next_attempt_at: None,
+    }
+}
+
+fn result_of(sent: &Result<Answer, Error>) -> AttemptResult {
+    match sent {
+        Ok(answer) if answer.is_success() => AttemptResult::Delivered,
+        Ok(_) => AttemptResult::NotTaken,
+        Err(error) if error.is_refusal() => AttemptResult::NotAllowed,
+        Err(_) => AttemptResult::NoAnswer,
     }
 }
 

@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tidegate_core::chain;
-use tidegate_core::record::Letter;
-use tidegate_core::store::Store;
+use tidegate_core::record::{Letter, Settled};
+use tidegate_core::store::{Store, Tried};
 use tidegate_net::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -16,9 +17,10 @@ use tokio_util::task::TaskTracker;
 use super::deliveries::Deliveries;
 use super::parcel::{Parcel, Verdict};
 use super::waiting::{Place, Waiting};
-use super::{Secrets, Webhook, WebhookEvent, schedule};
+use super::{Pace, Secrets, Webhook, WebhookEvent, schedule};
 use crate::heavy::heavy;
 use crate::job::{Job, Moment};
+use crate::meter::Meter;
 use crate::random;
 
 /// What is still on its way when a job ends may take this long before the end is told over it.
@@ -29,6 +31,7 @@ const MAX_WAITING: usize = 256;
 const HURRIED: Duration = Duration::from_secs(5);
 
 /// What all senders share.
+#[derive(Clone)]
 pub(crate) struct SenderTools {
     pub(crate) net: Arc<Client>,
     pub(crate) tasks: TaskTracker,
@@ -36,12 +39,13 @@ pub(crate) struct SenderTools {
     pub(crate) token: Option<String>,
     /// Sign every message.
     pub(crate) secrets: Secrets,
-    /// Log messages come at most this often.
+    /// The shortest pause: between messages about logs, or between all, as the pace says.
     pub(crate) throttle: Duration,
     /// How long the last message of a job is sent again.
     pub(crate) retry_for: Duration,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) deliveries: Deliveries,
+    pub(crate) deliveries: Arc<Deliveries>,
+    pub(crate) meter: Arc<Meter>,
     /// Where messages are written down.
     pub(crate) store: Option<Arc<dyn Store>>,
     /// The server is on its way out: no time for long pauses.
@@ -79,9 +83,10 @@ impl Sender {
         self.tell(WebhookEvent::Output, moment);
     }
 
-    /// Sent unless something was sent a moment ago; what is left out is not made up for.
+    /// Sent unless something was sent a moment ago; what is left out is made up for only at the pace of the
+    /// newest.
     pub(crate) fn logs(&mut self, moment: Moment) {
-        if self.last.is_none_or(|last| last.elapsed() >= self.throttle) {
+        if self.webhook.pace == Pace::Newest || self.last.is_none_or(|last| last.elapsed() >= self.throttle) {
             self.tell(WebhookEvent::Logs, moment);
         }
     }
@@ -110,16 +115,42 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        while let Some(message) = self.messages.recv().await {
-            match message {
-                Message::Completed(letter) => return self.complete(letter).await,
+        let mut newest = None;
+        loop {
+            let next = match newest.take() {
+                Some(message) => Some(message),
+                None => self.messages.recv().await,
+            };
+            let (event, moment) = match next {
+                None => return,
+                Some(Message::Completed(letter)) => return self.complete(letter).await,
                 // A receiver this slow has lost count anyway.
-                Message::At(..) if self.messages.len() > MAX_WAITING => {}
-                Message::At(event, moment) => {
-                    if self.send_or_overtake(event, moment).await.is_break() {
-                        return self.overtake().await;
-                    }
-                }
+                Some(Message::At(..)) if self.webhook.pace == Pace::EveryValue && self.messages.len() > MAX_WAITING => continue,
+                Some(Message::At(event, moment)) => (event, moment),
+            };
+            if self.send_or_overtake(event, moment).await.is_break() {
+                return self.overtake().await;
+            }
+            if self.webhook.pace == Pace::Newest && event != WebhookEvent::Start {
+                newest = self.newest().await;
+            }
+        }
+    }
+
+    /// The newest of what comes during the pause after a message. The end is not kept waiting.
+    async fn newest(&mut self) -> Option<Message> {
+        let pause = tokio::time::sleep(self.tools.throttle);
+        tokio::pin!(pause);
+        let mut newest = None;
+        loop {
+            tokio::select! {
+                message = self.messages.recv() => match message {
+                    Some(end @ Message::Completed(_)) => return Some(end),
+                    Some(at @ Message::At(..)) => newest = Some(at),
+                    // Nobody wants to hear of the end.
+                    None => return newest,
+                },
+                () = &mut pause => return newest,
             }
         }
     }
@@ -171,36 +202,56 @@ impl Task {
         let parcel = Parcel::new(&tools, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; the job need not.
         drop(job);
-        until_taken(&tools, &parcel, None).await;
+        deliver_parcel(&tools, &parcel).await;
     }
 }
 
-/// Sends a message that was written down until it is taken, and crosses it out.
+/// Sends a message that was written down until it is taken or given up, and notes which.
 pub(crate) async fn deliver(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, letter: Letter) {
     let parcel = Parcel::of_letter(tools, &webhook, &letter);
-    if !until_taken(tools, &parcel, Some(&letter)).await {
+    let given_up = match until_taken(tools, &parcel, Some(&letter)).await {
+        Sent::Taken => None,
+        Sent::GivenUp(why) => Some(why.to_owned()),
         // The server goes before the receiver has taken it: the next one tries again.
-        return;
-    }
+        Sent::Left => return,
+    };
+    note(tools, &letter, Tried::Settled(Settled { at: Timestamp::now(), given_up })).await;
+}
+
+/// Sends a message that is in memory only until it is taken or given up.
+pub(super) async fn deliver_parcel(tools: &SenderTools, parcel: &Parcel) {
+    until_taken(tools, parcel, None).await;
+}
+
+/// Writes down what came of an attempt.
+async fn note(tools: &SenderTools, letter: &Letter, tried: Tried) {
     if let Some(store) = &tools.store
-        && let Err(error) = store.letter_tried(&letter.id, None).await
+        && let Err(error) = store.letter_tried(&letter.id, tried).await
     {
-        tracing::warn!(message = letter.id, error = %chain(&error), "a delivered webhook could not be crossed out and may come again");
+        tracing::warn!(message = letter.id, error = %chain(&error), "an attempt could not be written down, the webhook may come again");
     }
 }
 
-/// Tries until it is taken or given up. `false` when the server goes first, and it can be tried again.
-async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Letter>) -> bool {
+/// What became of a message.
+enum Sent {
+    Taken,
+    GivenUp(&'static str),
+    /// The server goes first, and it can be tried again.
+    Left,
+}
+
+/// Tries until it is taken or given up.
+async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Letter>) -> Sent {
     let deadline = Instant::now() + tools.retry_for;
     let mut place: Option<Place> = None;
     for failed in 1.. {
         let retry_after = match parcel.send().await {
-            Verdict::Delivered => return true,
+            Verdict::Delivered => return Sent::Taken,
             Verdict::Never(why) => return given_up(parcel, why),
             Verdict::Later { retry_after } => retry_after,
         };
         if letter.is_some() && tools.closing.is_cancelled() {
-            return false;
+            return Sent::Left;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -208,16 +259,19 @@ async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Lette
         }
         let place = place.get_or_insert_with(|| tools.waiting.enter(parcel.bytes()));
         let pause = schedule::pause(failed, random::fraction(), retry_after).min(left);
+        if let (Some(letter), Ok(next)) = (letter, Timestamp::now().checked_add(pause)) {
+            note(tools, letter, Tried::Again(next)).await;
+        }
         if rest(tools, parcel, place, pause).await.is_break() {
             return given_up(parcel, "too many messages wait for receivers that do not take them");
         }
     }
-    true
+    Sent::Taken
 }
 
-fn given_up(parcel: &Parcel, why: &str) -> bool {
+fn given_up(parcel: &Parcel, why: &'static str) -> Sent {
     parcel.lose(why);
-    true
+    Sent::GivenUp(why)
 }
 
 /// Waits for the next attempt; breaks when there is no room to wait.
@@ -227,6 +281,7 @@ async fn rest(tools: &SenderTools, parcel: &Parcel, place: &Place, pause: Durati
     parcel.again_in(pause);
     tokio::select! {
         () = tokio::time::sleep(pause) => ControlFlow::Continue(()),
+        () = parcel.hurry.notified() => ControlFlow::Continue(()),
         // One more try before the server is gone.
         () = tools.closing.cancelled(), if !was_closing => ControlFlow::Continue(()),
         () = place.sent_away() => ControlFlow::Break(()),

@@ -59,6 +59,11 @@ impl Waiting {
         Place { number, sent_away, waiting: Arc::clone(self) }
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.with(|room| room.messages.len())
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut Room) -> R) -> R {
         f(&mut self.room.lock().unwrap_or_else(PoisonError::into_inner))
     }

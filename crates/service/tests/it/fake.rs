@@ -189,17 +189,18 @@ pub(crate) struct Wishes {
     pub(crate) net: tidegate_net::Config,
     pub(crate) room: Option<u64>,
     pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) keep_data_for: Option<Duration>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room, store } = wishes;
+    let Wishes { job_timeout, net, room, store, keep_data_for } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
         files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
         net,
-        scratch: Box::new(|| "/nonexistent".into()),
-        room: Box::new(move || room),
+        scratch: Arc::new(|| "/nonexistent".into()),
+        room: Arc::new(move || room),
         spill_above: 1024 * 1024,
         store,
     };
@@ -210,12 +211,13 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         webhook_retry_for: Duration::from_secs(24 * 60 * 60),
         stream_history: 1024,
         keep_for: KEEP_FOR,
+        keep_data_for,
         predictions_are: JobKind::Prediction,
         job_timeout,
         max_output: MAX_OUTPUT,
         target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
         on_lost: OnLost::Fail,
-        wording: Box::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
+        wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
     };
     Jobs::new(tools, config)
 }
@@ -232,6 +234,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         replay: Replay::Refuse,
         deadline: None,
         face: Face::Cog,
+        deployment: None,
     }
 }
 

@@ -46,7 +46,7 @@ async fn a_finished_job_is_found_by_the_next_desk() {
     let before = ticket.job().snapshot();
 
     let (model, jobs) = place.desk(1);
-    assert_eq!(jobs.resume().await.unwrap(), Resumed::default());
+    assert_eq!(jobs.resume(&|_| Some(jobs.clone())).await.unwrap(), Resumed::default());
     let after = jobs.get(&Account::ANONYMOUS, &id("a")).await.unwrap().snapshot();
     assert_eq!((after.status, after.output, after.metrics), (before.status, before.output, before.metrics));
     assert!(matches!(jobs.submit(named("a", r#"{"x":1}"#)).await, Ok(Submitted::Over(_))));
@@ -66,7 +66,7 @@ async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
 
     // As after a kill: the first desk is never heard of again.
     let (model, jobs) = place.desk(1);
-    let resumed = jobs.resume().await.unwrap();
+    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
     assert_eq!(resumed, Resumed { queued: 3, failed: 1, letters: 0 });
     let lost = jobs.get(&Account::ANONYMOUS, &id("first")).await.unwrap().snapshot();
     assert_eq!(lost.status, Status::Failed);
@@ -94,7 +94,7 @@ async fn an_orderly_end_leaves_what_waits_to_the_next() {
     assert!(in_time && holds.job().status() == Status::Succeeded);
 
     let (model, jobs) = place.desk(1);
-    assert_eq!(jobs.resume().await.unwrap(), Resumed { queued: 1, failed: 0, letters: 0 });
+    assert_eq!(jobs.resume(&|_| Some(jobs.clone())).await.unwrap(), Resumed { queued: 1, failed: 0, letters: 0 });
     model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
     while jobs.get(&Account::ANONYMOUS, &id("waits")).await.is_none_or(|job| job.status() != Status::Succeeded) {
         tokio::task::yield_now().await;
@@ -125,4 +125,24 @@ async fn who_waits_without_an_id_is_not_written_down() {
     let play = async { model.started().await.send(Event::Ended(Outcome::Succeeded { output: None })) };
     tokio::join!(ticket.ended(), play);
     assert_eq!(place.store.get(&Account::ANONYMOUS, ticket.job().id()).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_is_removed_before_the_job_is_forgotten() {
+    let place = place();
+    let model = FakeModel::without_streaming(1);
+    let keep_data_for = Some(std::time::Duration::from_millis(1));
+    let jobs = desk_with(model.clone(), Wishes { store: Some(Arc::clone(&place.store)), keep_data_for, ..Wishes::default() });
+    jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
+    new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
+    model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
+    let removed = loop {
+        match jobs.get(&Account::ANONYMOUS, &id("a")).await.map(|job| job.snapshot()) {
+            Some(job) if job.data_removed => break job,
+            Some(_) | None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!((removed.status, removed.output, removed.logs.as_str()), (Status::Succeeded, None, ""));
+    assert_eq!(removed.input, "{}");
+    assert!(matches!(jobs.submit(named("a", r#"{"x": 1}"#)).await, Ok(Submitted::Over(_))), "nothing to compare with");
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_core::{Event, JobId, Outcome};
+use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Config, Networks, Url};
-use tidegate_service::{DeliveryRecord, DeliveryState, EventFilter, Jobs, Submission, Webhook, WebhookEvent, Wording};
+use tidegate_service::{
+    AttemptResult, DeliveryRecord, DeliveryState, EventFilter, Jobs, NotReplayed, Pace, Submission, Webhook, WebhookEvent, Wording,
+};
 use tokio::time::Instant;
 
 use crate::fake::{FakeModel, Wishes, desk_with, submission};
@@ -28,7 +30,9 @@ async fn ended(net: Config) -> Jobs {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
+        pace: Pace::EveryValue,
         origin: None,
+        streams: false,
         wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(Arc::new(webhook)), ..submission("{}") })
@@ -99,4 +103,41 @@ async fn who_closes_tries_once_more_and_does_not_wait_for_a_day() {
     jobs.close(Duration::from_secs(60)).await;
     assert!(begun.elapsed() < Duration::from_secs(90), "{:?}", begun.elapsed());
     assert!(message(&jobs).unwrap().attempts.len() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_want_to_wait_has_it_sent_at_once() {
+    let jobs = ended(open()).await;
+    tokio::time::sleep(10 * HOUR).await;
+    let before = message(&jobs).unwrap();
+    let begun = Instant::now();
+    jobs.replay_delivery(&before.id, None).await.unwrap();
+    while message(&jobs).unwrap().attempts.len() == before.attempts.len() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
+    let jobs = ended(Config::default()).await;
+    // Longer than the desk remembers.
+    let id = settled(&jobs).await.id;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let other = Account::parse("other").expect("it is a name");
+    assert!(matches!(jobs.replay_delivery(&id, Some(&other)).await, Err(NotReplayed::Unknown(_))));
+    assert!(matches!(jobs.replay_delivery("msg_0", None).await, Err(NotReplayed::Unknown(_))));
+    assert!(matches!(jobs.replay_delivery(&id, None).await, Err(NotReplayed::Gone)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_is_counted() {
+    let jobs = ended(open()).await;
+    let record = settled(&jobs).await;
+    let count = |result| jobs.meter().attempts.of(result).get();
+    assert_eq!(count(AttemptResult::NoAnswer), record.attempts.len() as u64);
+    assert_eq!((count(AttemptResult::Delivered), jobs.meter().given_up.get()), (0, 1));
+    let refused = ended(Config::default()).await;
+    settled(&refused).await;
+    assert_eq!(refused.meter().attempts.of(AttemptResult::NotAllowed).get(), 1);
 }

@@ -33,6 +33,18 @@ pub async fn the_first_document_stays(documents: Subject) {
     assert_eq!(documents.fetch("shelf", "a").await.unwrap().unwrap(), "1");
 }
 
+/// Who has read an older one has to read again.
+pub async fn a_document_is_swapped_for_what_was_read(documents: Subject) {
+    let swap = async |was: &'static [u8], json: &'static [u8]| {
+        documents.swap("shelf", "a", &Bytes::from_static(was), Bytes::from_static(json)).await.unwrap()
+    };
+    assert!(!swap(b"1", b"2").await, "there is none");
+    put(&*documents, "shelf", "a", "1").await;
+    assert!(swap(b"1", b"2").await);
+    assert!(!swap(b"1", b"3").await);
+    assert_eq!(documents.fetch("shelf", "a").await.unwrap().unwrap(), "2");
+}
+
 /// And its name is free.
 pub async fn a_removed_document_is_gone(documents: Subject) {
     put(&*documents, "shelf", "a", "1").await;

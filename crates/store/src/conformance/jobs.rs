@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::record::Order;
-use tidegate_core::store::{Inserted, Store, StoreError};
+use tidegate_core::store::{Finish, Inserted, Store, StoreError};
 use tidegate_core::{Account, Status};
 
 use super::samples::*;
@@ -98,6 +98,18 @@ pub async fn an_ending_is_kept_whole(store: Subject) {
     let kept = get(&*store, "a").await;
     assert_eq!((kept.status, kept.started_at), (Status::Succeeded, Some(at(1))));
     assert_eq!((kept.order, kept.ending), (full_order("a"), Some(ending(2))));
+}
+
+/// A job that is over before its begin was noted has one attempt more, and another attempt has no say.
+pub async fn an_end_can_note_the_begin_too(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    let began = |attempt| Finish { began_at: Some(at(2)), ..finish("a", attempt, 3) };
+    assert!(!store.finish(began(0)).await.unwrap());
+    assert!(store.finish(began(1)).await.unwrap());
+
+    let kept = get(&*store, "a").await;
+    assert_eq!((kept.attempt, kept.started_at, kept.status), (2, Some(at(2)), Status::Succeeded));
 }
 
 /// Every terminal status, also with nothing to show.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::record::{Order, Record};
-use tidegate_core::store::{Cursor, Page, Query, Store};
-use tidegate_core::{Account, JobKind};
+use tidegate_core::store::{Cursor, Page, Query, Store, Wanted};
+use tidegate_core::{Account, JobKind, Status};
 
 use super::samples::*;
 
@@ -187,4 +187,29 @@ pub async fn large_jobs_make_short_pages(store: Subject) {
         seen.extend(names(&now.items).into_iter().map(str::to_owned));
     }
     assert_eq!(seen, down(5, 0));
+}
+
+/// The last accepted first, by account, id, model and status.
+pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    store.insert(Order { account: Account::ANONYMOUS, ..full_order("b") }).await.unwrap();
+    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    store.insert(order("c")).await.unwrap();
+    assert!(store.finish(finish("c", 0, 7)).await.unwrap());
+
+    let all = store.recent(Wanted { limit: 10, ..Wanted::default() }).await.unwrap();
+    assert_eq!(all.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
+    assert_eq!((all[0].completed_at, all[0].status), (Some(at(7)), Status::Succeeded));
+    assert_eq!((all[2].started_at, all[2].status), (Some(at(1)), Status::Processing));
+    assert_eq!(all[1].target, full_order("b").target);
+    assert_eq!(store.recent(Wanted { limit: 1, ..Wanted::default() }).await.unwrap(), all[..1]);
+    for (wanted, expected) in [
+        (Wanted { account: Some(Account::ANONYMOUS), ..Wanted::default() }, &all[1..2]),
+        (Wanted { id: Some(id("a")), ..Wanted::default() }, &all[2..]),
+        (Wanted { model: Some("ann/other".to_owned()), ..Wanted::default() }, &all[..0]),
+        (Wanted { statuses: vec![Status::Queued, Status::Processing], ..Wanted::default() }, &all[1..]),
+    ] {
+        assert_eq!(store.recent(Wanted { limit: 10, ..wanted.clone() }).await.unwrap(), expected, "{wanted:?}");
+        assert!(all.iter().filter(|job| wanted.takes(job)).eq(expected));
+    }
 }

@@ -2,9 +2,10 @@
 //!
 //! A backend writes `tidegate_store::conformance!(open);` in its tests, where `open` is an async function that
 //! gives an empty store and something that cleans up behind it when dropped. [`durability`] needs a process of
-//! its own and is called by hand.
+//! its own and is called by hand. A backend that keeps documents only writes `conformance!(@documents open);`.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
@@ -30,6 +31,7 @@ macro_rules! conformance {
             what_is_over_or_unknown_does_not_begin,
             an_ending_is_kept_whole,
             every_end_is_kept,
+            an_end_can_note_the_begin_too,
             a_queued_job_is_ended_by_attempt_zero,
             an_old_attempt_has_no_say,
             what_is_over_stays_as_it_is,
@@ -50,6 +52,7 @@ macro_rules! conformance {
             a_job_begins_or_is_canceled,
             what_was_acknowledged_is_seen,
             one_of_many_documents_is_kept,
+            no_change_of_a_document_is_lost,
         );
         $crate::conformance!(@cases $open, lists:
             newest_come_first,
@@ -64,12 +67,16 @@ macro_rules! conformance {
             a_foreign_cursor_leads_nowhere,
             any_limit_is_good,
             large_jobs_make_short_pages,
+            recent_jobs_of_all_accounts_in_a_few_words,
         );
         $crate::conformance!(@cases $open, letters:
             a_letter_is_kept_with_the_end,
             no_end_no_letter,
             letters_come_by_their_next_attempt,
-            a_letter_that_is_done_with_is_gone,
+            a_settled_letter_is_not_sent_any_more,
+            settled_letters_can_be_looked_up,
+            a_settled_letter_can_be_sent_again,
+            settled_letters_are_forgotten,
             letters_outlive_their_jobs,
         );
         $crate::conformance!(@cases $open, retention:
@@ -80,9 +87,13 @@ macro_rules! conformance {
             forgetting_stops_at_the_limit,
             a_forgotten_id_is_free,
         );
+        $crate::conformance!(@documents $open);
+    };
+    (@documents $open:ident) => {
         $crate::conformance!(@cases $open, documents:
             the_last_document_counts,
             the_first_document_stays,
+            a_document_is_swapped_for_what_was_read,
             a_removed_document_is_gone,
             documents_are_found_by_prefix,
             shelves_are_apart,

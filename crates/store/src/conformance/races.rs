@@ -98,3 +98,23 @@ pub async fn one_of_many_documents_is_kept(documents: Arc<dyn Documents>) {
     let kept = documents.fetch("shelf", "name").await.unwrap().unwrap();
     assert!(answers.iter().all(|answer| *answer == kept));
 }
+
+/// Of many who read, change and swap at once, each is seen in the end.
+pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
+    documents.put("shelf", "name", Bytes::from_static(b"0")).await.unwrap();
+    let mut callers = JoinSet::new();
+    for _ in 0..16 {
+        let documents = Arc::clone(&documents);
+        callers.spawn(async move {
+            loop {
+                let was = documents.fetch("shelf", "name").await.unwrap().unwrap();
+                let number: u32 = std::str::from_utf8(&was).unwrap().parse().unwrap();
+                if documents.swap("shelf", "name", &was, Bytes::from(format!("{}", number + 1))).await.unwrap() {
+                    return;
+                }
+            }
+        });
+    }
+    callers.join_all().await;
+    assert_eq!(documents.fetch("shelf", "name").await.unwrap().unwrap(), "16");
+}

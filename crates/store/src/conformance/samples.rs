@@ -69,6 +69,7 @@ pub fn hook() -> Hook {
         url: "https://example.com/hook?a=1".to_owned(),
         events: vec!["start".to_owned(), "completed".to_owned()],
         headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
+        streams: true,
         origin: Some("https://models.example.com".to_owned()),
     }
 }
@@ -87,7 +88,7 @@ pub fn ending(completed_at: i64) -> Ending {
 
 /// The end of a job of Ann's as succeeded, without a letter.
 pub fn finish(name: &str, attempt: u32, completed_at: i64) -> Finish {
-    Finish { account: ann(), id: id(name), attempt, status: Status::Succeeded, ending: ending(completed_at), letter: None }
+    Finish { account: ann(), id: id(name), attempt, began_at: None, status: Status::Succeeded, ending: ending(completed_at), letter: None }
 }
 
 /// A letter about a job of Ann's.
@@ -96,6 +97,7 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
         id: letter.to_owned(),
         account: ann(),
         job: id(name),
+        model: "ann/echo".to_owned(),
         hook: hook(),
         body: Bytes::from(format!(r#"{{"id":"{name}"}}"#)),
         created_at: at(0),

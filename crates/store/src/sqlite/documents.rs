@@ -21,6 +21,11 @@ pub(super) fn put_new(conn: &Connection, shelf: &str, name: &str, json: &Bytes) 
     Ok(json.clone())
 }
 
+pub(super) fn swap(conn: &Connection, shelf: &str, name: &str, was: &[u8], json: &[u8]) -> Result<bool, Fault> {
+    let mut statement = conn.prepare_cached("UPDATE documents SET json = ?4 WHERE shelf = ?1 AND name = ?2 AND json = ?3")?;
+    Ok(statement.execute(params![shelf, name, was, json])? > 0)
+}
+
 pub(super) fn fetch(conn: &Connection, shelf: &str, name: &str) -> Result<Option<Bytes>, Fault> {
     let mut statement = conn.prepare_cached("SELECT json FROM documents WHERE shelf = ? AND name = ?")?;
     let json: Option<Vec<u8>> = statement.query_row([shelf, name], |row| row.get(0)).optional()?;

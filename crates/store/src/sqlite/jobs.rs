@@ -78,7 +78,7 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> 
 
 fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
     let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = ?4, completed_at = ?5
+        "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
          WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
     )?;
     let values = params![
@@ -87,6 +87,7 @@ fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
         finish.attempt,
         words::status_text(finish.status),
         words::moment_number(finish.ending.completed_at),
+        finish.began_at.map(words::moment_number),
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
@@ -123,12 +124,14 @@ pub(super) fn remove_data(conn: &Connection, over_before: Timestamp, limit: usiz
     for number in &chosen {
         conn.prepare_cached("DELETE FROM inputs WHERE number = ?")?.execute([number])?;
         conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?.execute([number])?;
+        letters::remove_about(conn, *number)?;
         conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?.execute([number])?;
     }
     Ok(chosen.len())
 }
 
 pub(super) fn forget(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+    letters::forget(conn, over_before, limit)?;
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE number IN (
              SELECT number FROM jobs

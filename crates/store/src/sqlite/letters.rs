@@ -1,17 +1,19 @@
-//! The letters: the last messages about jobs, until somebody has taken them.
+//! The letters: the last messages about jobs, until somebody has taken them and for a while after.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
-use tidegate_core::JobId;
-use tidegate_core::record::Letter;
+use tidegate_core::record::{Hook, Letter, OldLetter, Settled};
+use tidegate_core::store::{Reopened, Tried};
+use tidegate_core::{Account, JobId};
 
 use super::fault::Fault;
 use super::{jobs, rows, words};
 
 pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
-    let mut statement =
-        conn.prepare_cached("INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
     let number = statement.insert(params![
         letter.id,
         words::account_text(&letter.account),
@@ -20,6 +22,7 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
         words::moment_number(letter.created_at),
         letter.attempts,
         words::moment_number(letter.next_at),
+        letter.model,
     ])?;
     conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?.execute(params![number, &letter.body[..]])?;
     Ok(())
@@ -27,8 +30,9 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
 
 pub(super) fn first(conn: &Connection, limit: usize) -> Result<Vec<Letter>, Fault> {
     let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at
-         FROM letters l JOIN bodies b ON b.number = l.number ORDER BY l.next_at, l.number LIMIT ?",
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model
+         FROM letters l JOIN bodies b ON b.number = l.number
+         WHERE l.settled_at IS NULL ORDER BY l.next_at, l.number LIMIT ?",
     )?;
     let found = statement.query([jobs::count(limit)])?;
     Ok(rows::take_some(found, limit, letter, |letter| letter.body.len())?.0)
@@ -44,15 +48,79 @@ fn letter(row: &Row<'_>) -> Result<Letter, Fault> {
         created_at: words::moment(row.get(5)?)?,
         attempts: row.get(6)?,
         next_at: words::moment(row.get(7)?)?,
+        model: row.get(8)?,
     })
 }
 
-pub(super) fn tried(conn: &Connection, id: &str, next: Option<Timestamp>) -> Result<(), Fault> {
-    match next {
-        Some(next) => conn
-            .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ?")?
-            .execute(params![words::moment_number(next), id])?,
-        None => conn.prepare_cached("DELETE FROM letters WHERE id = ?")?.execute([id])?,
+pub(super) fn tried(conn: &Connection, id: &str, tried: &Tried) -> Result<(), Fault> {
+    match tried {
+        Tried::Again(next) => conn
+            .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ? AND settled_at IS NULL")?
+            .execute(params![words::moment_number(*next), id])?,
+        Tried::Settled(settled) => conn
+            .prepare_cached("UPDATE letters SET attempts = attempts + 1, settled_at = ?, given_up = ? WHERE id = ? AND settled_at IS NULL")?
+            .execute(params![words::moment_number(settled.at), settled.given_up, id])?,
     };
+    Ok(())
+}
+
+pub(super) fn settled(conn: &Connection, account: Option<&Account>, job: Option<&JobId>, limit: usize) -> Result<Vec<OldLetter>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
+         WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
+         ORDER BY l.settled_at DESC, l.number DESC LIMIT ?3",
+    )?;
+    let mut found = statement.query(params![account.map(words::account_text), job.map(JobId::as_str), jobs::count(limit)])?;
+    let mut letters = Vec::new();
+    while let Some(row) = found.next()? {
+        letters.push(old(row)?);
+    }
+    Ok(letters)
+}
+
+fn old(row: &Row<'_>) -> Result<OldLetter, Fault> {
+    Ok(OldLetter {
+        id: row.get(0)?,
+        account: words::account(&row.get::<_, String>(1)?)?,
+        job: JobId::parse(&row.get::<_, String>(2)?).map_err(words::unreadable)?,
+        model: row.get(3)?,
+        url: words::json::<Hook>(&row.get::<_, String>(4)?)?.url,
+        created_at: words::moment(row.get(5)?)?,
+        attempts: row.get(6)?,
+        settled: Settled { at: words::moment(row.get(7)?)?, given_up: row.get(8)? },
+    })
+}
+
+pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Reopened, Fault> {
+    let mut statement = conn.prepare_cached(
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.settled_at
+         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
+    )?;
+    let mut found = statement.query(params![id, account.map(words::account_text)])?;
+    let Some(row) = found.next()? else { return Ok(Reopened::Unknown) };
+    if row.get::<_, Option<i64>>(9)?.is_none() {
+        return Ok(Reopened::StillToBeSent);
+    }
+    let letter = Letter { next_at: at, ..letter(row)? };
+    let mut statement = conn.prepare_cached("UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?")?;
+    statement.execute(params![words::moment_number(at), id])?;
+    Ok(Reopened::Letter(Box::new(letter)))
+}
+
+/// Settled letters that are too old.
+pub(super) fn forget(conn: &Connection, settled_before: Timestamp, limit: usize) -> Result<(), Fault> {
+    let mut statement =
+        conn.prepare_cached("DELETE FROM letters WHERE number IN (SELECT number FROM letters WHERE settled_at < ? LIMIT ?)")?;
+    statement.execute(params![words::moment_number(settled_before), jobs::count(limit)])?;
+    Ok(())
+}
+
+/// Settled letters about the job with this number.
+pub(super) fn remove_about(conn: &Connection, number: i64) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM letters WHERE settled_at IS NOT NULL AND job = (SELECT id FROM jobs WHERE number = ?1)
+         AND account = (SELECT account FROM jobs WHERE number = ?1)",
+    )?;
+    statement.execute([number])?;
     Ok(())
 }

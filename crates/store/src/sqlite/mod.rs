@@ -9,6 +9,7 @@
 //!   caller ──read────► readers ◄───────────────────────┴────────────────────────┘
 //! ```
 
+mod briefs;
 mod cursor;
 mod documents;
 mod fault;
@@ -30,7 +31,10 @@ mod tests;
 
 pub use open::{OpenError, Options};
 
+use std::sync::Arc;
+
 use readers::Readers;
+use tidegate_core::store::StoreMeter;
 use writer::Writer;
 
 /// The store in one folder of this machine. One process at a time has it.
@@ -41,6 +45,14 @@ pub struct Sqlite {
     // gives the lock of the folder back.
     readers: Readers,
     writer: Writer,
+    meter: Arc<StoreMeter>,
+}
+
+impl Sqlite {
+    /// What is counted while the store works.
+    pub fn meter(&self) -> Arc<StoreMeter> {
+        Arc::clone(&self.meter)
+    }
 }
 
 impl std::fmt::Debug for Sqlite {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tidegate_core::store::StoreMeter;
 
 use super::fault::is_full;
 use super::folder::Folder;
@@ -135,9 +136,10 @@ impl Sqlite {
         let connections = (0..options.readers.max(1)).map(|_| reading(&file)).collect::<Result<_, _>>().map_err(sql)?;
 
         // From here on nothing but the start of a thread can fail, and each ends when its handle is dropped.
-        let writer = Writer::start(conn, log_pages, tidier, folder).map_err(OpenError::Thread)?;
+        let meter = Arc::new(StoreMeter::default());
+        let writer = Writer::start(conn, log_pages, tidier, folder, Arc::clone(&meter)).map_err(OpenError::Thread)?;
         let readers = Readers::start(connections).map_err(OpenError::Thread)?;
-        Ok(Self { readers, writer })
+        Ok(Self { readers, writer, meter })
     }
 }
 

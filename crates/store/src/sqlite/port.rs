@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::record::{Letter, Order, Record};
-use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Store, StoreError};
+use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
+use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted};
 use tidegate_core::{Account, JobId};
 
-use super::{Sqlite, documents, jobs, letters, list};
+use super::{Sqlite, briefs, documents, jobs, letters, list};
 
 /// What a change writes besides what it carries, near enough.
 const SMALL: usize = 512;
@@ -40,6 +40,10 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| list::page(conn, &query)).await
     }
 
+    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError> {
+        self.readers.ask(move |conn| briefs::recent(conn, &wanted)).await
+    }
+
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
         let found = self.readers.ask(move |conn| jobs::open(conn, after, limit)).await?;
         Ok(found.into_iter().map(|(number, record)| (number.unsigned_abs(), record)).collect())
@@ -57,9 +61,18 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| letters::first(conn, limit)).await
     }
 
-    async fn letter_tried(&self, id: &str, next: Option<Timestamp>) -> Result<(), StoreError> {
+    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {
         let id = id.to_owned();
-        self.writer.change(SMALL, move |conn| letters::tried(conn, &id, next)).await
+        self.writer.change(SMALL, move |conn| letters::tried(conn, &id, &tried)).await
+    }
+
+    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError> {
+        self.readers.ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit)).await
+    }
+
+    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError> {
+        let id = id.to_owned();
+        self.writer.change(SMALL, move |conn| letters::reopen(conn, &id, account.as_ref(), at)).await
     }
 }
 
@@ -79,6 +92,11 @@ impl Documents for Sqlite {
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
         self.writer.change(SMALL + json.len(), move |conn| documents::put_new(conn, &shelf, &name, &json)).await
+    }
+
+    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError> {
+        let (shelf, name, was) = (shelf.to_owned(), name.to_owned(), was.clone());
+        self.writer.change(SMALL + json.len(), move |conn| documents::swap(conn, &shelf, &name, &was, &json)).await
     }
 
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {

@@ -9,9 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rusqlite::Connection;
-use tidegate_core::store::StoreError;
+use tidegate_core::store::{StoreError, StoreMeter};
 use tokio::sync::{mpsc, oneshot};
 
 use super::fault::Fault;
@@ -35,9 +36,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(conn: Connection, log_pages: Arc<AtomicUsize>, tidier: Tidier, folder: Folder) -> io::Result<Self> {
+    pub(super) fn start(
+        conn: Connection,
+        log_pages: Arc<AtomicUsize>,
+        tidier: Tidier,
+        folder: Folder,
+        meter: Arc<StoreMeter>,
+    ) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel(INBOX);
-        let worker = Worker { conn, log_pages, rx, tidier };
+        let worker = Worker { conn, log_pages, rx, tidier, meter };
         let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             worker.run();
             drop(folder); // Only now may another server have it.
@@ -112,6 +119,7 @@ struct Worker {
     conn: Connection,
     log_pages: Arc<AtomicUsize>,
     rx: mpsc::Receiver<Box<dyn Change>>,
+    meter: Arc<StoreMeter>,
 }
 
 impl Worker {
@@ -135,7 +143,11 @@ impl Worker {
     }
 
     fn serve(&mut self, mut batch: Vec<Box<dyn Change>>) {
-        let outcomes = match self.commit(&mut batch) {
+        let began = Instant::now();
+        let committed = self.commit(&mut batch);
+        self.meter.commit_seconds.observe(began.elapsed().as_secs_f64());
+        self.meter.commit_changes.observe(batch.len() as f64);
+        let outcomes = match committed {
             Ok(outcomes) => outcomes,
             Err(StoreError::Full(_)) => self.squeeze(&mut batch),
             Err(error) => {

@@ -1,4 +1,6 @@
 //! The promises of the store, kept by SQLite.
 
+mod blobs;
 mod durability;
+mod memory;
 mod suite;

@@ -1,8 +1,12 @@
 //! One file per command.
 
+mod cancel;
 mod doctor;
+mod greeting;
 mod init;
+mod logs;
 mod predict;
+mod ps;
 mod schema;
 mod serve;
 mod token;
@@ -22,6 +26,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let default = match cli.command {
         Command::Serve(_) => "info",
         Command::Predict(_)
+        | Command::Ps(_)
+        | Command::Logs(_)
+        | Command::Cancel(_)
+        | Command::Replay(_)
         | Command::Schema(_)
         | Command::Init(_)
         | Command::Doctor(_)
@@ -33,6 +41,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
+        Command::Ps(args) => on_runtime(ps::ps(&args)),
+        Command::Logs(args) => on_runtime(logs::logs(&args)),
+        Command::Cancel(args) => on_runtime(cancel::cancel(&args)),
+        Command::Replay(args) => on_runtime(cancel::replay(&args)),
         Command::Schema(args) => schema::schema(&args, &env),
         Command::Init(args) => init::init(&args),
         Command::Doctor(args) => doctor::doctor(&args, &env),

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::port::Executor;
 use tidegate_core::record::{Face, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
@@ -21,9 +22,10 @@ use crate::cli::Predict;
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::model::Model;
+use crate::models::full_name;
 use crate::shutdown::Signals;
-use crate::wiring::{self, Outward, Setting};
-use crate::{exit, inputs, outputs, secrets};
+use crate::wiring::{Outward, Setting, Workshop};
+use crate::{exit, inputs, outputs, remote};
 
 pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
@@ -61,7 +63,7 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
         Ok(url)
     };
     let client = Client::new(Config::default());
-    let token = token(args.token_file.as_deref())?;
+    let token = remote::token(args.token_file.as_deref())?;
     let fetched = client.fetch(&at("openapi.json")?, token.as_deref(), None).await;
     let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
     if status.as_u16() == 401 {
@@ -92,25 +94,6 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
     })
 }
 
-/// What we show to be let in, if anything.
-fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let (place, text) = match file {
-        Some(file) => {
-            let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
-            (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
-        }
-        None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
-            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),
-            None => return Ok(None),
-        },
-    };
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Usage::new(format!("{place} does not hold one token and nothing else")).into());
-    }
-    Ok(Some(token.to_owned()))
-}
-
 /// What a server says when it does not take a job.
 fn refusal(answer: &Map<String, Value>) -> String {
     let line = |detail: &Value| {
@@ -128,30 +111,34 @@ fn refusal(answer: &Map<String, Value>) -> String {
 async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let model = Model::read(Path::new(&args.target), &args.model, env)?;
     let setting = Setting {
-        // Nothing is written down, so nobody asks for the version.
-        target: Target { model: model.name(), version: String::new(), deployment: None },
         workers: 1,
         slots: Some(1),
         line_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
+        keep_data_for: None,
         outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
         store: None,
-        uploads: None,
+        cabinet: None,
+        hidden_env: &[],
         on_lost: OnLost::Fail,
         run_as: None,
         limits: Limits::default(),
     };
     let mut signals = Signals::listen(false)?;
-    let wired = wiring::wire(&model, &args.model, env, &setting, Arc::new(Terminal))?;
+    let workshop = Workshop::open(&args.model, env, setting)?;
+    let runtime = workshop.start(&model, Arc::new(Terminal));
+    // Nothing is written down, so nobody asks for the version.
+    let target = Target { model: full_name(&model, None, None), version: String::new(), deployment: None };
+    let jobs = workshop.desk(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
-        result = once(args, &wired.jobs) => result,
+        result = once(args, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
-    wired.runtime.stop().await;
+    runtime.stop().await;
     result
 }
 
@@ -174,6 +161,7 @@ async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
         replay: Replay::Refuse,
         deadline: None,
         face: Face::Cog,
+        deployment: None,
     };
     let submitted = jobs
         .submit(submission)

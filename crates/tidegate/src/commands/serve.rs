@@ -1,39 +1,55 @@
 //! `tidegate serve`: a model over HTTP.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
+use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
+use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::{self, Build};
-use tidegate_http::{admin, replicate};
-use tidegate_runtime::Limits;
-use tidegate_service::{Jobs, MAX_INLINE_FILE, ModelSchema, OnLost, Resumed, Secrets};
+use tidegate_http::metrics;
+use tidegate_http::replicate::{self, Abroad};
+use tidegate_runtime::{Berths, Limits};
+use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{self, LogFormat, Serve};
+use super::greeting::{Emptied, Greeting, Screen};
+use crate::cli::{self, LogFormat, ModelArgs, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
+use crate::files_store::{self, FilesStore};
 use crate::listen::{Callers, addresses};
 use crate::model::Model;
+use crate::models::{Manner, Offering, Wanted, Watch};
 use crate::platform::Platform;
-use crate::progress::Progress;
 use crate::reload::Reload;
 use crate::shutdown::{self, Cause, Signals};
 use crate::tokens::Sources;
-use crate::wiring::{self, Outward, Setting};
-use crate::{build_info, data_dir, exit, front, inputs, run_as, webhook_secrets};
+use crate::wiring::{Outward, Setting, Workshop};
+use crate::{build_info, data_dir, exit, front, run_as, webhook_secrets};
 
 /// Times that a job may be given to the model, when the server dies with it again and again.
 const ATTEMPTS: u32 = 3;
 
 pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
-    let model = Model::read(&args.dir, &args.model, env)?;
+    let started_at = Timestamp::now();
+    let wanted = Wanted::of(&args.dir);
+    check_for_several(args, &wanted)?;
+    // Before anything else is opened: most mistakes are made here.
+    let one = match &wanted {
+        Wanted::One(dir) => Some(Model::read(dir, &args.model, env)?),
+        Wanted::All(_) => None,
+    };
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
@@ -41,39 +57,63 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
     let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
     let edge = front::edge(args, &mut reload)?;
+    let changed = Arc::new(Notify::new());
+    read_models_again(args, &changed, &mut reload);
     let reload = reload.listen()?;
     let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
     let listener = listen(&addresses, &args.host, args.port).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
-    let data = data_dir::open(args.data_dir.as_ref(), &model.dir, args.port)?;
-    let platform = Platform::of(args, &model, data.as_ref()).await?;
-    let setting = setting(args, webhook_secrets.clone(), &platform, data.map(|data| data.store))?;
+    let folder = one.as_ref().map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
+    let data = data_dir::open(args.data_dir.as_ref(), folder, args.port)?;
+    let platform = Platform::of(args, data.as_ref()).await?;
+    let store_meter = data.as_ref().map(|data| data.store.meter());
+    let (cabinet, store) = (platform.cabinet(), data.map(|data| data.store));
+    let setting = setting(args, webhook_secrets.clone(), &platform, store.clone())?;
 
-    // Emptied in the end: the desk holds the runtime, which holds the progress, which holds this.
-    let jobs: Arc<Mutex<Option<Jobs>>> = Arc::default();
-    let greeting = Arc::clone(&jobs);
-    let (greeting_url, greeting_tokens) = (url.clone(), tokens.clone());
-    let on_ready = move || {
-        let jobs = greeting.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(greet(&greeting_url, greeting_tokens.as_ref(), &*jobs.as_ref()?.schema()?))
+    let workshop = Workshop::open(&args.model, env, setting)?;
+    let nothing = Target { model: String::new(), version: String::new(), deployment: None };
+    let models = Models::new(workshop.desk(Arc::new(Nobody), nothing)?);
+    let greeting = Arc::new(Greeting {
+        models: Mutex::new(Some(models.clone())),
+        url: url.clone(),
+        tokens: tokens.clone(),
+        several: one.is_none(),
+        said: AtomicBool::new(false),
+    });
+    let _emptied = Emptied(Arc::clone(&greeting));
+    let progress = Screen { mode: args.progress, format, workers: args.workers.into(), greeting };
+    let screen = progress.clone();
+    let offering = Offering {
+        manner: manner(args),
+        owner: args.owner.clone(),
+        workshop,
+        models: models.clone(),
+        observer_of: Box::new(move |name| screen.of(name)),
+        wanted,
     };
-    let progress = Arc::new(Progress::new(args.progress, format, args.workers.into(), Box::new(on_ready)));
-    progress.announce(&model, &url);
-
-    let observer = Arc::clone(&progress);
-    let wired = wiring::wire(&model, &args.model, env, &setting, observer)?;
-    *jobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(wired.jobs.clone());
-    let _emptied = Emptied(jobs);
-    let resumed = wired.jobs.resume().await.context("what a server before this one has left cannot be read")?;
+    let found = offering.read()?;
+    match &one {
+        Some(model) => progress.start().announce(model, &url),
+        None => progress.start().announce_all(found.keys().map(String::as_str), &url),
+    }
+    offering.open(found).await?;
+    let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
     if resumed != Resumed::default() {
         tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
     }
 
     let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let faces = cog::routes(wired.jobs.clone(), face_config(args, env), asked.clone())
-        .merge(admin::routes(wired.jobs.clone()))
-        .merge(replicate::routes(wired.jobs.clone(), platform.face(args, &url, webhook_secrets).await?));
+    let desks = desks_of(models.clone());
+    let watched =
+        metrics::Sources { desks: Arc::clone(&desks), traffic: Arc::clone(&edge.traffic), store: store_meter, build: build(), started_at };
+    let platform = platform.face(args, &url, webhook_secrets).await?;
+    let cog_config = face_config(args, env, platform.abroad());
+    let cog_face = match (&one, models.all().pop()) {
+        (Some(_), Some(model)) => cog::routes(model, cog_config, asked.clone()),
+        _ => cog::routes_of_all(models.clone(), cog_config, asked.clone()),
+    };
+    let faces = cog_face.merge(admin::routes(desks)).merge(metrics::routes(watched)).merge(replicate::routes(models.clone(), platform));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -81,23 +121,25 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let upkeep = async {
-        match &setting.uploads {
-            Some(uploads) => uploads.upkeep().await,
-            None => std::future::pending().await,
+        match (&cabinet, &store) {
+            (Some(cabinet), Some(store)) => cabinet.upkeep(&**store).await,
+            _ => std::future::pending().await,
         }
     };
-    tokio::pin!(http, reload, upkeep);
+    let keeping_up = Watch { asked: changed, files: args.watch }.keep_up(&offering);
+    tokio::pin!(http, reload, upkeep, keeping_up);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         () = &mut reload => unreachable!("it listens for ever"),
         () = &mut upkeep => unreachable!("it looks after files for ever"),
+        () = &mut keeping_up => unreachable!("it looks after models for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };
     tracing::info!(?cause, "shutting down");
     stop.cancel();
     tokio::select! {
-        () = shutdown::drain(&wired.jobs, &wired.runtime, args.drain_timeout, &goodbye, http) => {}
+        () = shutdown::drain(&models, args.drain_timeout, &goodbye, http) => {}
         () = reload => unreachable!("it listens for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
@@ -107,12 +149,37 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     Ok(ExitCode::from(cause.exit_code()))
 }
 
-/// Forgets the desk when the server is over, however it ends.
-struct Emptied(Arc<Mutex<Option<Jobs>>>);
+/// What was said about one model does not fit several.
+fn check_for_several(args: &Serve, wanted: &Wanted) -> Result<(), Usage> {
+    let Some(root) = wanted.root() else { return Ok(()) };
+    let flag = match &args.model {
+        ModelArgs { predict: Some(_), .. } => "--predict",
+        ModelArgs { train: Some(_), .. } => "--train",
+        _ => return Ok(()),
+    };
+    let message = format!("{flag} is for one model, and `{}` is a folder of models", root.display());
+    Err(Usage::new(message).hint("name what is to be called in the cog.yaml of each model"))
+}
 
-impl Drop for Emptied {
-    fn drop(&mut self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+/// SIGHUP reads the models again; but who closes a terminal wants the server to end.
+fn read_models_again(args: &Serve, changed: &Arc<Notify>, reload: &mut Reload) {
+    if args.watch || !reload.actions.is_empty() || !std::io::stderr().is_terminal() {
+        let changed = Arc::clone(changed);
+        reload.actions.push((
+            "models",
+            Box::new(move || {
+                changed.notify_one();
+                Ok(())
+            }),
+        ));
+    }
+}
+
+fn manner(args: &Serve) -> Manner {
+    if args.lazy || args.idle_timeout.is_some() || args.max_loaded.is_some() {
+        Manner::OnDemand { idle_timeout: args.idle_timeout, berths: Berths::new(args.max_loaded.map(usize::from)) }
+    } else {
+        Manner::Eager
     }
 }
 
@@ -144,18 +211,23 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
+    let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
     Ok(Setting {
-        target: platform.target.clone(),
         workers: args.workers.into(),
         slots: args.concurrency,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
+        keep_data_for: args.keep_data_for,
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         store: store.map(|store| store as Arc<dyn Store>),
-        uploads: platform.uploads(),
+        cabinet: platform.cabinet(),
+        hidden_env: match &args.files_store {
+            Some(FilesStore::Bucket { .. }) => &files_store::SECRETS,
+            Some(FilesStore::Folder(_)) | None => &[],
+        },
         on_lost: match args.on_lost {
             cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
             cli::OnLost::Fail => OnLost::Fail,
@@ -164,7 +236,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         limits: Limits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,
-            output_file: Some(if args.model.upload_url.is_some() { args.max_file as u64 } else { MAX_INLINE_FILE }),
+            output_file: Some(if keeps_large_files { args.max_file as u64 } else { MAX_INLINE_FILE }),
         },
         outward: Outward {
             networks: args.allow_private_networks.clone(),
@@ -176,22 +248,15 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
     })
 }
 
-fn face_config(args: &Serve, env: &CogEnv) -> cog::Config {
-    cog::Config {
-        max_body: args.max_body,
-        body_timeout: args.body_timeout,
-        build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
-        ready_file: env.ready_file.clone(),
-    }
+fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
+    cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone(), abroad }
 }
 
-/// How to go on from here: the address, a call that can be pasted, a page.
-fn greet(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
-    let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
-    let body = serde_json::json!({ "input": inputs::example(&document) }).to_string().replace('\'', "'\\''");
-    let call = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
-    match tokens {
-        Some(_) => format!("\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"),
-        None => format!("\n  {url}\n  curl -s {call}\n  in a browser: {url}/docs\n"),
-    }
+fn build() -> Build {
+    Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT }
+}
+
+/// The desks of all models.
+fn desks_of(models: Models) -> Desks {
+    Arc::new(move || models.all().iter().map(|model| model.jobs()).collect())
 }

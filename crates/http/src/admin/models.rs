@@ -1,0 +1,34 @@
+//! The models, the lines before them, and the processes that work.
+
+use axum::extract::State;
+use axum::response::Response;
+use jiff::Timestamp;
+
+use super::{Desks, reply, wire};
+
+/// `GET /admin/models`
+pub(super) async fn models(State(desks): State<Desks>) -> Response {
+    let mut models = Vec::new();
+    for jobs in desks() {
+        // With the model's own check: an operator wants to know.
+        models.push(wire::Model::of(jobs.target(), jobs.health().await, jobs.crew()));
+    }
+    reply::shown(&wire::Models { models })
+}
+
+/// `GET /admin/queues`
+pub(super) async fn queues(State(desks): State<Desks>) -> Response {
+    let (desks, now) = (desks(), Timestamp::now());
+    let queues = desks.iter().map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now)).collect();
+    reply::shown(&wire::Queues { queues })
+}
+
+/// `GET /admin/children`
+pub(super) async fn children(State(desks): State<Desks>) -> Response {
+    let each = |jobs: tidegate_service::Jobs| {
+        let model = jobs.target().model.clone();
+        jobs.crew().children.into_iter().map(move |child| wire::Child::of(&model, child))
+    };
+    let children = desks().into_iter().flat_map(each).collect();
+    reply::shown(&wire::Children { children })
+}

@@ -1,0 +1,133 @@
+//! The two formats in which metrics are read: OpenMetrics, and the older one of Prometheus.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::families::{FAMILIES, Family, Kind, Sample, Value};
+
+/// How metrics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    OpenMetrics,
+    Prometheus,
+}
+
+impl Format {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Each family with its samples.
+#[derive(Debug)]
+pub(super) struct Gathered(pub(super) Vec<(&'static Family, Vec<Sample>)>);
+
+pub(super) fn write(gathered: Gathered, format: Format) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(gathered));
+    let mut written = String::with_capacity(32 * 1024);
+    text::encode(&mut written, &registry)?;
+    Ok(match format {
+        Format::OpenMetrics => written,
+        Format::Prometheus => older(&written),
+    })
+}
+
+impl Collector for Gathered {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (family, samples) in &self.0 {
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let mut metric = encoder.encode_descriptor(base(family), family.help, None, kind)?;
+            for (labels, value) in samples {
+                if labels.is_empty() {
+                    encode(&mut metric, value)?;
+                } else {
+                    let labels: Vec<(&str, String)> = labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
+                    encode(&mut metric.encode_family(&labels)?, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The encoder takes the values of labels as they are.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn encode(metric: &mut MetricEncoder<'_>, value: &Value) -> Result<(), fmt::Error> {
+    match value {
+        Value::Count(count) => metric.encode_counter::<NoLabelSet, _, u64>(count, None),
+        Value::Sum(sum) => metric.encode_counter::<NoLabelSet, _, u64>(sum, None),
+        Value::Level(level) => metric.encode_gauge(level),
+        Value::Spread(reading) => metric.encode_histogram::<NoLabelSet>(reading.sum, reading.count, &reading.buckets, None),
+    }
+}
+
+/// OpenMetrics names a family of counters without the `_total` of its samples.
+fn base(family: &Family) -> &'static str {
+    match family.kind {
+        Kind::Counter => family.name.strip_suffix("_total").unwrap_or(family.name),
+        Kind::Gauge | Kind::Histogram => family.name,
+    }
+}
+
+/// In the older format a family of counters has the name of its samples, and nothing marks the end.
+fn older(text: &str) -> String {
+    let counters: HashSet<&str> = FAMILIES.iter().filter(|family| family.kind == Kind::Counter).map(base).collect();
+    let mut older = String::with_capacity(text.len() + 1024);
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
+                older.extend(["# ", what, " ", name, "_total ", rest]);
+            }
+            _ => older.push_str(line),
+        }
+        older.push('\n');
+    }
+    older
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::meter::Histogram;
+
+    use super::*;
+
+    fn sample() -> Gathered {
+        let family = |name: &str| FAMILIES.iter().find(|family| family.name == name).expect("it is listed");
+        let histogram = Histogram::new(&[0.5]);
+        histogram.observe(0.25);
+        histogram.observe(2.0);
+        let model = ("model", "ann/\"echo\"".to_owned());
+        Gathered(vec![
+            (family("tidegate_jobs_accepted_total"), vec![(vec![model.clone()], Value::Count(3))]),
+            (family("tidegate_job_wait_seconds"), vec![(vec![model], Value::Spread(histogram.read()))]),
+            (family("process_open_fds"), vec![(vec![], Value::Level(7.0))]),
+        ])
+    }
+
+    #[test]
+    fn the_newer_format() {
+        insta::assert_snapshot!(write(sample(), Format::OpenMetrics).unwrap());
+    }
+
+    #[test]
+    fn the_older_format() {
+        insta::assert_snapshot!(write(sample(), Format::Prometheus).unwrap());
+    }
+}

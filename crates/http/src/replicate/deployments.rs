@@ -1,0 +1,261 @@
+//! Deployments: a caller's own name for one version of a model, with numbered releases.
+//!
+//! A deployment starts nothing here. Its predictions stand in the one line of its model; the hardware and the
+//! instances that it asks for are written down and shown.
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_core::{Account, JobKind};
+use tidegate_service::Jobs;
+
+use super::origin::Origin;
+use super::paging::{Mark, page};
+use super::predictions::Request;
+use super::reply::{self, Trouble};
+use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
+use super::voice::moment;
+use super::wire::{self, Create, Deploy, InvalidField};
+use super::{Face, Shared, account, catalog};
+use crate::access::Identity;
+use crate::shared::envelope::read_object;
+
+/// More than any platform has.
+const MAX_INSTANCES: u32 = 1000;
+
+/// A deployment as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Deployment {
+    name: String,
+    created_at: Timestamp,
+    number: u64,
+    released_at: Timestamp,
+    release: Release,
+}
+
+/// What makes a new release when it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Release {
+    model: String,
+    version: String,
+    hardware: String,
+    min_instances: u32,
+    max_instances: u32,
+}
+
+/// `GET /v1/deployments`, newest first.
+pub(super) async fn list(
+    State(face): State<Shared>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    let all: Vec<Deployment> = face.deployments().all(&prefix_of(&caller.account)).await?;
+    let mark = |one: &Deployment| Mark { at: one.created_at, name: one.name.clone() };
+    let wire::Page { next, previous, results } = page(all, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "deployments"]));
+    let results = results.iter().map(|one| one.written(&caller.account)).collect();
+    Ok(reply::ok(&wire::Page { next, previous, results }))
+}
+
+/// `POST /v1/deployments`
+pub(super) async fn create(State(face): State<Shared>, caller: Identity, headers: HeaderMap, body: Body) -> Result<Response, Trouble> {
+    let body = face.small_body(&headers, body).await?;
+    let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
+    let (name, release) = whole(deploy)?;
+    face.check_release(&release)?;
+    if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
+        return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
+    }
+    let now = Timestamp::now();
+    let deployment = Deployment { name, created_at: now, number: 1, released_at: now, release };
+    if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
+        return Err(Trouble::Conflict(format!("You have a deployment called `{}` already.", deployment.name)));
+    }
+    Ok(reply::created(&deployment.written(&caller.account)))
+}
+
+/// `GET /v1/deployments/{owner}/{name}`
+pub(super) async fn show(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    Ok(reply::ok(&face.deployment(&caller, &owner, &name).await?.written(&caller.account)))
+}
+
+/// `PATCH /v1/deployments/{owner}/{name}`: what is not said stays. A change makes a new release.
+pub(super) async fn update(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    is_callers(&caller, &owner)?;
+    let body = face.small_body(&headers, body).await?;
+    let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
+    let change = |deployment: &mut Deployment| {
+        let release = deployment.release.with(&deploy);
+        if release != deployment.release {
+            face.check_release(&release)?;
+            deployment.number += 1;
+            deployment.released_at = Timestamp::now();
+            deployment.release = release;
+        }
+        Ok(())
+    };
+    let changed = face.deployments().change(&key(&caller.account, &name), change).await?;
+    Ok(reply::ok(&changed.ok_or(UNKNOWN)?.written(&caller.account)))
+}
+
+/// `DELETE /v1/deployments/{owner}/{name}`; not while its predictions wait or run.
+pub(super) async fn remove(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    face.deployment(&caller, &owner, &name).await?;
+    // Also predictions of releases before, which may be for another model.
+    if face.models.lookup().is_in_use(&caller.account, &format!("{owner}/{name}")) {
+        return Err(Trouble::Conflict("The deployment has predictions that are not over; cancel them or wait.".to_owned()));
+    }
+    match face.deployments().remove(&key(&caller.account, &name)).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(UNKNOWN),
+    }
+}
+
+/// `POST /v1/deployments/{owner}/{name}/predictions`
+pub(super) async fn create_prediction(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
+    let body = face.body(&headers, body).await?;
+    // The model may have changed since, or not be served any more.
+    let desk = face.check_release(&release)?;
+    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
+    let deployment = Some(format!("{owner}/{name}"));
+    face.submit(Request { desk, kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment })
+        .await
+}
+
+const UNKNOWN: Trouble = Trouble::Unknown("deployment");
+
+impl Face {
+    fn deployments(&self) -> Shelf<'_> {
+        Shelf { documents: &*self.config.shelves, name: "deployments" }
+    }
+
+    async fn deployment(&self, caller: &Identity, owner: &str, name: &str) -> Result<Deployment, Trouble> {
+        is_callers(caller, owner)?;
+        self.deployments().get(&key(&caller.account, name)).await?.ok_or(UNKNOWN)
+    }
+
+    /// The desk of what a release runs. Refuses what is not here.
+    fn check_release(&self, release: &Release) -> Result<Jobs, Trouble> {
+        let (owner, name) = release.model.split_once('/').unwrap_or(("", &release.model));
+        let Some(desk) = self.desk(owner, name) else {
+            return Err(invalid("model", &format!("there is no model `{}`", release.model)));
+        };
+        if desk.target().version != release.version {
+            return Err(Trouble::UnknownVersion);
+        }
+        let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
+        if !skus.contains(&release.hardware.as_str()) {
+            return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
+        }
+        if release.max_instances == 0 || release.max_instances > MAX_INSTANCES {
+            return Err(invalid("max_instances", &format!("max_instances must be from 1 to {MAX_INSTANCES}")));
+        }
+        if release.min_instances > release.max_instances {
+            return Err(invalid("min_instances", "min_instances must not be above max_instances"));
+        }
+        Ok(desk)
+    }
+}
+
+impl Deployment {
+    fn written<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
+        let release = &self.release;
+        wire::Deployment {
+            owner: owner.as_str(),
+            name: &self.name,
+            current_release: wire::Release {
+                number: self.number,
+                model: &release.model,
+                version: &release.version,
+                created_at: moment(self.released_at),
+                created_by: account::written(owner),
+                configuration: wire::Configuration {
+                    hardware: &release.hardware,
+                    min_instances: release.min_instances,
+                    max_instances: release.max_instances,
+                },
+            },
+        }
+    }
+}
+
+impl Release {
+    /// As it is with these changes.
+    fn with(&self, deploy: &Deploy) -> Self {
+        let text = |new: &Option<String>, old: &String| new.as_ref().unwrap_or(old).clone();
+        Self {
+            model: text(&deploy.model, &self.model),
+            version: text(&deploy.version, &self.version),
+            hardware: text(&deploy.hardware, &self.hardware),
+            min_instances: deploy.min_instances.unwrap_or(self.min_instances),
+            max_instances: deploy.max_instances.unwrap_or(self.max_instances),
+        }
+    }
+}
+
+/// A new deployment must say everything.
+fn whole(deploy: Deploy) -> Result<(String, Release), Trouble> {
+    let Deploy { name: Some(name), model: Some(model), version: Some(version), hardware: Some(hardware), min_instances, max_instances } =
+        &deploy
+    else {
+        return Err(Trouble::Fields(missing(&deploy)));
+    };
+    let (Some(min_instances), Some(max_instances)) = (*min_instances, *max_instances) else {
+        return Err(Trouble::Fields(missing(&deploy)));
+    };
+    if !is_name(name) {
+        return Err(Trouble::Fields(vec![InvalidField::name()]));
+    }
+    let release = Release { model: model.clone(), version: version.clone(), hardware: hardware.clone(), min_instances, max_instances };
+    Ok((name.clone(), release))
+}
+
+fn missing(deploy: &Deploy) -> Vec<InvalidField> {
+    let said = [
+        ("name", deploy.name.is_some()),
+        ("model", deploy.model.is_some()),
+        ("version", deploy.version.is_some()),
+        ("hardware", deploy.hardware.is_some()),
+        ("min_instances", deploy.min_instances.is_some()),
+        ("max_instances", deploy.max_instances.is_some()),
+    ];
+    InvalidField::missing(&said)
+}
+
+fn invalid(field: &str, description: &str) -> Trouble {
+    Trouble::Fields(vec![InvalidField::invalid(field, description)])
+}
+
+/// Everybody has their own; those of others are not spoken of.
+fn is_callers(caller: &Identity, owner: &str) -> Result<(), Trouble> {
+    if caller.account.as_str() == owner { Ok(()) } else { Err(UNKNOWN) }
+}
+
+fn key(account: &Account, name: &str) -> String {
+    format!("{}{name}", prefix_of(account))
+}

@@ -1,0 +1,287 @@
+//! Models that callers make by name. They have no version and run nothing: they are what trainings are for, and
+//! what a catalog can say.
+//!
+//! Names are shared by all accounts, as those of the models that are served from folders; who has made one may
+//! change and remove it, and others see it if it is public.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_core::Account;
+
+use super::origin::Origin;
+use super::paging::{Mark, has_cursor, page};
+use super::reply::{self, Trouble};
+use super::shelf::{MAX_THINGS, Shelf, is_name};
+use super::wire::{self, Describe, InvalidField};
+use super::{Face, Shared, catalog};
+use crate::access::{Identity, Role};
+use crate::shared::envelope::read_object;
+
+/// A model without a version, as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Draft {
+    owner: String,
+    name: String,
+    /// Who has made it; empty if that was nobody in particular.
+    account: String,
+    created_at: Timestamp,
+    visibility: Visibility,
+    hardware: String,
+    #[serde(flatten)]
+    about: About,
+    readme: Option<String>,
+}
+
+/// What is said about a model.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct About {
+    description: Option<String>,
+    github_url: Option<String>,
+    paper_url: Option<String>,
+    license_url: Option<String>,
+    cover_image_url: Option<String>,
+    weights_url: Option<String>,
+}
+
+/// Who sees a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Visibility {
+    Public,
+    Private,
+}
+
+/// `POST /v1/models`
+pub(super) async fn create(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let body = face.small_body(&headers, body).await?;
+    let describe = read_object::<Describe>(&body)?.unwrap_or_default();
+    let draft = face.draft_of(describe, &caller)?;
+    if face.all_drafts(&caller).await?.iter().filter(|draft| draft.is_of(&caller.account)).count() >= MAX_THINGS {
+        return Err(Trouble::Conflict(format!("You have made {MAX_THINGS} models; delete one first.")));
+    }
+    let taken = face.desk(&draft.owner, &draft.name).is_some() || !face.drafts().add(&draft.key(), &draft).await?;
+    if taken {
+        return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
+    }
+    Ok(reply::created(&draft.written(&origin)))
+}
+
+/// `PATCH /v1/models/{owner}/{name}`: what is not said stays.
+pub(super) async fn update(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+    origin: Origin,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let key = face.own_draft(&caller, &owner, &name).await?.key();
+    let body = face.small_body(&headers, body).await?;
+    let describe = read_object::<Describe>(&body)?.unwrap_or_default();
+    let change = |draft: &mut Draft| {
+        draft.describe(&describe);
+        Ok(())
+    };
+    let changed = face.drafts().change(&key, change).await?.ok_or(UNKNOWN)?;
+    Ok(reply::ok(&changed.written(&origin)))
+}
+
+/// `DELETE /v1/models/{owner}/{name}`
+pub(super) async fn remove(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let draft = face.own_draft(&caller, &owner, &name).await?;
+    match face.drafts().remove(&draft.key()).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(UNKNOWN),
+    }
+}
+
+/// `DELETE /v1/models/{owner}/{name}/versions/{version}`: those that there are come from folders.
+pub(super) async fn remove_version(
+    State(face): State<Shared>,
+    Path((owner, name, version)): Path<(String, String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    match face.desk(&owner, &name) {
+        Some(desk) if desk.target().version == version => Err(Trouble::Served),
+        Some(_) => Err(Trouble::Unknown("version")),
+        None => face.draft(&caller, &owner, &name).await.and(Err(Trouble::Unknown("version"))),
+    }
+}
+
+const UNKNOWN: Trouble = Trouble::Unknown("model");
+
+impl Face {
+    fn drafts(&self) -> Shelf<'_> {
+        Shelf { documents: &*self.config.shelves, name: "models" }
+    }
+
+    /// One that the caller may see.
+    pub(super) async fn draft(&self, caller: &Identity, owner: &str, name: &str) -> Result<Draft, Trouble> {
+        let draft: Option<Draft> = self.drafts().get(&format!("{owner}/{name}")).await?;
+        draft.filter(|draft| draft.is_seen_by(&caller.account)).ok_or(UNKNOWN)
+    }
+
+    /// One that the caller may change.
+    async fn own_draft(&self, caller: &Identity, owner: &str, name: &str) -> Result<Draft, Trouble> {
+        if self.desk(owner, name).is_some() {
+            return Err(Trouble::Served);
+        }
+        let draft = self.draft(caller, owner, name).await?;
+        if draft.is_of(&caller.account) { Ok(draft) } else { Err(Trouble::NotYourModel(owner.to_owned())) }
+    }
+
+    /// Whether something can be trained for it.
+    pub(super) async fn is_destination(&self, caller: &Identity, model: &str) -> Result<bool, Trouble> {
+        let Some((owner, name)) = model.split_once('/') else { return Ok(false) };
+        if self.desk(owner, name).is_some() {
+            return Ok(true);
+        }
+        match self.draft(caller, owner, name).await {
+            Ok(draft) => Ok(draft.is_of(&caller.account)),
+            Err(Trouble::Unknown(_)) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// All that the caller may see.
+    pub(super) async fn all_drafts(&self, caller: &Identity) -> Result<Vec<Draft>, Trouble> {
+        let mut drafts: Vec<Draft> = self.drafts().all("").await?;
+        drafts.retain(|draft| draft.is_seen_by(&caller.account));
+        Ok(drafts)
+    }
+
+    /// What a caller wants to make, if they may.
+    fn draft_of(&self, describe: Describe, caller: &Identity) -> Result<Draft, Trouble> {
+        let Describe { owner: Some(owner), name: Some(name), visibility: Some(visibility), hardware: Some(hardware), .. } = &describe
+        else {
+            return Err(Trouble::Fields(missing(&describe)));
+        };
+        if !is_name(name) {
+            return Err(Trouble::Fields(vec![InvalidField::name()]));
+        }
+        let visibility = match visibility.as_str() {
+            "public" => Visibility::Public,
+            "private" => Visibility::Private,
+            _ => return Err(Trouble::Fields(vec![InvalidField::choice("visibility", &["public", "private"])])),
+        };
+        let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
+        if !skus.contains(&hardware.as_str()) {
+            return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
+        }
+        // Who looks after the server may also add to the models that it serves.
+        let may = owner == caller.account.as_str() || (caller.role == Role::Admin && self.serves_owner(owner));
+        if !may {
+            return Err(Trouble::NotYourModel(owner.clone()));
+        }
+        let mut draft = Draft {
+            owner: owner.clone(),
+            name: name.clone(),
+            account: name_of(&caller.account).to_owned(),
+            created_at: Timestamp::now(),
+            visibility,
+            hardware: hardware.clone(),
+            about: About::default(),
+            readme: None,
+        };
+        draft.describe(&describe);
+        Ok(draft)
+    }
+
+    fn serves_owner(&self, owner: &str) -> bool {
+        self.models.all().iter().any(|model| model.name().split_once('/').is_some_and(|(served, _)| served == owner))
+    }
+}
+
+impl Draft {
+    fn key(&self) -> String {
+        format!("{}/{}", self.owner, self.name)
+    }
+
+    fn is_of(&self, account: &Account) -> bool {
+        self.account == name_of(account)
+    }
+
+    fn is_seen_by(&self, account: &Account) -> bool {
+        self.visibility == Visibility::Public || self.is_of(account)
+    }
+
+    fn describe(&mut self, describe: &Describe) {
+        let about = &mut self.about;
+        for (field, said) in [
+            (&mut about.description, &describe.description),
+            (&mut about.github_url, &describe.github_url),
+            (&mut about.paper_url, &describe.paper_url),
+            (&mut about.license_url, &describe.license_url),
+            (&mut about.cover_image_url, &describe.cover_image_url),
+            (&mut about.weights_url, &describe.weights_url),
+            (&mut self.readme, &describe.readme),
+        ] {
+            if said.is_some() {
+                field.clone_from(said);
+            }
+        }
+    }
+
+    pub(super) fn readme(&self) -> Option<&str> {
+        self.readme.as_deref()
+    }
+
+    pub(super) fn written(&self, origin: &Origin) -> wire::Model<'_> {
+        let about = &self.about;
+        wire::Model {
+            url: origin.to(&["v1", "models", &self.owner, &self.name]),
+            owner: &self.owner,
+            name: &self.name,
+            description: about.description.as_deref(),
+            visibility: match self.visibility {
+                Visibility::Public => "public",
+                Visibility::Private => "private",
+            },
+            github_url: about.github_url.as_deref(),
+            paper_url: about.paper_url.as_deref(),
+            license_url: about.license_url.as_deref(),
+            run_count: 0,
+            cover_image_url: about.cover_image_url.as_deref(),
+            default_example: None,
+            latest_version: None,
+        }
+    }
+}
+
+/// A page of models: those that are served stand on the first, before the others.
+pub(super) fn listed<'a>(served: Vec<wire::Model<'a>>, drafts: &'a [Draft], query: &str, origin: &Origin) -> wire::Page<wire::Model<'a>> {
+    let mark = |draft: &&Draft| Mark { at: draft.created_at, name: draft.key() };
+    let wire::Page { next, previous, results } = page(drafts.iter().collect(), mark, query, origin.url(&["v1", "models"]));
+    let first = if has_cursor(query) { Vec::new() } else { served };
+    let results = first.into_iter().chain(results.into_iter().map(|draft| draft.written(origin))).collect();
+    wire::Page { next, previous, results }
+}
+
+fn missing(describe: &Describe) -> Vec<InvalidField> {
+    let said = [
+        ("owner", describe.owner.is_some()),
+        ("name", describe.name.is_some()),
+        ("visibility", describe.visibility.is_some()),
+        ("hardware", describe.hardware.is_some()),
+    ];
+    InvalidField::missing(&said)
+}
+
+/// As it is written down: nobody can be called like nobody in particular.
+fn name_of(account: &Account) -> &str {
+    if account.is_anonymous() { "" } else { account.as_str() }
+}

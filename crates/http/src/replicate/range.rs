@@ -1,0 +1,118 @@
+//! Which part of a file is wanted, and whether at all: ranges and conditions of RFC 9110.
+
+use std::ops::Range;
+
+use axum::http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
+use axum::http::{HeaderMap, HeaderName};
+
+/// What of a file is wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All of it.
+    Whole,
+    /// These bytes.
+    Part(Range<u64>),
+    /// Bytes that it does not have.
+    Outside,
+    /// Nothing: the caller has it.
+    Nothing,
+}
+
+impl Wanted {
+    /// What the headers ask for of a file with so many bytes and this tag, in quotes.
+    pub(super) fn read(headers: &HeaderMap, size: u64, tag: &str) -> Self {
+        if list(headers, &IF_NONE_MATCH).any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag) {
+            return Self::Nothing;
+        }
+        // Parts are of the file that the caller knows, or else it gets the new one whole. A moment is never the
+        // same: we tell none.
+        if headers.get(IF_RANGE).is_some_and(|known| known.as_bytes() != tag.as_bytes()) {
+            return Self::Whole;
+        }
+        let mut ranges = headers.get_all(RANGE).iter();
+        match (ranges.next().and_then(|range| range.to_str().ok()), ranges.next()) {
+            (Some(range), None) => part(range, size),
+            _ => Self::Whole,
+        }
+    }
+}
+
+fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
+}
+
+/// One range of bytes; whoever asks for several, or for something else, gets everything.
+fn part(range: &str, size: u64) -> Wanted {
+    let Some((unit, range)) = range.split_once('=') else { return Wanted::Whole };
+    let Some((first, last)) = range.trim().split_once('-').filter(|_| unit.trim().eq_ignore_ascii_case("bytes")) else {
+        return Wanted::Whole;
+    };
+    let part = match (number(first), number(last)) {
+        (Some(first), Some(last)) if first > last => return Wanted::Whole,
+        (Some(first), Some(last)) => first..last.saturating_add(1).min(size),
+        (Some(first), None) if last.is_empty() => first..size,
+        (None, Some(count)) if first.is_empty() => size.saturating_sub(count)..size,
+        _ => return Wanted::Whole,
+    };
+    if part.start < size { Wanted::Part(part) } else { Wanted::Outside }
+}
+
+/// Digits and nothing else; what is too large for us is larger than any file.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use axum::http::header::IF_RANGE;
+
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        for (range, want) in [
+            ("bytes=0-4", Wanted::Part(0..5)),
+            ("Bytes=0-0", Wanted::Part(0..1)),
+            ("bytes=5-", Wanted::Part(5..10)),
+            ("bytes=5-99", Wanted::Part(5..10)),
+            ("bytes=5-99999999999999999999999", Wanted::Part(5..10)),
+            ("bytes=-3", Wanted::Part(7..10)),
+            ("bytes=-99", Wanted::Part(0..10)),
+            ("bytes=9-", Wanted::Part(9..10)),
+            ("bytes=10-", Wanted::Outside),
+            ("bytes=99999999999999999999999-", Wanted::Outside),
+            ("bytes=-0", Wanted::Outside),
+            ("bytes=4-1", Wanted::Whole),
+            ("bytes=+1-4", Wanted::Whole),
+            ("bytes=0-1,3-4", Wanted::Whole),
+            ("lines=0-1", Wanted::Whole),
+            ("bytes=", Wanted::Whole),
+            ("bytes=-", Wanted::Whole),
+            ("bytes", Wanted::Whole),
+        ] {
+            assert_eq!(part(range, 10), want, "{range}");
+        }
+        assert_eq!(part("bytes=0-", 0), Wanted::Outside);
+        assert_eq!(part("bytes=-5", 0), Wanted::Outside);
+    }
+
+    #[test]
+    fn conditions() {
+        for (name, value, want) in [
+            (IF_NONE_MATCH, "\"a\"", Wanted::Nothing),
+            (IF_NONE_MATCH, "\"b\", W/\"a\"", Wanted::Nothing),
+            (IF_NONE_MATCH, "*", Wanted::Nothing),
+            (IF_NONE_MATCH, "\"b\"", Wanted::Part(1..3)),
+            (IF_RANGE, "\"a\"", Wanted::Part(1..3)),
+            (IF_RANGE, "W/\"a\"", Wanted::Whole),
+            (IF_RANGE, "\"b\"", Wanted::Whole),
+            (IF_RANGE, "Sat, 31 Jan 2026 12:00:00 GMT", Wanted::Whole),
+        ] {
+            let range = (RANGE, HeaderValue::from_static("bytes=1-2"));
+            let headers = HeaderMap::from_iter([range, (name, HeaderValue::from_static(value))]);
+            assert_eq!(Wanted::read(&headers, 10, "\"a\""), want, "{value}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A model that is loaded when somebody wants it, and leaves when nobody does or another needs its place.
+//!
+//! Jobs do not notice: who comes while the model is away waits until it is back.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::crew::Crew;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Admission, Executor, Later, Patience, Turn};
+use tidegate_core::{Account, Refusal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::berths::{Berth, Berths, Guest};
+use crate::runtime::Runtime;
+
+/// A setup that has failed is tried again by the first who comes after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A model on demand. Cloning gives another handle to the same.
+#[derive(Clone)]
+pub struct OnDemand {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Loads the model.
+    start: Box<dyn Fn() -> Runtime + Send + Sync>,
+    schema: Arc<Bytes>,
+    /// Nobody wants it for so long: it leaves.
+    idle_timeout: Option<Duration>,
+    berths: Berths,
+    loaded: ArcSwapOption<Loaded>,
+    /// Whoever loads it; the others wait.
+    loading: tokio::sync::Mutex<()>,
+    used: Mutex<Instant>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// The model while it is there.
+struct Loaded {
+    runtime: Runtime,
+    /// Given back when it has left.
+    berth: Mutex<Option<Berth>>,
+}
+
+impl OnDemand {
+    /// A model that `start` can load and whose schema is known. It is not loaded yet.
+    pub fn new(schema: Bytes, idle_timeout: Option<Duration>, berths: Berths, start: Box<dyn Fn() -> Runtime + Send + Sync>) -> Self {
+        let inner = Arc::new(Inner {
+            start,
+            schema: Arc::new(schema),
+            idle_timeout,
+            berths,
+            loaded: ArcSwapOption::empty(),
+            loading: tokio::sync::Mutex::new(()),
+            used: Mutex::new(Instant::now()),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        inner.berths.welcome(Arc::downgrade(&inner) as Weak<dyn Guest>);
+        Self { inner }
+    }
+
+    /// A place when the model is there, however long that takes.
+    fn waits(&self, account: Account) -> Later<Result<Box<dyn Admission>, Refusal>> {
+        let this = self.clone();
+        Box::pin(async move {
+            loop {
+                let loaded = this.inner.load().await?;
+                let admitted = match loaded.runtime.admit(&account, Patience::Endless) {
+                    Ok(Turn::Now(admission)) => Ok(admission),
+                    Ok(Turn::Line(place)) => place.await,
+                    Err(refusal) => Err(refusal),
+                };
+                match admitted {
+                    Err(_) if !this.inner.is_there(&loaded) && !this.inner.stop.is_cancelled() => {}
+                    admitted => return admitted,
+                }
+            }
+        })
+    }
+}
+
+impl Inner {
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn is_there(&self, loaded: &Arc<Loaded>) -> bool {
+        self.loaded.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, loaded))
+    }
+
+    /// The model, loaded by this call if it is not there.
+    async fn load(self: &Arc<Self>) -> Result<Arc<Loaded>, Refusal> {
+        let _alone = self.loading.lock().await;
+        if let Some(loaded) = self.loaded.load_full() {
+            if !loaded.has_failed() {
+                return Ok(loaded);
+            }
+            self.unload(loaded).await;
+        }
+        let gone = Refusal::NotReady { health: Health::Unknown };
+        let berth = self.stop.run_until_cancelled(self.berths.take()).await.ok_or(gone)?;
+        let loaded = Arc::new(Loaded { runtime: (self.start)(), berth: Mutex::new(Some(berth)) });
+        self.loaded.store(Some(Arc::clone(&loaded)));
+        self.touch();
+        if let Some(after) = self.idle_timeout {
+            self.tasks.spawn(Arc::clone(self).rest(Arc::clone(&loaded), after));
+        }
+        Ok(loaded)
+    }
+
+    /// Lets the model leave when nobody has wanted it for this time.
+    async fn rest(self: Arc<Self>, loaded: Arc<Loaded>, after: Duration) {
+        let look_every = (after / 10).clamp(Duration::from_millis(20), Duration::from_secs(5));
+        while self.is_there(&loaded) {
+            if self.stop.run_until_cancelled(tokio::time::sleep(look_every)).await.is_none() {
+                return;
+            }
+            if !loaded.runtime.is_idle() {
+                self.touch();
+            } else if self.last_used().elapsed() >= after {
+                self.unload(Arc::clone(&loaded)).await;
+            }
+        }
+    }
+
+    /// Lets the model leave. Jobs that it works on are finished; those that wait for it find it gone.
+    async fn unload(&self, loaded: Arc<Loaded>) {
+        if self.is_there(&loaded) {
+            self.loaded.store(None);
+        }
+        loaded.runtime.leave().await;
+        loaded.berth.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn last_used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Loaded {
+    /// Whether its setup has failed, long enough ago to be tried again.
+    fn has_failed(&self) -> bool {
+        if self.runtime.health() != Health::SetupFailed {
+            return false;
+        }
+        let failed_at = self.runtime.report().setup.and_then(|setup| setup.completed_at);
+        failed_at.is_some_and(|at| Timestamp::now().duration_since(at).unsigned_abs() >= TRY_AGAIN)
+    }
+}
+
+#[async_trait]
+impl Guest for Inner {
+    fn idle_since(&self) -> Option<Instant> {
+        self.loaded.load().as_ref().filter(|loaded| loaded.runtime.is_idle()).map(|_| self.last_used())
+    }
+
+    fn busy_since(&self) -> Option<Instant> {
+        self.loaded.load().as_ref().map(|_| self.last_used())
+    }
+
+    async fn make_room(&self) {
+        if let Some(loaded) = self.loaded.load_full() {
+            self.unload(loaded).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for OnDemand {
+    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
+        self.inner.touch();
+        let Some(loaded) = self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) else {
+            return Ok(Turn::Line(self.waits(account.clone())));
+        };
+        // Who made it load waits until it has.
+        let patience = if loaded.runtime.health() == Health::Starting { Patience::Endless } else { patience };
+        match loaded.runtime.admit(account, patience) {
+            Ok(Turn::Line(place)) => {
+                let (this, account) = (self.clone(), account.clone());
+                Ok(Turn::Line(Box::pin(async move {
+                    match place.await {
+                        Err(_) if !this.inner.is_there(&loaded) => this.waits(account).await,
+                        admitted => admitted,
+                    }
+                })))
+            }
+            Err(_) if !self.inner.is_there(&loaded) => Ok(Turn::Line(self.waits(account.clone()))),
+            admitted => admitted,
+        }
+    }
+
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        Some(Arc::clone(&self.inner.schema))
+    }
+
+    fn report(&self) -> Report {
+        match self.inner.loaded.load().as_ref() {
+            Some(loaded) => loaded.runtime.report(),
+            // It takes jobs, which is all that anybody asks.
+            None => Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None },
+        }
+    }
+
+    async fn check(&self) -> Report {
+        match self.inner.loaded.load_full() {
+            Some(loaded) => loaded.runtime.check().await,
+            None => self.report(),
+        }
+    }
+
+    fn crew(&self) -> Crew {
+        self.inner.loaded.load().as_ref().map(|loaded| loaded.runtime.crew()).unwrap_or_default()
+    }
+
+    async fn stop(&self) {
+        self.inner.stop.cancel();
+        if let Some(loaded) = self.inner.loaded.load_full() {
+            loaded.runtime.stop().await;
+        }
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}

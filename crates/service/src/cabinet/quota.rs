@@ -1,0 +1,53 @@
+//! How much an account may leave here. What is on its way in counts, so that nobody gets more by sending much at
+//! once.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tidegate_core::Account;
+
+use super::{Cabinet, FilingError};
+
+/// Bytes of files that are being filed, by account.
+#[derive(Default)]
+pub(super) struct Coming(Mutex<HashMap<Account, u64>>);
+
+/// Room for a file, until it is filed or given up.
+pub(super) struct Place<'a> {
+    coming: &'a Coming,
+    account: Account,
+    bytes: u64,
+}
+
+impl Cabinet {
+    /// Refuses an account that has no room for so many bytes more.
+    pub fn has_room(&self, account: &Account, bytes: u64) -> Result<(), FilingError> {
+        self.reserve(account, bytes).map(drop)
+    }
+
+    /// Takes the room for a file. Until it is given back a file that was filed meanwhile counts twice: who is that
+    /// close to the bound may be refused a moment early, and never late.
+    pub(super) fn reserve(&self, account: &Account, bytes: u64) -> Result<Place<'_>, FilingError> {
+        let mut coming = self.coming.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(max) = self.rules.max_per_account {
+            let used = self.list(account).iter().map(|file| file.size).sum::<u64>() + coming.get(account).copied().unwrap_or_default();
+            if used.saturating_add(bytes) > max {
+                return Err(FilingError::Quota { used, max });
+            }
+        }
+        *coming.entry(account.clone()).or_default() += bytes;
+        Ok(Place { coming: &self.coming, account: account.clone(), bytes })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut coming = self.coming.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = coming.get_mut(&self.account) {
+            *bytes -= self.bytes;
+            if *bytes == 0 {
+                coming.remove(&self.account);
+            }
+        }
+    }
+}

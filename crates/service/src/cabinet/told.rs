@@ -1,0 +1,55 @@
+//! Files in what a job gave. It is kept with a name for each file that says nothing about how the server is
+//! reached, which may change; an address takes its place whenever the job is told.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_core::{Account, JobId};
+
+use super::{Cabinet, Filed};
+
+/// Begins the name of a file; then comes its id. A model may print the same, but it does not know the ids of
+/// the files that its job will have given.
+const PREFIX: &str = "tidegate-file:";
+
+/// What stands for a file in an output.
+pub(crate) fn name_of(file: &Filed) -> String {
+    format!("{PREFIX}{}", file.id)
+}
+
+impl Cabinet {
+    /// An output with an address in the place of each file that this job gave.
+    pub fn told(&self, account: &Account, job: &JobId, json: &Bytes, address: impl Fn(&Filed) -> String) -> Bytes {
+        let Ok(text) = std::str::from_utf8(json) else { return json.clone() };
+        let (mut told, mut from) = (String::new(), 0);
+        for (at, _) in text.match_indices(PREFIX) {
+            let Some(id) = whole_text(text, at) else { continue };
+            let Some(file) = self.given(account, job, id) else { continue };
+            told.push_str(&text[from..at]);
+            let written = serde_json::to_string(&address(&file)).expect("a text is JSON");
+            // The quotes around it are there already.
+            told.push_str(&written[1..written.len() - 1]);
+            from = at + PREFIX.len() + id.len();
+        }
+        if from == 0 {
+            return json.clone();
+        }
+        told.push_str(&text[from..]);
+        told.into()
+    }
+
+    fn given(&self, account: &Account, job: &JobId, id: &str) -> Option<Arc<Filed>> {
+        self.find(account, id).filter(|file| file.job.as_deref() == Some(job.as_str()))
+    }
+}
+
+/// The id in a name at this place of a JSON text, if the name is a whole text. A quote within a text has a
+/// backslash before it, so the first one after the name ends it, or is not one right after it.
+fn whole_text(text: &str, at: usize) -> Option<&str> {
+    if !text[..at].ends_with('"') {
+        return None;
+    }
+    let rest = &text[at + PREFIX.len()..];
+    let id = &rest[..rest.find('"')?];
+    id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
+}

@@ -1,0 +1,143 @@
+//! Who uses which content: bytes stay as long as somebody does, and are removed by one at a time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The contents that are known, by their digests. Cloning gives another handle.
+#[derive(Clone, Default)]
+pub(super) struct Uses(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    known: Mutex<HashMap<String, Use>>,
+    /// Something has been removed, or is not being removed after all.
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// So many have it. With none it is to be removed.
+    By(usize),
+    /// It is being removed; who wants to have it waits until it is gone, and then brings it anew.
+    Leaving,
+}
+
+/// Keeps a content from being removed.
+pub(super) struct Hold {
+    uses: Uses,
+    digest: String,
+}
+
+/// A content that nobody uses, to be removed by who has this. Dropped before that was done, it is left to others.
+pub(super) struct Removal {
+    uses: Uses,
+    digest: String,
+    done: bool,
+}
+
+impl Uses {
+    /// Begins to use a content, whether its bytes are there or come now.
+    pub(super) async fn hold(&self, digest: &str) -> Hold {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(hold) = self.try_hold(digest) {
+                return hold;
+            }
+            changed.await;
+        }
+    }
+
+    fn try_hold(&self, digest: &str) -> Option<Hold> {
+        let mut known = self.known();
+        match known.entry(digest.to_owned()).or_insert(Use::By(0)) {
+            Use::By(count) => *count += 1,
+            Use::Leaving => return None,
+        }
+        Some(Hold { uses: self.clone(), digest: digest.to_owned() })
+    }
+
+    pub(super) fn contains(&self, digest: &str) -> bool {
+        self.known().contains_key(digest)
+    }
+
+    /// Everything that nobody uses, for who calls to remove.
+    pub(super) fn unused(&self) -> Vec<Removal> {
+        let mut known = self.known();
+        let unused = known.iter_mut().filter(|(_, uses)| **uses == Use::By(0));
+        let take = |(digest, uses): (&String, &mut Use)| {
+            *uses = Use::Leaving;
+            Removal { uses: self.clone(), digest: digest.clone(), done: false }
+        };
+        unused.map(take).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Use>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(Use::By(count)) = self.uses.known().get_mut(&self.digest) {
+            *count -= 1;
+        }
+    }
+}
+
+impl Removal {
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The bytes are gone.
+    pub(super) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        let mut known = self.uses.known();
+        if self.done {
+            known.remove(&self.digest);
+        } else {
+            known.insert(self.digest.clone(), Use::By(0));
+        }
+        drop(known);
+        self.uses.0.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_removed_is_brought_anew() {
+        let uses = Uses::default();
+        let (one, other) = (uses.hold("a").await, uses.hold("a").await);
+        drop(one);
+        assert!(uses.unused().is_empty(), "somebody has it");
+        drop(other);
+        let removal = uses.unused().pop().unwrap();
+        assert!(uses.unused().is_empty(), "one removes it");
+        assert!(tokio::time::timeout(Duration::from_secs(1), uses.hold("a")).await.is_err());
+        let (held, ()) = tokio::join!(uses.hold("a"), async { removal.done() });
+        assert!(uses.contains("a") && uses.unused().is_empty());
+        drop(held);
+    }
+
+    #[tokio::test]
+    async fn a_removal_that_failed_is_tried_again() {
+        let uses = Uses::default();
+        drop(uses.hold("a").await);
+        drop(uses.unused());
+        assert_eq!(uses.unused()[0].digest(), "a");
+    }
+}

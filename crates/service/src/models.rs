@@ -1,0 +1,224 @@
+//! The models of a server, each with the desk of the version that is served now.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Executor, Patience, Turn};
+use tidegate_core::record::Target;
+use tidegate_core::store::StoreError;
+use tidegate_core::{Account, Refusal};
+use tokio_util::task::TaskTracker;
+
+use crate::jobs::Jobs;
+use crate::resume::Resumed;
+
+/// How long a version that was replaced still takes jobs.
+const IN_HAND: Duration = Duration::from_secs(1);
+
+/// Runs nothing: for a desk that only looks jobs up.
+pub struct Nobody;
+
+#[async_trait]
+impl Executor for Nobody {
+    fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+        Err(Refusal::NotReady { health: Health::Unknown })
+    }
+
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        None
+    }
+
+    fn report(&self) -> Report {
+        Report { health: Health::Unknown, setup: None, complaint: None, python: None, sdk: None }
+    }
+
+    async fn check(&self) -> Report {
+        self.report()
+    }
+}
+
+/// All models on offer. Cloning gives another handle.
+#[derive(Clone)]
+pub struct Models {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Knows the jobs of all models, and has none itself.
+    lookup: Jobs,
+    shelf: ArcSwap<Shelf>,
+    /// Writers take turns; readers do not wait.
+    changing: Mutex<()>,
+    /// Versions that were replaced, while they work on what they have taken.
+    leaving: TaskTracker,
+}
+
+type Shelf = BTreeMap<String, Arc<Model>>;
+
+/// A model on offer: whichever version of it is served now.
+pub struct Model {
+    name: String,
+    now: ArcSwap<Version>,
+    /// What was served before, newest first.
+    past: Mutex<Vec<Arc<Version>>>,
+}
+
+/// One version of a model, with the desk that takes its jobs.
+pub struct Version {
+    /// The desk; its target says which version this is.
+    pub jobs: Jobs,
+    /// When the model's files were changed last.
+    pub created_at: Timestamp,
+    /// What the model says about itself, in one sentence.
+    pub description: Option<String>,
+    /// Where its files are.
+    pub folder: PathBuf,
+}
+
+impl Version {
+    /// Runs its jobs.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        Arc::clone(&self.jobs.inner.tools.executor)
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn id(&self) -> &str {
+        &self.jobs.target().version
+    }
+}
+
+impl Model {
+    /// `owner/name`
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that is served now.
+    pub fn now(&self) -> Arc<Version> {
+        self.now.load_full()
+    }
+
+    /// The desk of the version that is served now.
+    pub fn jobs(&self) -> Jobs {
+        self.now.load().jobs.clone()
+    }
+
+    /// All versions since the server was started, newest first. Only the first takes jobs.
+    pub fn versions(&self) -> Vec<Arc<Version>> {
+        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(self.now()).chain(past.iter().cloned()).collect()
+    }
+}
+
+impl Models {
+    /// No models yet; `lookup` finds the jobs of all.
+    pub fn new(lookup: Jobs) -> Self {
+        let inner = Inner { lookup, shelf: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A desk that finds and cancels the jobs of all models, and takes none.
+    pub fn lookup(&self) -> &Jobs {
+        &self.inner.lookup
+    }
+
+    /// The model with this name.
+    pub fn get(&self, name: &str) -> Option<Arc<Model>> {
+        self.inner.shelf.load().get(name).cloned()
+    }
+
+    /// The model whose present version this is.
+    pub fn of_version(&self, id: &str) -> Option<Arc<Model>> {
+        self.inner.shelf.load().values().find(|model| model.now.load().id() == id).cloned()
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> Vec<Arc<Model>> {
+        self.inner.shelf.load().values().cloned().collect()
+    }
+
+    /// Offers a model, or another version of one. The version before ends what it has taken, and leaves.
+    pub fn offer(&self, version: Version) {
+        let _turn = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, version) = (version.jobs.target().model.clone(), Arc::new(version));
+        let mut shelf = Shelf::clone(&self.inner.shelf.load());
+        match shelf.get(&name) {
+            Some(model) => {
+                let before = model.now.swap(version);
+                model.past.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(&before));
+                self.dismiss(before);
+            }
+            None => {
+                shelf.insert(name.clone(), Arc::new(Model { name, now: ArcSwap::new(version), past: Mutex::default() }));
+                self.inner.shelf.store(Arc::new(shelf));
+            }
+        }
+    }
+
+    /// Offers a model no longer. It ends what it has taken.
+    pub fn withdraw(&self, name: &str) {
+        let _turn = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = Shelf::clone(&self.inner.shelf.load());
+        if let Some(model) = shelf.remove(name) {
+            self.inner.shelf.store(Arc::new(shelf));
+            self.dismiss(model.now());
+        }
+    }
+
+    /// Ends a version when its jobs are over.
+    fn dismiss(&self, version: Arc<Version>) {
+        self.inner.leaving.spawn(async move {
+            // Somebody may have it in hand and be about to bring a job.
+            tokio::time::sleep(IN_HAND).await;
+            version.jobs.emptied().await;
+            version.jobs.inner.tools.executor.stop().await;
+            tracing::info!(model = version.jobs.target().model, version = version.id(), "a version that was replaced has ended");
+        });
+    }
+
+    /// Takes up what a server before this one has left. To be called once, with the models in place.
+    pub async fn resume(&self) -> Result<Resumed, StoreError> {
+        self.inner.lookup.resume(&|target| self.desk_for(target)).await
+    }
+
+    /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
+    fn desk_for(&self, target: &Target) -> Option<Jobs> {
+        let shelf = self.inner.shelf.load();
+        let only = if shelf.len() == 1 { shelf.values().next() } else { None };
+        shelf.get(&target.model).or(only).map(|model| model.jobs())
+    }
+
+    /// Takes no more jobs, waits up to `patience` for those that run and then stops them, and sends what
+    /// is still to be told within the same time. Says whether all ended by themselves.
+    pub async fn close(&self, patience: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + patience;
+        let Inner { lookup, leaving, .. } = &*self.inner;
+        lookup.inner.closing.cancel();
+        leaving.close();
+        let desks: Vec<Jobs> = self.all().iter().map(|model| model.jobs()).chain([lookup.clone()]).collect();
+        let emptied = async || {
+            join_all(desks.iter().map(Jobs::emptied)).await;
+            leaving.wait().await;
+        };
+        let in_time = tokio::time::timeout_at(deadline, emptied()).await.is_ok();
+        if !in_time {
+            lookup.cancel_all();
+            emptied().await;
+        }
+        lookup.letters_sent(deadline).await;
+        in_time
+    }
+
+    /// Ends the models themselves.
+    pub async fn stop(&self) {
+        join_all(self.all().iter().map(|model| async { model.now().jobs.inner.tools.executor.stop().await })).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! What an operator sees of the desk: who waits, who works, what was counted. Nothing here changes a job.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tidegate_core::crew::Crew;
+use tidegate_core::health::Report;
+use tidegate_core::record::{Brief, Face};
+use tidegate_core::store::{StoreError, Wanted};
+use tidegate_core::{Account, JobId, Refusal, Status, chain};
+
+use crate::job::Job;
+use crate::jobs::Jobs;
+use crate::meter::Meter;
+
+/// The jobs of a desk that are not over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// All of them.
+    pub all: Share,
+    /// Those of each account that has some.
+    pub accounts: BTreeMap<Account, Share>,
+}
+
+/// Jobs that are not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// How many wait for a slot.
+    pub waiting: usize,
+    /// How many have one.
+    pub running: usize,
+    /// When the oldest of those that wait was accepted.
+    pub oldest: Option<Timestamp>,
+}
+
+impl Share {
+    fn count(&mut self, status: Status, accepted_at: Timestamp) {
+        if status == Status::Queued {
+            self.waiting += 1;
+            self.oldest = Some(self.oldest.map_or(accepted_at, |oldest| oldest.min(accepted_at)));
+        } else {
+            self.running += 1;
+        }
+    }
+}
+
+impl Jobs {
+    /// What was counted.
+    pub fn meter(&self) -> &Meter {
+        &self.inner.meter
+    }
+
+    /// Counts a request that a face has refused in our name before it came to us.
+    pub fn count_refusal(&self, face: Face, refusal: &Refusal) {
+        self.inner.meter.refused(face, refusal);
+    }
+
+    /// Who works on the jobs.
+    pub fn crew(&self) -> Crew {
+        self.inner.tools.executor.crew()
+    }
+
+    /// How the model is, without asking its own health check.
+    pub fn report(&self) -> Report {
+        self.inner.tools.executor.report()
+    }
+
+    /// How many webhooks wait to be sent again.
+    pub fn deliveries_waiting(&self) -> usize {
+        self.inner.senders.waiting.len()
+    }
+
+    /// Who waits and who runs.
+    pub fn queue(&self) -> Queue {
+        let mut queue = Queue::default();
+        for job in self.inner.registry.all() {
+            let status = job.status();
+            if !status.is_terminal() && job.target().model == self.inner.target.model {
+                queue.all.count(status, job.created_at());
+                queue.accounts.entry(job.account().clone()).or_default().count(status, job.created_at());
+            }
+        }
+        queue
+    }
+
+    /// The wanted jobs that are in memory: those that are not over, and some that are.
+    pub fn in_memory(&self, wanted: &Wanted) -> Vec<Brief> {
+        self.inner.registry.all().iter().map(|job| job.brief()).filter(|brief| wanted.takes(brief)).collect()
+    }
+
+    /// The wanted jobs that are written down, newest first. All desks of a server have one store.
+    pub async fn written_down(&self, wanted: &Wanted) -> Result<Vec<Brief>, StoreError> {
+        match &self.inner.tools.store {
+            Some(store) => store.recent(wanted.clone()).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// A job that is in memory, over or not.
+    pub fn known(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        self.inner.registry.get(account, id)
+    }
+
+    /// A job, over or not, in memory or written down.
+    pub async fn look(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+        if let Some(job) = self.inner.registry.get(account, id) {
+            return Some(job);
+        }
+        match self.inner.tools.store.as_ref()?.get(account, id).await {
+            Ok(record) => record.map(|record| Arc::new(Job::restored(record))),
+            Err(error) => {
+                tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Sending the last message about a job once more, because somebody asks for it. It keeps its id, so a
+//! receiver that has seen it can tell.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tidegate_core::chain;
+use tidegate_core::store::{Reopened, StoreError};
+use tidegate_core::{Account, JobId};
+
+use super::WebhookEvent;
+use super::deliveries::{DeliveryRecord, DeliveryState, Handle};
+use super::parcel::Parcel;
+use super::sender::deliver_parcel;
+use crate::heavy::heavy;
+use crate::jobs::Jobs;
+
+/// Why a message is not sent once more.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NotReplayed {
+    /// Nobody knows it.
+    #[error("there is no webhook with the id `{0}`, or it was settled too long ago to be kept")]
+    Unknown(String),
+    /// It is being sent at this moment.
+    #[error("it is on its way to the receiver right now; look at its attempts in a moment")]
+    OnItsWay,
+    /// It is not the last one about its job.
+    #[error("it tells of `{}`, and only the last message of a job (`completed`) is kept and can be sent again", .0.name())]
+    NotTheLast(WebhookEvent),
+    /// What it says is not known any more.
+    #[error("the job that it is about was over too long ago, its data is gone")]
+    Gone,
+    /// The store cannot say what it knows.
+    #[error("the store cannot be used now; try again later")]
+    Store(#[source] StoreError),
+}
+
+impl Jobs {
+    /// Sends the last message about a job once more, under the same id; at once if it waits for its next attempt.
+    /// With an account, only messages about jobs of that account are known.
+    pub async fn replay_delivery(&self, id: &str, account: Option<&Account>) -> Result<(), NotReplayed> {
+        let remembered = self.inner.senders.deliveries.find(id);
+        let remembered = remembered.filter(|(record, _)| account.is_none_or(|account| record.account == *account));
+        if let Some((record, handle)) = &remembered {
+            match record.state {
+                DeliveryState::Retrying => {
+                    handle.hurry.notify_one();
+                    return Ok(());
+                }
+                DeliveryState::Sending => return Err(NotReplayed::OnItsWay),
+                DeliveryState::Delivered | DeliveryState::Failed if record.event == WebhookEvent::Completed => {}
+                DeliveryState::Delivered | DeliveryState::Failed => return Err(NotReplayed::NotTheLast(record.event)),
+            }
+        }
+        if self.replay_written(id, account).await? {
+            return Ok(());
+        }
+        match remembered {
+            Some((record, handle)) => self.replay_remembered(record, &handle),
+            None => Err(NotReplayed::Unknown(id.to_owned())),
+        }
+    }
+
+    /// Whether the store had it.
+    async fn replay_written(&self, id: &str, account: Option<&Account>) -> Result<bool, NotReplayed> {
+        let Some(store) = &self.inner.tools.store else { return Ok(false) };
+        let letter = store.reopen_letter(id, account.cloned(), Timestamp::now()).await;
+        match letter.map_err(unusable)? {
+            Reopened::Letter(letter) => {
+                self.send_again(*letter);
+                Ok(true)
+            }
+            // It was taken a moment ago, and that is being written down.
+            Reopened::StillToBeSent => Err(NotReplayed::OnItsWay),
+            Reopened::Unknown => Ok(false),
+        }
+    }
+
+    fn replay_remembered(&self, record: DeliveryRecord, handle: &Handle) -> Result<(), NotReplayed> {
+        // What is too old is forgotten when somebody asks.
+        self.inner.registry.get(&record.account, &record.job);
+        let job = handle.job.upgrade().ok_or(NotReplayed::Gone)?;
+        let body = heavy(job.weight(), || handle.webhook.wording.write(&job.snapshot()));
+        let senders = Arc::clone(&self.inner.senders);
+        let parcel = Parcel::again(record.id, &senders, &handle.webhook, &job, body);
+        self.inner.senders.tasks.spawn(async move { deliver_parcel(&senders, &parcel).await });
+        Ok(())
+    }
+
+    /// Messages of servers before this one, and older ones than are remembered. The last settled first.
+    pub async fn settled_deliveries(
+        &self,
+        account: Option<&Account>,
+        job: Option<&JobId>,
+        limit: usize,
+    ) -> Result<Vec<DeliveryRecord>, StoreError> {
+        let Some(store) = &self.inner.tools.store else { return Ok(Vec::new()) };
+        let letters = store.settled_letters(account.cloned(), job.cloned(), limit).await?;
+        Ok(letters.iter().map(Into::into).collect())
+    }
+}
+
+fn unusable(error: StoreError) -> NotReplayed {
+    tracing::error!(error = %chain(&error), "a webhook could not be looked up");
+    NotReplayed::Store(error)
+}

@@ -1,0 +1,123 @@
+//! What every place for the bytes of files promises. A backend writes `tidegate_store::blobs_conformance!(open);`,
+//! where `open` is `async fn() -> (Guard, PathBuf, Arc<dyn Blobs>)`: something that cleans up when dropped, a
+//! folder from which files can be put, and an empty place.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_core::blobs::{BlobError, Blobs};
+
+type Subject = Arc<dyn Blobs>;
+
+/// Makes a test of every case of the suite.
+#[macro_export]
+macro_rules! blobs_conformance {
+    ($open:ident) => {
+        $crate::blobs_conformance!(@cases $open:
+            what_was_put_can_be_read,
+            parts_can_be_read,
+            an_empty_file_is_a_file,
+            the_same_again_does_no_harm,
+            what_was_removed_is_gone,
+            names_are_told,
+            large_files_come_whole,
+            a_file_that_is_not_there_is_not_put,
+        );
+    };
+    (@cases $open:ident: $($case:ident,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let (_guard, spool, blobs) = $open().await;
+                $crate::conformance::blobs::$case(spool, blobs).await;
+            }
+        )*
+    };
+}
+
+async fn put(blobs: &dyn Blobs, spool: &Path, name: &str, body: &[u8]) {
+    let file = spool.join(format!("{name}.part"));
+    std::fs::write(&file, body).unwrap();
+    blobs.put(name, &file).await.unwrap();
+}
+
+async fn read(blobs: &dyn Blobs, name: &str, range: Range<u64>) -> Result<Vec<u8>, BlobError> {
+    let mut reader = blobs.read(name, range).await?;
+    let mut body = Vec::new();
+    while let Some(bytes) = reader.next().await? {
+        assert!(!bytes.is_empty());
+        body.extend_from_slice(&bytes);
+    }
+    Ok(body)
+}
+
+async fn names(blobs: &dyn Blobs) -> Vec<String> {
+    let mut names: Vec<_> = blobs.names().await.unwrap().into_iter().filter(|name| !name.ends_with(".part")).collect();
+    names.sort();
+    names
+}
+
+/// To the last byte.
+pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Subject) {
+    put(&*blobs, &spool, "a1", b"hello\0\xff").await;
+    assert_eq!(read(&*blobs, "a1", 0..7).await.unwrap(), b"hello\0\xff");
+    assert!(matches!(read(&*blobs, "a2", 0..7).await, Err(BlobError::Missing)));
+}
+
+/// From the first, in the middle, to the last.
+pub async fn parts_can_be_read(spool: PathBuf, blobs: Subject) {
+    put(&*blobs, &spool, "a1", b"0123456789").await;
+    for (range, want) in [(0..1, "0"), (3..6, "345"), (9..10, "9"), (0..10, "0123456789"), (4..4, "")] {
+        assert_eq!(read(&*blobs, "a1", range.clone()).await.unwrap(), want.as_bytes(), "{range:?}");
+    }
+}
+
+/// Without bytes, but there.
+pub async fn an_empty_file_is_a_file(spool: PathBuf, blobs: Subject) {
+    put(&*blobs, &spool, "a1", b"").await;
+    assert_eq!(read(&*blobs, "a1", 0..0).await.unwrap(), b"");
+    assert_eq!(names(&*blobs).await, ["a1"]);
+}
+
+/// A content has one name, so whoever has the same puts it again.
+pub async fn the_same_again_does_no_harm(spool: PathBuf, blobs: Subject) {
+    put(&*blobs, &spool, "a1", b"hello").await;
+    put(&*blobs, &spool, "a1", b"hello").await;
+    assert_eq!(read(&*blobs, "a1", 0..5).await.unwrap(), b"hello");
+    assert_eq!(names(&*blobs).await, ["a1"]);
+}
+
+/// And removing it again is no error.
+pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Subject) {
+    put(&*blobs, &spool, "a1", b"hello").await;
+    put(&*blobs, &spool, "a2", b"hello").await;
+    blobs.remove("a1").await.unwrap();
+    blobs.remove("a1").await.unwrap();
+    assert!(matches!(read(&*blobs, "a1", 0..5).await, Err(BlobError::Missing)));
+    assert_eq!(names(&*blobs).await, ["a2"]);
+}
+
+/// All of them, also when they are many.
+pub async fn names_are_told(spool: PathBuf, blobs: Subject) {
+    assert!(names(&*blobs).await.is_empty());
+    for n in 0..30 {
+        put(&*blobs, &spool, &format!("a{n:02}"), b"x").await;
+    }
+    assert_eq!(names(&*blobs).await, (0..30).map(|n| format!("a{n:02}")).collect::<Vec<_>>());
+}
+
+/// More than anybody sends or reads in one go.
+pub async fn large_files_come_whole(spool: PathBuf, blobs: Subject) {
+    let body: Vec<u8> = (0..20 * 1024 * 1024u32).map(|n| (n / 3) as u8).collect();
+    put(&*blobs, &spool, "a1", &body).await;
+    assert!(read(&*blobs, "a1", 0..body.len() as u64).await.unwrap() == body);
+    let (from, to) = (7 * 1024 * 1024 + 1, 17 * 1024 * 1024 + 5);
+    assert!(read(&*blobs, "a1", from as u64..to as u64).await.unwrap() == body[from..to]);
+}
+
+/// Nothing is made of nothing.
+pub async fn a_file_that_is_not_there_is_not_put(spool: PathBuf, blobs: Subject) {
+    assert!(blobs.put("a1", &spool.join("nothing.part")).await.is_err());
+    assert!(names(&*blobs).await.is_empty());
+}

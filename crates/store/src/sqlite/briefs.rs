@@ -1,0 +1,44 @@
+//! Jobs of all accounts in a few words, for operators. What is large is not read.
+
+use rusqlite::{Connection, Row, params};
+use tidegate_core::JobId;
+use tidegate_core::record::{Brief, Target};
+use tidegate_core::store::Wanted;
+
+use super::fault::Fault;
+use super::{jobs, words};
+
+/// An empty text stands for anything; the statuses are parted and surrounded by commas.
+const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at
+     FROM jobs
+     WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR model = ?3)
+       AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
+     ORDER BY number DESC LIMIT ?5";
+
+pub(super) fn recent(conn: &Connection, wanted: &Wanted) -> Result<Vec<Brief>, Fault> {
+    let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| all + words::status_text(*status) + ",");
+    let account = wanted.account.as_ref().map(words::account_text);
+    let id = wanted.id.as_ref().map(JobId::as_str);
+    let mut statement = conn.prepare_cached(RECENT)?;
+    let mut found = statement.query(params![account, id, wanted.model, statuses, jobs::count(wanted.limit)])?;
+    let mut briefs = Vec::new();
+    while let Some(row) = found.next()? {
+        briefs.push(brief(row)?);
+    }
+    Ok(briefs)
+}
+
+fn brief(row: &Row<'_>) -> Result<Brief, Fault> {
+    let moment = |column| row.get::<_, Option<i64>>(column)?.map(words::moment).transpose();
+    Ok(Brief {
+        id: JobId::parse(&row.get::<_, String>(0)?).map_err(words::unreadable)?,
+        account: words::account(&row.get::<_, String>(1)?)?,
+        kind: words::kind(&row.get::<_, String>(2)?)?,
+        target: Target { model: row.get(3)?, version: row.get(4)?, deployment: row.get(5)? },
+        face: words::face(&row.get::<_, String>(6)?)?,
+        status: words::status(&row.get::<_, String>(7)?)?,
+        created_at: words::moment(row.get(8)?)?,
+        started_at: moment(9)?,
+        completed_at: moment(10)?,
+    })
+}

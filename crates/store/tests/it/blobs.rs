@@ -1,0 +1,36 @@
+//! The suite of every place for the bytes of files.
+
+mod folder {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tidegate_core::blobs::Blobs;
+    use tidegate_store::Folder;
+
+    async fn open() -> (TempDir, PathBuf, Arc<dyn Blobs>) {
+        let folder = TempDir::new().expect("a folder for the test");
+        let files = folder.path().join("files");
+        let blobs = Folder::open(files.clone()).expect("an empty folder");
+        (folder, files, Arc::new(blobs))
+    }
+
+    tidegate_store::blobs_conformance!(open);
+}
+
+mod bucket {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tidegate_core::blobs::Blobs;
+    use tidegate_store::Bucket;
+
+    async fn open() -> (TempDir, PathBuf, Arc<dyn Blobs>) {
+        let spool = TempDir::new().expect("a folder for the test");
+        let path = spool.path().to_owned();
+        (spool, path, Arc::new(Bucket::in_memory("some/where")))
+    }
+
+    tidegate_store::blobs_conformance!(open);
+}

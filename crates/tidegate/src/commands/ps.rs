@@ -1,0 +1,108 @@
+//! `tidegate ps`: the jobs of a server that runs.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+
+use crate::cli::Ps;
+use crate::remote::{Job, Listed, Server};
+
+pub(crate) async fn ps(args: &Ps) -> anyhow::Result<ExitCode> {
+    let server = Server::of(&args.remote)?;
+    let limit = args.limit.to_string();
+    let mut query = vec![("limit", limit.as_str())];
+    if !args.all {
+        query.push(("status", "open"));
+    }
+    query.extend(args.account.as_deref().map(|account| ("account", account)));
+    query.extend(args.model.as_deref().map(|model| ("model", model)));
+    // Whoever closes the pipe has seen enough.
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let body = server.get_raw(&["admin", "jobs"], &query).await?;
+        out.write_all(&body).and_then(|()| writeln!(out)).ok();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Listed { jobs, scope } = server.get(&["admin", "jobs"], &query).await?;
+    out.write_all(table(&jobs, Timestamp::now()).as_bytes()).ok();
+    let mut err = std::io::stderr().lock();
+    if jobs.is_empty() {
+        let hint = if args.all { "no jobs are known" } else { "nothing waits or runs; --all shows what is over too" };
+        writeln!(err, "{hint}").ok();
+    }
+    if scope == "account" && server.knows_us() {
+        writeln!(err, "these are the jobs of your account; the token of an administrator shows all").ok();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const HEAD: [&str; 7] = ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"];
+
+/// One line per job, in columns; nothing if there are none.
+fn table(jobs: &[Job], now: Timestamp) -> String {
+    if jobs.is_empty() {
+        return String::new();
+    }
+    let row = |job: &Job| {
+        let age = now.duration_since(job.created_at).as_secs_f64();
+        let account = job.account.clone().unwrap_or_else(|| "-".to_owned());
+        let run = job.ran_s.map_or_else(|| "-".to_owned(), span);
+        [job.id.clone(), job.model.clone(), job.status.clone(), account, span(age), span(job.waited_s), run]
+    };
+    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)].into_iter().chain(jobs.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A time in as few words as it needs.
+fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    match whole {
+        0..10 => format!("{:.1}s", seconds.max(0.0)),
+        10..60 => format!("{whole}s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        86_400.. => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        for (seconds, text) in [(0.04, "0.0s"), (9.96, "10.0s"), (59.9, "59s"), (61.0, "1m01s"), (7320.0, "2h02m"), (90_000.0, "1d01h")] {
+            assert_eq!(span(seconds), text);
+        }
+        assert_eq!(span(-1.0), "0.0s");
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let job = |id: &str, account: Option<&str>, ran_s| Job {
+            account: account.map(str::to_owned),
+            id: id.to_owned(),
+            model: "local/echo".to_owned(),
+            status: "processing".to_owned(),
+            waited_s: 0.5,
+            ran_s,
+            created_at: now,
+        };
+        let table = table(&[job("a", None, None), job("a-long-one", Some("ann"), Some(75.0))], now);
+        assert_eq!(
+            table,
+            "ID          MODEL       STATUS      ACCOUNT  AGE   WAIT  RUN\n\
+             a           local/echo  processing  -        0.0s  0.5s  -\n\
+             a-long-one  local/echo  processing  ann      0.0s  0.5s  1m15s\n"
+        );
+        assert_eq!(super::table(&[], now), "");
+    }
+}

@@ -1,0 +1,99 @@
+//! Which models a folder holds: itself, or the folders in it.
+
+use std::path::{Path, PathBuf};
+
+/// What names a folder a model.
+const COG_YAML: &str = "cog.yaml";
+
+/// What `tidegate serve DIR` is asked to serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The model in this folder.
+    One(PathBuf),
+    /// The models in the folders of this one.
+    All(PathBuf),
+}
+
+impl Wanted {
+    /// A folder without a model of its own, but with models in it, is a folder of models.
+    pub(crate) fn of(dir: &Path) -> Self {
+        match dir.canonicalize() {
+            Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => Self::All(root),
+            Ok(_) | Err(_) => Self::One(dir.to_owned()),
+        }
+    }
+
+    /// The folders of the models, by name.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        match self {
+            Self::One(dir) => vec![dir.clone()],
+            Self::All(root) => models_in(root),
+        }
+    }
+
+    /// The folder that holds several.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match self {
+            Self::One(_) => None,
+            Self::All(root) => Some(root),
+        }
+    }
+}
+
+/// The models in `root/name` and `root/owner/name`.
+fn models_in(root: &Path) -> Vec<PathBuf> {
+    let mut models = Vec::new();
+    for folder in folders_in(root) {
+        if folder.join(COG_YAML).is_file() {
+            models.push(folder);
+        } else {
+            models.extend(folders_in(&folder).into_iter().filter(|folder| folder.join(COG_YAML).is_file()));
+        }
+    }
+    models
+}
+
+/// Hidden folders do not count.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let visible = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    let mut folders: Vec<PathBuf> = visible.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(files: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let path = folder.path().canonicalize().unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_folder_with_a_cog_yaml_is_one_model_whatever_is_in_it() {
+        let (_kept, root) = with(&["cog.yaml", "other/cog.yaml"]);
+        assert_eq!(Wanted::of(&root), Wanted::One(root));
+    }
+
+    #[test]
+    fn models_are_one_or_two_folders_down() {
+        let (_kept, root) = with(&["b/cog.yaml", "ann/a/cog.yaml", "ann/README.md", ".hidden/cog.yaml", "x/y/z/cog.yaml", "empty/file"]);
+        let wanted = Wanted::of(&root);
+        assert_eq!(wanted.root(), Some(root.as_path()));
+        assert_eq!(wanted.folders(), [root.join("ann/a"), root.join("b")]);
+    }
+
+    #[test]
+    fn a_folder_without_any_is_taken_for_one_model_that_lacks_its_file() {
+        let (_kept, root) = with(&["predict.py"]);
+        assert_eq!(Wanted::of(&root), Wanted::One(root));
+    }
+}

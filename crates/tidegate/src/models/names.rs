@@ -1,0 +1,92 @@
+//! What a model is called: `owner/name`, from its `cog.yaml` or from its folder.
+
+use std::path::Path;
+
+use crate::model::Model;
+
+/// Who owns models of which nobody says whose they are.
+const NOBODY: &str = "local";
+
+/// The full name of a model. What `owner` says counts more than the `image` in `cog.yaml`, and that more
+/// than the folders `root/owner/name` or `root/name`.
+pub(crate) fn full_name(model: &Model, root: Option<&Path>, owner: Option<&str>) -> String {
+    let (image_owner, image_name) = model.image.as_deref().map(of_image).unwrap_or_default();
+    let folder = |path: &Path| path.file_name().map(|name| slug(&name.to_string_lossy()));
+    let parent = model.dir.parent().filter(|parent| root.is_some_and(|root| *parent != root));
+    let owner = owner.map(str::to_owned).or(image_owner).or_else(|| folder(parent?)).unwrap_or_else(|| NOBODY.to_owned());
+    let name = image_name.or_else(|| folder(&model.dir)).unwrap_or_else(|| slug(""));
+    format!("{owner}/{name}")
+}
+
+/// Owner and name in the name of an image such as `r8.im/owner/name:tag`.
+fn of_image(image: &str) -> (Option<String>, Option<String>) {
+    let image = image.split('@').next().unwrap_or_default();
+    let mut parts = image.rsplit('/');
+    let name = parts.next().and_then(|name| name.split(':').next()).filter(|name| !name.is_empty());
+    // What has a dot or a port is a registry.
+    let owner = parts.next().filter(|owner| !owner.is_empty() && !owner.contains(['.', ':']) && *owner != "localhost");
+    (owner.map(slug), name.map(slug))
+}
+
+/// A name that fits into a path.
+pub(crate) fn slug(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c.to_ascii_lowercase() } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    match name.trim_matches(['-', '.']) {
+        "" => "model".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(dir: &str, image: Option<&str>) -> Model {
+        Model {
+            dir: dir.into(),
+            predictor_ref: "predict.py:Predictor".to_owned(),
+            train_ref: None,
+            concurrency: None,
+            env: Vec::new(),
+            image: image.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn names_of_folders_become_names_of_models() {
+        for (folder, name) in [("hello", "hello"), ("My Model", "my-model"), ("a_b.c-1", "a_b.c-1"), ("..", "model"), ("été", "t")] {
+            assert_eq!(slug(folder), name);
+        }
+    }
+
+    #[test]
+    fn the_more_exact_word_counts() {
+        let root = Some(Path::new("/models"));
+        assert_eq!(full_name(&model("/models/hello", None), root, None), "local/hello");
+        assert_eq!(full_name(&model("/models/ann/hello", None), root, None), "ann/hello");
+        assert_eq!(full_name(&model("/models/ann/hello", Some("r8.im/bob/sdxl")), root, None), "bob/sdxl");
+        assert_eq!(full_name(&model("/models/ann/hello", Some("sdxl:v1")), root, None), "ann/sdxl");
+        assert_eq!(full_name(&model("/models/ann/hello", Some("r8.im/bob/sdxl")), root, Some("eve")), "eve/sdxl");
+        assert_eq!(full_name(&model("/somewhere/hello", None), None, None), "local/hello");
+    }
+
+    #[test]
+    fn an_image_has_an_owner_or_a_registry() {
+        let parts = |image| {
+            let (owner, name) = of_image(image);
+            (owner.unwrap_or_default(), name.unwrap_or_default())
+        };
+        for (image, owner, name) in [
+            ("r8.im/ann/echo", "ann", "echo"),
+            ("r8.im/ann/echo:2", "ann", "echo"),
+            ("ann/echo@sha256:00", "ann", "echo"),
+            ("localhost:5000/echo", "", "echo"),
+            ("r8.im/echo", "", "echo"),
+            ("echo", "", "echo"),
+            ("", "", ""),
+        ] {
+            assert_eq!(parts(image), (owner.to_owned(), name.to_owned()), "{image}");
+        }
+    }
+}

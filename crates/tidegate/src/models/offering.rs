@@ -1,0 +1,199 @@
+//! Loads models and puts them on offer, and other versions in their place.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::port::Executor;
+use tidegate_core::record::Target;
+use tidegate_runtime::{Berths, Observer, OnDemand, schema_of};
+use tidegate_service::Models;
+use tokio::time::Instant;
+
+use super::folder::Wanted;
+use super::names::full_name;
+use crate::failure::Usage;
+use crate::model::Model;
+use crate::version;
+use crate::wiring::Workshop;
+
+/// How often is looked whether a new version is loaded.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often is looked whether its files have changed meanwhile.
+const CHANGED_AGAIN: Duration = Duration::from_secs(1);
+
+/// When models are loaded.
+#[derive(Clone)]
+pub(crate) enum Manner {
+    /// At once, and they stay.
+    Eager,
+    /// When somebody wants them.
+    OnDemand {
+        /// They leave when nobody has wanted them for so long.
+        idle_timeout: Option<Duration>,
+        /// How many are there at once.
+        berths: Berths,
+    },
+}
+
+/// Told how the children of a model get on, by the model's name.
+pub(crate) type ObserverOf = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
+
+/// Puts the models of a folder on offer.
+pub(crate) struct Offering {
+    pub(crate) wanted: Wanted,
+    pub(crate) owner: Option<String>,
+    pub(crate) manner: Manner,
+    pub(crate) workshop: Workshop,
+    pub(crate) models: Models,
+    pub(crate) observer_of: ObserverOf,
+}
+
+impl Offering {
+    /// Reads what there is. One that cannot be read is left out if there are others.
+    pub(crate) fn read(&self) -> anyhow::Result<BTreeMap<String, Model>> {
+        let mut found: BTreeMap<String, Model> = BTreeMap::new();
+        let mut first_error = None;
+        for folder in self.wanted.folders() {
+            let model = match self.workshop.read(&folder) {
+                // By the way it was found: a link in the folder of models is a model there.
+                Ok(model) if self.wanted.root().is_some() => Model { dir: folder, ..model },
+                Ok(model) => model,
+                Err(error) => {
+                    if self.wanted.root().is_some() {
+                        tracing::error!(folder = %folder.display(), error = format!("{error:#}"), "a model is left out");
+                    }
+                    first_error.get_or_insert(error);
+                    continue;
+                }
+            };
+            let name = full_name(&model, self.wanted.root(), self.owner.as_deref());
+            if let Some(other) = found.get(&name) {
+                let message = format!("two models are called `{name}`: `{}` and `{}`", other.dir.display(), model.dir.display());
+                return Err(Usage::new(message).hint("rename one of the folders, or change `image` in its cog.yaml").into());
+            }
+            found.insert(name, model);
+        }
+        match first_error {
+            Some(error) if found.is_empty() => Err(error),
+            Some(_) | None => Ok(found),
+        }
+    }
+
+    /// Puts models on offer for the first time. Those that are loaded at once get ready meanwhile.
+    pub(crate) async fn open(&self, found: BTreeMap<String, Model>) -> anyhow::Result<()> {
+        let alone = found.len() == 1;
+        for (name, model) in found {
+            match self.prepare(&name, &model).await {
+                Ok(version) => self.models.offer(version),
+                Err(error) if alone => return Err(error),
+                Err(error) => tracing::error!(model = name, error = format!("{error:#}"), "a model is left out"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the folders again: what is new is loaded, what has changed is replaced when its new version
+    /// works, what is gone leaves.
+    pub(crate) async fn renew(&self) {
+        let found = match self.read() {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "the models cannot be read again, those before stay");
+                return;
+            }
+        };
+        for (name, model) in &found {
+            if let Err(error) = self.renew_one(name, model).await {
+                tracing::error!(model = name, error = format!("{error:#}"), "the model cannot be loaded again, the version before stays");
+            }
+        }
+        // One that cannot be read at the moment is not gone.
+        let folders = self.wanted.folders();
+        for model in self.models.all() {
+            if !found.contains_key(model.name()) && !folders.contains(&model.now().folder) {
+                tracing::info!(model = model.name(), "the model is gone and not offered any more");
+                self.models.withdraw(model.name());
+            }
+        }
+    }
+
+    async fn renew_one(&self, name: &str, model: &Model) -> anyhow::Result<()> {
+        let known = self.models.get(name);
+        let seen = version_of(&model.dir).await?;
+        if known.is_some_and(|known| known.now().id() == seen.id) {
+            return Ok(());
+        }
+        let version = self.prepare(name, model).await?;
+        if let Manner::Eager = self.manner
+            && let Err(error) = works(&*version.executor(), &model.dir).await
+        {
+            version.executor().stop().await;
+            return Err(error);
+        }
+        tracing::info!(model = name, version = version.id(), "a new version is offered");
+        self.models.offer(version);
+        Ok(())
+    }
+
+    /// A version that can be put on offer.
+    async fn prepare(&self, name: &str, model: &Model) -> anyhow::Result<tidegate_service::Version> {
+        let seen = version_of(&model.dir).await?;
+        let executor: Arc<dyn Executor> = match &self.manner {
+            Manner::Eager => Arc::new(self.workshop.start(model, (self.observer_of)(name))),
+            Manner::OnDemand { idle_timeout, berths } => {
+                let launch = self.workshop.launch(model);
+                let schema = schema_of(&launch).await?;
+                let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(name));
+                Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), Box::new(move || starter.start(Arc::clone(&observer)))))
+            }
+        };
+        let target = Target { model: name.to_owned(), version: seen.id, deployment: None };
+        Ok(tidegate_service::Version {
+            jobs: match self.models.get(name) {
+                Some(known) => known.jobs().succeeding(executor, target),
+                None => self.models.lookup().beside(executor, target),
+            },
+            created_at: seen.changed_at,
+            description: None,
+            folder: model.dir.clone(),
+        })
+    }
+}
+
+/// Waits until a model is ready, or says why it will not be: it cannot, or its files have changed again.
+async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
+    let before = fingerprint(folder).await;
+    let mut looked_at = Instant::now();
+    loop {
+        if looked_at.elapsed() >= CHANGED_AGAIN {
+            looked_at = Instant::now();
+            if fingerprint(folder).await != before {
+                bail!("its files have changed while it was loaded");
+            }
+        }
+        let report = executor.report();
+        match report.health {
+            Health::Ready | Health::Busy => return Ok(()),
+            Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
+            Health::SetupFailed | Health::Defunct => {
+                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
+                bail!("its setup failed: {}", logs.or(report.complaint).unwrap_or_default());
+            }
+        }
+    }
+}
+
+async fn fingerprint(folder: &Path) -> Option<u64> {
+    let owned = folder.to_owned();
+    tokio::task::spawn_blocking(move || version::fingerprint(&owned)).await.ok()
+}
+
+async fn version_of(folder: &Path) -> anyhow::Result<version::Version> {
+    let owned = folder.to_owned();
+    let seen = tokio::task::spawn_blocking(move || version::of_folder(&owned)).await?;
+    seen.with_context(|| format!("the files of the model in `{}` cannot be read", folder.display()))
+}

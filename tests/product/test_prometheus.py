@@ -1,0 +1,228 @@
+"""What Prometheus reads: every number has a name, a meaning and moves when it should."""
+
+import os
+import re
+import shutil
+import signal
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_newer
+from prometheus_client.parser import text_string_to_metric_families as parse_older
+from servers import MODELS, ROOT, wait_until
+
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+MODEL = {"model": "local/echo"}
+OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"}
+
+
+def families(server, **options):
+    reply = server.get("/metrics", **options)
+    assert reply.status == 200, str(reply)
+    return list(parse_older(reply.body.decode()))
+
+
+def value(server, name, **labels):
+    """The sum of the samples with this name and these labels."""
+    samples = [sample for family in families(server) for sample in family.samples if sample.name == name]
+    fitting = [sample for sample in samples if labels.items() <= sample.labels.items()]
+    assert fitting, f"no {name} with {labels}: {samples}"
+    return sum(sample.value for sample in fitting)
+
+
+def becomes(server, expected, name, **labels):
+    wait_until(lambda: value(server, name, **labels) == expected, f"{name} {labels} to be {expected}")
+
+
+def documented():
+    """Name to (type, labels) as the page has them."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", PAGE.read_text(), re.M)
+    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(fresh, receiver, tmp_path):
+    server = fresh("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+    server.predict(webhook=receiver.url + receiver.path())
+    shown = {}
+    for family in families(server):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = frozenset(name for sample in family.samples for name in sample.labels if name != "le")
+        shown[name] = (family.type, labels)
+        assert family.documentation, name
+        assert family.samples, f"{name} has no value"
+    assert shown == documented()
+
+
+def test_names_say_whose_they_are_and_in_which_unit(shared):
+    for family in families(shared("echo")):
+        assert family.name.startswith(("tidegate_", "process_"))
+        if family.type == "histogram":
+            assert family.name.endswith(("_seconds", "_changes")), family.name
+
+
+def test_both_formats_are_written(shared):
+    server = shared("echo")
+    older = server.get("/metrics")
+    assert older.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    newer = server.get("/metrics", headers=OPEN_METRICS)
+    assert newer.content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert newer.body.endswith(b"# EOF\n") and b"# EOF" not in older.body
+    # Of the parsers, the one of OpenMetrics is the strict one.
+    names = [family.name for family in parse_newer(newer.body.decode())]
+    assert names == [family.name for family in parse_older(older.body.decode())]
+
+
+def test_jobs_are_counted_by_face_kind_and_end(fresh):
+    server = fresh("echo")
+    server.predict({"text": "one"})
+    server.predict({"fail": "no"})
+    server.post("/v1/predictions", {"version": "local/echo", "input": {}}, headers={"Prefer": "wait"})
+    ended = "tidegate_jobs_finished_total"
+    assert value(server, ended, face="cog", kind="prediction", status="succeeded", **MODEL) == 1
+    assert value(server, ended, face="cog", kind="prediction", status="failed", **MODEL) == 1
+    becomes(server, 1, ended, face="replicate", kind="prediction", status="succeeded", **MODEL)
+    assert value(server, "tidegate_jobs_accepted_total", **MODEL) == 3
+    assert value(server, "tidegate_job_wait_seconds_count", **MODEL) == 3
+    assert value(server, "tidegate_job_run_seconds_count", **MODEL) == 3
+    assert value(server, "tidegate_job_run_seconds_bucket", le="+Inf", **MODEL) == 3
+
+
+def test_the_line_and_the_slots_are_seen_while_they_are_full(fresh, gate):
+    server = fresh("echo", "--queue", "5")
+    server.start({"gate": str(gate)}, id="runs")
+    becomes(server, 1, "tidegate_jobs_running", **MODEL)
+    for number in range(3):
+        server.start({}, id=f"waits{number}")
+    assert value(server, "tidegate_jobs_waiting", **MODEL) == 3
+    assert value(server, "tidegate_job_oldest_wait_seconds", **MODEL) > 0
+    assert value(server, "tidegate_slots", **MODEL) == 1
+    assert value(server, "tidegate_slots_free", **MODEL) == 0
+    assert value(server, "tidegate_model_health", state="busy", **MODEL) == 1
+    server.cancel("waits0")
+    becomes(server, 2, "tidegate_jobs_waiting", **MODEL)
+    becomes(server, 1, "tidegate_jobs_finished_total", status="canceled", **MODEL)
+    gate.open()
+    becomes(server, 0, "tidegate_jobs_waiting", **MODEL)
+    becomes(server, 1, "tidegate_slots_free", **MODEL)
+    assert value(server, "tidegate_job_oldest_wait_seconds", **MODEL) == 0
+    assert value(server, "tidegate_model_health", state="ready", **MODEL) == 1
+    assert value(server, "tidegate_model_health", **MODEL) == 1, "one state at a time"
+    assert value(server, "tidegate_job_wait_seconds_count", **MODEL) == 3, "what never began has not waited"
+
+
+def test_refusals_are_counted_by_their_reason(fresh, gate):
+    server = fresh("echo")
+    server.start({"gate": str(gate)}, id="runs")
+    assert server.post("/predictions", {"input": {}}).status == 409
+    assert server.post("/predictions", {"input": {"limit": 99}}).status == 422
+    assert server.post("/predictions", {"input": {}, "webhook": "ftp://x"}).status == 422
+    refused = "tidegate_jobs_refused_total"
+    for reason in ("at_capacity", "invalid_input", "bad_webhook"):
+        assert value(server, refused, face="cog", reason=reason, **MODEL) == 1, reason
+    assert value(server, refused, **MODEL) == 3
+    responses = "tidegate_http_responses_total"
+    assert value(server, responses, face="cog", resource="predictions", status="4xx") == 3
+    assert value(server, responses, face="cog", resource="predictions", status="2xx") == 1
+
+
+def test_a_child_that_is_killed_is_counted_with_its_cause(fresh):
+    server = fresh("echo")
+    pid = server.get("/admin/children").json["children"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    becomes(server, 1, "tidegate_child_deaths_total", cause="signal", **MODEL)
+    becomes(server, 1, "tidegate_child_restarts_total", **MODEL)
+    becomes(server, 1, "tidegate_children", state="ready", **MODEL)
+    assert value(server, "tidegate_child_deaths_total", **MODEL) == 1
+    assert value(server, "tidegate_child_memory_bytes", child="0", **MODEL) > 1_000_000
+
+
+@pytest.mark.parametrize(("how", "cause"), [("exit", "exit"), ("segfault", "signal")])
+def test_children_die_of_different_causes(fresh, how, cause):
+    server = fresh("crash")
+    server.predict({"how": how})
+    becomes(server, 1, "tidegate_child_deaths_total", cause=cause, model="local/crash")
+    assert value(server, "tidegate_child_deaths_total", model="local/crash") == 1
+    assert value(server, "tidegate_jobs_finished_total", status="failed", model="local/crash") == 1
+
+
+def test_a_child_that_does_not_stop_was_killed_by_us(fresh):
+    server = fresh("hostile", "--cancel-grace", "200ms")
+    name = "local/hostile"
+    server.start({"how": "swallow"}, id="stubborn")
+    becomes(server, 1, "tidegate_jobs_running", model=name)
+    server.cancel("stubborn")
+    becomes(server, 1, "tidegate_child_deaths_total", cause="killed", model=name)
+
+
+def test_a_setup_that_fails_is_seen(fresh):
+    server = fresh("setup_fails")
+    name = "local/setup_fails"
+    assert value(server, "tidegate_model_health", state="setup_failed", model=name) == 1
+    assert value(server, "tidegate_child_deaths_total", cause="setup", model=name) == 1
+    assert value(server, "tidegate_children", state="setup_failed", model=name) == 1
+    assert value(server, "tidegate_model_setup_seconds", model=name) > 0
+    server.post("/predictions", {"input": {}})
+    assert value(server, "tidegate_jobs_refused_total", reason="not_ready", model=name) == 1
+
+
+def test_webhook_attempts_are_counted_by_their_result(fresh, receiver):
+    server = fresh("echo", "--webhook-retry-for", "1s")
+    attempts = "tidegate_webhook_attempts_total"
+    hook = receiver.plan(receiver.path(), 500, 200)
+    server.predict(webhook=hook, webhook_events_filter=["completed"])
+    becomes(server, 1, attempts, result="delivered", **MODEL)
+    assert value(server, attempts, result="not_taken", **MODEL) == 1
+    assert value(server, "tidegate_webhook_attempt_seconds_count", **MODEL) == 2
+
+    nobody = "http://127.0.0.1:9/hook"
+    server.predict(webhook=nobody, webhook_events_filter=["completed"])
+    becomes(server, 1, "tidegate_webhooks_waiting", **MODEL)
+    becomes(server, 1, "tidegate_webhooks_given_up_total", **MODEL)
+    assert value(server, attempts, result="no_answer", **MODEL) >= 2
+    becomes(server, 0, "tidegate_webhooks_waiting", **MODEL)
+
+
+def test_commits_of_the_store_are_measured(fresh, tmp_path):
+    server = fresh("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+    before = value(server, "tidegate_store_commit_changes_sum")
+    server.predict(id="kept")
+    assert value(server, "tidegate_store_commit_changes_sum") >= before + 3
+    assert value(server, "tidegate_store_commit_seconds_count") > 0
+
+
+def test_the_process_is_described(shared):
+    server = shared("echo")
+    assert value(server, "process_resident_memory_bytes") > 1_000_000
+    assert 5 < value(server, "process_open_fds") < value(server, "process_max_fds")
+    assert value(server, "process_start_time_seconds") > 1_700_000_000
+    assert value(server, "tidegate_build_info") == 1
+
+
+def test_each_model_has_numbers_of_its_own(fresh, tmp_path):
+    folder = tmp_path / "both"
+    for name in ("echo", "crash"):
+        shutil.copytree(MODELS / name, folder / name)
+    server = fresh(folder)
+    asked = {"echo": {}, "crash": {"how": "exit"}}
+    for name, input in asked.items():
+        body = {"version": f"local/{name}", "input": input}
+        assert server.post("/v1/predictions", body, headers={"Prefer": "wait"}).status == 201
+    ended = "tidegate_jobs_finished_total"
+    becomes(server, 1, ended, model="local/echo", face="replicate", status="succeeded")
+    becomes(server, 1, ended, model="local/crash", face="replicate", status="failed")
+    assert value(server, ended, model="local/echo") == 1
+    becomes(server, 1, "tidegate_child_deaths_total", model="local/crash", cause="exit")
+    assert value(server, "tidegate_child_deaths_total", model="local/echo") == 0
+    assert value(server, "tidegate_job_run_seconds_count", model="local/echo") == 1
+    for family in families(server):
+        series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
+        assert len(set(series)) == len(series), f"{family.name} has a sample twice"
+
+
+def test_only_administrators_see_the_numbers_of_all(fresh):
+    tokens = "alice-0123456789abcdef:alice,root-00112233445566:ops:admin"
+    server = fresh("echo", env={"TIDEGATE_API_TOKENS": tokens})
+    assert server.get("/metrics").status == 401
+    alice = server.get("/metrics", headers={"Authorization": "Bearer alice-0123456789abcdef"})
+    assert (alice.status, "administrator" in alice.json["error"]) == (403, True)
+    admin = server.get("/metrics", headers={"Authorization": "Bearer root-00112233445566"})
+    assert admin.status == 200 and b"tidegate_build_info" in admin.body

@@ -1,0 +1,231 @@
+"""`tidegate ps`, `logs`, `cancel` and `replay` against a server that runs."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+from servers import tidegate_bin, tidegate_env, wait_until
+
+ALICE = "alice-0123456789abcdef"
+BOB = "bob-fedcba9876543210"
+OPS = "root-00112233445566"
+TOKENS = {"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:bob,{OPS}:ops:admin"}
+
+
+def run(server, *arguments, token=None, **options):
+    """Run a command against the server, to its end."""
+    return finished(start(server, *arguments, token=token, **options))
+
+
+def start(server, *arguments, token=None, url=None):
+    variables = {"TIDEGATE_URL": url or server.url}
+    if token:
+        variables["TIDEGATE_API_TOKEN"] = token
+    return subprocess.Popen(
+        [str(tidegate_bin()), *map(str, arguments)],
+        env=tidegate_env(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process):
+    out, err = process.communicate(timeout=30)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def accept(server, id, token=None, **input):
+    headers = {"Prefer": "respond-async"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    reply = server.post("/predictions", {"id": id, "input": input}, headers=headers)
+    assert reply.status == 202, str(reply)
+
+
+def running(server, id, *arguments, **options):
+    """Wait until `ps` shows the job with a model that works on it."""
+
+    def probe():
+        shown = json.loads(run(server, "ps", "--json", *arguments, **options).stdout)["jobs"]
+        return [job for job in shown if job["id"] == id and job["status"] == "processing"]
+
+    return wait_until(probe, f"{id} to run")
+
+
+class TestPs:
+    def test_a_table_of_what_waits_and_runs(self, fresh, gate):
+        server = fresh("echo", "--queue", "5")
+        server.predict(id="over")
+        accept(server, "runs", gate=str(gate))
+        accept(server, "waits")
+        running(server, "runs")
+        head, *rows = [line.split() for line in run(server, "ps").stdout.splitlines()]
+        assert head == ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"]
+        assert [row[:4] for row in rows] == [
+            ["waits", "local/echo", "queued", "-"],
+            ["runs", "local/echo", "processing", "-"],
+        ]
+        assert rows[0][6] == "-" and rows[1][6].endswith("s")
+        assert [line.split()[0] for line in run(server, "ps", "--all").stdout.splitlines()] == [
+            "ID",
+            "waits",
+            "runs",
+            "over",
+        ]
+        assert len(run(server, "ps", "--all", "--limit", "1").stdout.splitlines()) == 2
+        assert run(server, "ps", "--model", "local/other").stdout == ""
+
+    def test_an_idle_server_says_so_on_stderr(self, fresh):
+        ended = run(fresh("echo"), "ps")
+        assert (ended.returncode, ended.stdout) == (0, "")
+        assert "--all" in ended.stderr
+
+    def test_an_account_sees_its_own_and_an_administrator_all(self, fresh, gate):
+        server = fresh("echo", "--workers", "2", env=TOKENS)
+        accept(server, "of-alice", ALICE, gate=str(gate))
+        accept(server, "of-bob", BOB, gate=str(gate))
+        running(server, "of-bob", token=OPS)
+        own = run(server, "ps", token=ALICE)
+        assert own.returncode == 0
+        assert "of-alice" in own.stdout and "of-bob" not in own.stdout
+        assert "your account" in own.stderr
+        every = run(server, "ps", token=OPS)
+        assert "of-alice" in every.stdout and "of-bob" in every.stdout
+        assert every.stderr == ""
+        one = run(server, "ps", "--account", "bob", token=OPS)
+        assert "of-alice" not in one.stdout and "of-bob" in one.stdout
+
+
+class TestLogs:
+    def test_what_was_printed(self, fresh, gate):
+        server = fresh("echo")
+        accept(server, "a", gate=str(gate), log="hello there")
+        running(server, "a")
+        wait_until(lambda: run(server, "logs", "a").stdout == "hello there\n", "the line")
+        gate.open()
+
+    def test_followed_to_a_good_end(self, fresh, gate):
+        server = fresh("echo")
+        accept(server, "a", gate=str(gate), log="first")
+        process = start(server, "logs", "-f", "a")
+        assert process.stdout.readline() == "first\n", "before the job is over"
+        assert process.poll() is None
+        gate.open()
+        ended = finished(process)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+    def test_followed_to_a_bad_end(self, fresh, gate):
+        server = fresh("echo")
+        accept(server, "a", gate=str(gate), log="first", fail="broken")
+        process = start(server, "logs", "--follow", "a")
+        gate.open()
+        ended = finished(process)
+        assert (ended.returncode, ended.stdout) == (1, "first\n")
+        assert "failed" in ended.stderr and "broken" in ended.stderr
+
+    def test_one_that_is_over_is_followed_no_longer(self, fresh):
+        server = fresh("logs")
+        server.predict({"case": "lines"}, id="a")
+        expected = "".join(f"{number}\n" for number in range(200))
+        for arguments in (["logs", "a"], ["logs", "-f", "a"]):
+            ended = run(server, *arguments)
+            assert (ended.returncode, ended.stdout) == (0, expected)
+
+
+class TestCancel:
+    def test_several_at_once(self, fresh, gate):
+        server = fresh("echo", "--queue", "5")
+        for id in ("a", "b", "c"):
+            accept(server, id, gate=str(gate))
+        running(server, "a")
+        ended = run(server, "cancel", "a", "c")
+        assert (ended.returncode, ended.stdout.split()) == (0, ["a", "c"])
+        for id in ("a", "c"):
+            wait_until(
+                lambda id=id: server.get(f"/predictions/{id}").json["status"] == "canceled", f"{id} to stop"
+            )
+        running(server, "b")
+
+    def test_one_that_cannot_be_stopped_does_not_save_the_others(self, fresh, gate):
+        server = fresh("echo")
+        server.predict(id="over")
+        accept(server, "a", gate=str(gate))
+        ended = run(server, "cancel", "over", "nothing", "a")
+        assert (ended.returncode, ended.stdout.split()) == (1, ["a"])
+        assert "over already (succeeded)" in ended.stderr and "nothing" in ended.stderr
+
+    def test_whose_is_said_with_a_flag(self, fresh, gate):
+        server = fresh("echo", "--workers", "2", env=TOKENS)
+        for token in (ALICE, BOB):
+            accept(server, "same", token, gate=str(gate), log="here")
+        running(server, "same", "--account", "bob", token=OPS)
+        for command in (["logs", "same"], ["cancel", "same"]):
+            unclear = run(server, *command, token=OPS)
+            assert unclear.returncode == 64
+            assert "alice" in unclear.stderr and "--account" in unclear.stderr
+        assert run(server, "logs", "same", "--account", "alice", token=OPS).stdout == "here\n"
+        assert run(server, "cancel", "same", token=BOB).returncode == 0, "one's own needs no flag"
+        assert run(server, "cancel", "same", "--account", "alice", token=OPS).returncode == 0
+
+
+class TestReplay:
+    def test_a_webhook_is_sent_again(self, fresh, receiver):
+        server, hook = fresh("echo"), receiver.path()
+        server.predict(webhook=receiver.url + hook, webhook_events_filter=["completed"])
+        id = receiver.wait(hook)[0].headers["webhook-id"]
+        wait_until(lambda: run(server, "replay", id).returncode == 0, "the message to be settled")
+        assert receiver.wait(hook, 2)[1].headers["webhook-id"] == id
+
+    def test_an_unknown_one_is_an_error(self, shared):
+        ended = run(shared("echo"), "replay", "msg_0")
+        assert ended.returncode == 1
+        assert "msg_0" in ended.stderr
+
+
+class TestMistakes:
+    COMMANDS = pytest.mark.parametrize(
+        "command", [["ps"], ["logs", "a"], ["cancel", "a"], ["replay", "msg_0"]]
+    )
+
+    @COMMANDS
+    def test_no_server_there(self, command):
+        ended = run(None, *command, url="http://127.0.0.1:9")
+        assert ended.returncode == 1
+        assert "no server answers at http://127.0.0.1:9" in ended.stderr
+        assert "tidegate serve" in ended.stderr and "--url" in ended.stderr
+
+    @COMMANDS
+    def test_no_token_and_a_wrong_one(self, fresh, command):
+        server = fresh("echo", env=TOKENS)
+        missing = run(server, *command)
+        assert (missing.returncode, "wants a token" in missing.stderr) == (64, True)
+        wrong = run(server, *command, token="wrong-0123456789abcdef")
+        assert (wrong.returncode, "does not know the token" in wrong.stderr) == (64, True)
+        assert "TIDEGATE_API_TOKEN" in wrong.stderr
+
+    @pytest.mark.parametrize("command", [["logs", "nobody-made-it"], ["cancel", "nobody-made-it"]])
+    def test_an_unknown_job(self, shared, command):
+        ended = run(shared("echo"), *command)
+        assert ended.returncode == 1
+        assert "knows no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
+
+    def test_an_address_that_is_none(self):
+        ended = run(None, "ps", url="localhost:5000")
+        assert ended.returncode == 64
+        assert "--url http://127.0.0.1:5000" in ended.stderr
+
+    def test_another_server(self, receiver):
+        ended = run(None, "ps", url=receiver.url)
+        assert ended.returncode == 1
+        assert "does not speak like a tidegate" in ended.stderr
+
+
+def test_a_server_that_ends_while_it_is_followed(fresh, gate):
+    server = fresh("echo")
+    accept(server, "a", gate=str(gate), log="first")
+    process = start(server, "logs", "-f", "a")
+    assert process.stdout.readline() == "first\n"
+    server.signal(signal.SIGKILL)
+    ended = finished(process)
+    assert ended.returncode == 1
+    assert "no server answers" in ended.stderr

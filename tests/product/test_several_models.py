@@ -1,0 +1,308 @@
+"""A folder of models: each under its own name, loaded now or when wanted, and kept up with its files."""
+
+import os
+import shutil
+import signal
+
+import pytest
+from servers import MODELS, children_of, copy_model, wait_until
+
+SAY = """
+from cog import BasePredictor
+
+class Predictor(BasePredictor):
+    def predict(self, text: str = "x", gate: str = "") -> str:
+        import os, time
+        while gate and not os.path.exists(gate):
+            time.sleep(0.005)
+        return {word!r} + text
+"""
+
+
+def write_model(folder, word, image=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predict.py").write_text(SAY.format(word=word))
+    line = f"image: {image}\n" if image else ""
+    (folder / "cog.yaml").write_text(f'predict: "predict.py:Predictor"\n{line}')
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Two models of two owners, and one that says its name itself."""
+    root = tmp_path / "models"
+    write_model(root / "one", "one ")
+    write_model(root / "ann" / "two", "two ")
+    write_model(root / "folder", "three ", image="r8.im/bob/three:latest")
+    return root
+
+
+def say(server, model, text="x", **input):
+    reply = server.post(f"/models/{model}/predictions", {"input": {"text": text, **input}})
+    assert reply.status == 200, str(reply)
+    return reply.json["output"]
+
+
+def loaded(server):
+    """How many models have a process."""
+    return len([pid for pid in children_of(server.process.pid) if _is_child(pid)])
+
+
+def _is_child(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return b"tidegate.child" in line.read()
+    except OSError:
+        return False
+
+
+def names(server):
+    return sorted(server.get("/").json["models"])
+
+
+def version(server, model):
+    return server.get("/").json["models"][model]["version"]
+
+
+def test_each_model_has_a_name_and_a_face_of_its_own(fresh, models):
+    server = fresh(models)
+    assert names(server) == ["ann/two", "bob/three", "local/one"]
+    assert [say(server, name) for name in names(server)] == ["two x", "three x", "one x"]
+    assert server.get("/models/ann/two/health-check").json["status"] == "READY"
+    assert server.get("/models/ann/two/openapi.json").status == 200
+    assert server.get("/models/ann/two/docs").status == 200
+    assert server.get("/docs").status == 200
+    assert server.health()["models"] == dict.fromkeys(names(server), "READY")
+    done = server.put("/models/local/one/predictions/mine", {"input": {"text": "y"}})
+    assert done.json["output"] == "one y"
+    assert server.get("/models/local/one/predictions/mine").json["output"] == "one y"
+
+
+def test_a_path_of_no_model_says_which_there_are(fresh, models):
+    server = fresh(models)
+    for path in ["/predictions", "/models/ann/none/predictions", "/models/ann"]:
+        reply = server.post(path, {"input": {}})
+        assert reply.status == 404
+        assert "/models/ann/two/predictions" in reply.json["error"]
+    assert server.post("/models/ann/two/nothing", {}).status == 404
+    assert server.get("/models/ann/two/predictions").status == 405
+
+
+def test_two_models_with_one_name_are_refused(models, tidegate):
+    write_model(models / "again", "again ", image="ann/two")
+    done = tidegate("serve", str(models), "--port", "0")
+    assert done.returncode == 64
+    assert "two models are called `ann/two`" in done.stderr
+
+
+def test_what_is_for_one_model_is_refused_for_several(models, tidegate):
+    done = tidegate("serve", str(models), "--port", "0", "--predict", "predict.py:Predictor")
+    assert done.returncode == 64
+    assert "--predict is for one model" in done.stderr
+
+
+def test_a_model_that_is_broken_does_not_take_the_others_with_it(fresh, models):
+    (models / "one" / "cog.yaml").write_text("predict: [1\n")
+    (models / "ann" / "two" / "predict.py").write_text("import nothing_like_this\n" + SAY.format(word="two "))
+    server = fresh(models)
+    assert names(server) == ["ann/two", "bob/three"]
+    expected = {"ann/two": "SETUP_FAILED", "bob/three": "READY"}
+    wait_until(lambda: server.health()["models"] == expected, "the other model")
+    assert say(server, "bob/three") == "three x"
+    assert server.post("/models/ann/two/predictions", {"input": {}}).status == 503
+    assert "a model is left out" in server.log()
+
+
+def test_the_owner_of_all_can_be_said(fresh, models):
+    assert names(fresh(models, "--owner", "eve")) == ["eve/one", "eve/three", "eve/two"]
+
+
+def test_a_dead_model_does_not_disturb_the_others(fresh, models, gate):
+    server = fresh(models)
+    pids = {child["model"]: child["pid"] for child in server.get("/admin/children").json["children"]}
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
+        wait_until(lambda: server.get("/models/ann/two/health-check").json["status"] == "BUSY", "the job")
+        os.kill(pids["local/one"], signal.SIGKILL)
+        wait_until(
+            lambda: any(
+                child["model"] == "local/one" and child["restarts"] == 1
+                for child in server.get("/admin/children").json["children"]
+            ),
+            "another process",
+        )
+        assert say(server, "bob/three") == "three x"
+        gate.open()
+        assert held.reply().json["output"] == "two y"
+    server.wait_health("READY")
+    assert say(server, "local/one") == "one x"
+
+
+def test_models_are_loaded_when_they_are_wanted(fresh, models):
+    server = fresh(models, "--lazy")
+    assert loaded(server) == 0
+    assert server.get("/models/ann/two/openapi.json").status == 200
+    assert loaded(server) == 0
+    assert say(server, "ann/two") == "two x"
+    assert loaded(server) == 1
+    assert server.post("/models/local/one/predictions", {"input": {"text": 7}}).status == 422
+    assert loaded(server) == 1
+
+
+def test_a_model_that_nobody_wants_leaves_and_comes_back(fresh, models):
+    server = fresh(models, "--idle-timeout", "300ms")
+    assert say(server, "ann/two") == "two x"
+    assert loaded(server) == 1
+    wait_until(lambda: loaded(server) == 0, "the model to leave")
+    assert server.health()["status"] == "READY"
+    assert say(server, "ann/two") == "two x"
+
+
+def test_a_model_that_works_does_not_leave(fresh, models, gate):
+    server = fresh(models, "--idle-timeout", "100ms")
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
+        wait_until(lambda: loaded(server) == 1, "the model")
+        assert [say(server, "local/one") for _ in range(3)] == ["one x"] * 3
+        wait_until(lambda: loaded(server) == 1, "the other to leave")
+        gate.open()
+        assert held.reply().json["output"] == "two y"
+
+
+def test_more_models_than_fit_take_turns(fresh, models):
+    server = fresh(models, "--max-loaded", "1")
+    for _ in range(2):
+        for name, word in [("ann/two", "two"), ("bob/three", "three"), ("local/one", "one")]:
+            assert say(server, name) == f"{word} x"
+            assert loaded(server) == 1
+
+
+def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(fresh, models, gate):
+    server = fresh(models, "--max-loaded", "1")
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
+        wait_until(lambda: loaded(server) == 1, "the first model")
+        with server.in_background({"text": "z"}, path="/models/local/one/predictions") as waits:
+            wait_until(
+                lambda: any(
+                    queue["model"] == "local/one" and queue["waiting"] == 1
+                    for queue in server.get("/admin/queues").json["queues"]
+                ),
+                "the second job to wait",
+            )
+            assert not held.done
+            gate.open()
+            assert held.reply().json["output"] == "two y"
+            assert waits.reply().json["output"] == "one z"
+
+
+def test_a_setup_that_fails_on_demand_is_told_and_tried_again(fresh, models):
+    target = models / "one" / "predict.py"
+    target.write_text(
+        SAY.format(word="one ") + "\n    def setup(self):\n        raise ValueError('not today')\n"
+    )
+    server = fresh(models, "--lazy")
+    reply = server.post("/models/local/one/predictions", {"input": {}})
+    assert reply.status == 200 and reply.json["status"] == "failed", str(reply)
+    health = server.get("/models/local/one/health-check").json
+    assert health["status"] == "SETUP_FAILED"
+    assert "not today" in health["setup"]["logs"]
+    assert say(server, "ann/two") == "two x"
+
+
+def test_changed_files_are_another_version(fresh, models):
+    server = fresh(models, "--watch")
+    before = version(server, "local/one")
+    write_model(server.directory / "one", "uno ")
+    wait_until(lambda: version(server, "local/one") != before, "the new version")
+    assert say(server, "local/one") == "uno x"
+    assert version(server, "ann/two") != version(server, "local/one")
+
+
+def test_the_old_version_ends_what_it_has_begun(fresh, models, gate):
+    server = fresh(models, "--watch")
+    before = version(server, "local/one")
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/local/one/predictions") as held:
+        wait_until(lambda: server.get("/models/local/one/health-check").json["status"] == "BUSY", "the job")
+        write_model(server.directory / "one", "uno ")
+        wait_until(lambda: version(server, "local/one") != before, "the new version")
+        assert say(server, "local/one") == "uno x"
+        assert loaded(server) == 4
+        gate.open()
+        assert held.reply().json["output"] == "one y"
+    wait_until(lambda: loaded(server) == 3, "the old version to leave")
+
+
+def test_a_version_that_does_not_load_does_not_replace_one_that_works(fresh, models):
+    server = fresh(models, "--watch")
+    before = version(server, "local/one")
+    (server.directory / "one" / "predict.py").write_text(
+        "raise RuntimeError('broken')\n" + SAY.format(word="uno ")
+    )
+    wait_until(lambda: "the version before stays" in server.log(), "the complaint")
+    assert "broken" in server.log()
+    assert version(server, "local/one") == before
+    assert say(server, "local/one") == "one x"
+
+
+def test_models_come_and_go_with_their_folders(fresh, models):
+    server = fresh(models, "--watch")
+    write_model(server.directory / "new", "new ")
+    shutil.rmtree(server.directory / "ann")
+    wait_until(lambda: names(server) == ["bob/three", "local/new", "local/one"], "the new list")
+    assert say(server, "local/new") == "new x"
+    assert server.post("/models/ann/two/predictions", {"input": {}}).status == 404
+    wait_until(lambda: loaded(server) == 3, "the old one to leave")
+
+
+def test_a_hangup_reads_the_folders_once(fresh, models):
+    server = fresh(models)
+    before = version(server, "local/one")
+    write_model(server.directory / "one", "uno ")
+    assert version(server, "local/one") == before
+    server.signal(signal.SIGHUP)
+    wait_until(lambda: version(server, "local/one") != before, "the new version")
+    assert say(server, "local/one") == "uno x"
+
+
+def test_one_model_is_kept_up_with_too(fresh, tmp_path):
+    write_model(tmp_path / "alone", "one ")
+    server = fresh(tmp_path / "alone", "--watch")
+    assert server.predict({}).json["output"] == "one x"
+    write_model(server.directory, "uno ")
+    wait_until(lambda: server.predict({}).json["output"] == "uno x", "the new version")
+
+
+def test_one_model_can_be_loaded_on_demand(fresh):
+    server = fresh("echo", "--lazy", "--idle-timeout", "300ms")
+    assert loaded(server) == 0
+    assert server.predict({"text": "y"}).json["output"] == "y"
+    wait_until(lambda: loaded(server) == 0, "the model to leave")
+
+
+def test_jobs_of_several_models_survive_a_kill(fresh, models, gate, receiver, tmp_path):
+    env = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
+    server = fresh(models, env=env)
+    for name in names(server):
+        body = {
+            "id": name.replace("/", "-"),
+            "input": {"text": name, "gate": str(gate)},
+            "webhook": f"{receiver.url}/{name.replace('/', '-')}",
+            "webhook_events_filter": ["completed"],
+        }
+        reply = server.post(f"/models/{name}/predictions", body, headers={"Prefer": "respond-async"})
+        assert reply.status == 202, str(reply)
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    shutil.rmtree(models / "folder")
+    gate.open()
+    fresh(models, env=env)
+    assert receiver.wait_terminal("/ann-two")["output"] == "two ann/two"
+    assert receiver.wait_terminal("/local-one")["output"] == "one local/one"
+    gone = receiver.wait_terminal("/bob-three")
+    assert gone["status"] == "failed"
+    assert "`bob/three` is not served any more" in gone["error"]
+
+
+def test_a_link_in_the_folder_is_a_model_there(fresh, models, tmp_path):
+    server = fresh(models, "--watch")
+    copied = copy_model(MODELS / "echo", tmp_path)
+    (server.directory / "linked").symlink_to(copied, target_is_directory=True)
+    wait_until(lambda: "local/linked" in names(server), "the linked model")
+    assert say(server, "local/linked", "y") == "y"

@@ -1,0 +1,73 @@
+"""Webhooks in Replicate's words: how often, what is in them, and after a restart."""
+
+from servers import wait_until
+
+EVERYTHING = ["start", "output", "logs", "completed"]
+
+
+def test_many_values_are_few_messages(place, receiver):
+    generator, path = place("generator"), receiver.path()
+    generator.create(
+        {"count": 300, "log": "one"}, webhook=receiver.url + path, webhook_events_filter=EVERYTHING
+    )
+    last = receiver.wait_terminal(path)
+    assert len(last["output"]) == 300
+    bodies = [one.json for one in receiver.received(path)]
+    # The start, what came first, the end, and one for each half second in which the model was at work.
+    assert bodies[0]["output"] is None
+    assert 3 <= len(bodies) < 20
+    counts = [len(body["output"] or []) for body in bodies]
+    assert counts == sorted(counts)
+
+
+def test_what_was_held_back_is_told_later(place, receiver, tmp_path):
+    generator, path, gate = place("generator"), receiver.path(), tmp_path / "gate"
+    generator.create({"count": 4, "hold_at": 3, "gate": str(gate)}, webhook=receiver.url + path)
+
+    def told():
+        return any(one.json["output"] == ["chunk0", "chunk1", "chunk2"] for one in receiver.received(path))
+
+    wait_until(told, "the values that came at once")
+    gate.touch()
+    assert receiver.wait_terminal(path)["status"] == "succeeded"
+
+
+def test_who_does_not_want_the_end_gets_the_last_value(place, receiver):
+    generator, path = place("generator"), receiver.path()
+    options = {"webhook": receiver.url + path, "webhook_events_filter": ["output"]}
+    made = generator.create({"count": 3}, **options).json
+    wait_until(lambda: generator.show(made["id"])["status"] == "succeeded", "the end")
+    wait_until(
+        lambda: receiver.received(path) and len(receiver.received(path)[-1].json["output"]) == 3,
+        "the last value",
+    )
+
+
+def test_a_prediction_says_who_is_told(place, receiver):
+    echo, path = place("echo"), receiver.path()
+    made = echo.create({}, webhook=receiver.url + path).json
+    assert (made["webhook"], made["webhook_events_filter"]) == (receiver.url + path, ["output", "completed"])
+    chosen = echo.create({}, webhook=receiver.url + path, webhook_events_filter=["logs", "start"]).json
+    assert chosen["webhook_events_filter"] == ["start", "logs"]
+    old = echo.create({}, webhook_completed=receiver.url + path).json
+    assert (old["webhook"], old["webhook_events_filter"]) == (receiver.url + path, ["completed"])
+    assert "webhook" not in echo.create({}).json
+    assert echo.npm("get", id=made["id"])["webhook"] == receiver.url + path
+    assert echo.python.predictions.get(made["id"]).id == made["id"]
+
+
+def test_after_a_kill_the_body_is_the_same(place, receiver, tmp_path):
+    before, path, gate = place("generator"), receiver.path(), tmp_path / "gate"
+    made = before.create(
+        {"count": 2, "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]
+    ).json
+    wait_until(lambda: before.show(made["id"])["status"] == "processing", "the model to begin")
+    before.kill()
+    gate.touch()
+    after = place("generator")
+    told = receiver.wait_terminal(path)
+    assert told["urls"] == made["urls"]
+    assert told["urls"]["stream"]
+    assert (told["webhook"], told["webhook_events_filter"]) == (made["webhook"], ["completed"])
+    seen = after.show(made["id"])
+    assert {**told, "urls": None} == {**seen, "urls": None}

@@ -1,0 +1,103 @@
+"""Predictions whose data has been removed, as both clients read them."""
+
+import asyncio
+from pathlib import Path
+
+from servers import wait_until
+
+FLAGS = ("--keep-for", "1h", "--keep-data-for", "300ms")
+
+
+def removed(place, id):
+    def probe():
+        seen = place.show(id)
+        return seen if seen["data_removed"] else None
+
+    return wait_until(probe, "the removal of the data")
+
+
+def test_data_goes_and_the_prediction_stays(place):
+    echo = place("echo", *FLAGS)
+    made = echo.create({"text": "secret", "log": "said"}, headers={"Prefer": "wait"}).json
+    assert (made["output"], made["logs"], made["data_removed"]) == ("secret", "said\n", False)
+    seen = removed(echo, made["id"])
+    gone = {"input": None, "output": None, "logs": None, "data_removed": True}
+    assert seen == made | gone
+
+    python = echo.python.predictions.get(made["id"])
+    assert (python.status, python.input, python.output, python.logs) == ("succeeded", None, None, None)
+    python.wait()
+    assert python.progress is None
+    assert asyncio.run(echo.python.predictions.async_get(made["id"])).output is None
+    assert [one.output for one in echo.python.predictions.list()] == [None]
+    assert echo.npm("get", id=made["id"]) == seen
+    assert echo.npm("wait", id=made["id"])["status"] == "succeeded"
+    assert echo.npm("list")["results"] == [seen]
+
+
+def test_output_files_go_with_the_data(place, data):
+    files = place("files_out", *FLAGS)
+    made = files.create({"text": "hello"}, headers={"Prefer": "wait"}).json
+    path = made["output"].removeprefix(files.server.url)
+    removed(files, made["id"])
+    wait_until(lambda: files.server.get(path).status == 404, "the file to go")
+    kept = Path(data["TIDEGATE_DATA_DIR"]) / "files"
+    wait_until(lambda: not list(kept.iterdir()), "the bytes to go")
+
+
+def test_a_failed_one_keeps_its_error(place):
+    echo = place("echo", *FLAGS)
+    made = echo.create({"fail": "no"}, headers={"Prefer": "wait"}).json
+    seen = removed(echo, made["id"])
+    assert (seen["status"], seen["error"]) == ("failed", made["error"])
+
+
+def test_what_runs_keeps_its_data(place, tmp_path):
+    echo, gate = place("echo", *FLAGS), tmp_path / "gate"
+    first = echo.create({}).json
+    made = echo.create({"text": "t", "gate": str(gate)}).json
+    removed(echo, first["id"])
+    assert echo.show(made["id"])["input"]["text"] == "t"
+    gate.touch()
+    removed(echo, made["id"])
+
+
+def test_it_stays_removed_over_a_restart(place):
+    before = place("echo", *FLAGS)
+    made = before.create({"text": "secret"}).json
+    removed(before, made["id"])
+    before.kill()
+    after = place("echo", *FLAGS)
+    assert after.show(made["id"])["data_removed"] is True
+    page = after.get("/v1/predictions").json["results"]
+    assert [one["output"] for one in page] == [None]
+
+
+def test_a_stream_of_a_removed_output_says_only_that_it_is_over(place):
+    generator = place("generator", *FLAGS)
+    made = generator.create({"count": 2}).json
+    removed(generator, made["id"])
+    told = generator.server.get(made["urls"]["stream"].removeprefix(generator.server.url)).body.decode()
+    assert "event: done" in told
+    assert "chunk" not in told
+
+
+def test_the_same_request_again_is_answered_without_its_data(place):
+    echo = place("echo", *FLAGS)
+    assert echo.server.put("/predictions/mine", {"input": {"text": "x"}}).json["output"] == "x"
+    removed(echo, "mine")
+    again = echo.server.put("/predictions/mine", {"input": {"text": "x"}})
+    assert (again.status, again.json["status"]) == (200, "succeeded"), str(again)
+    assert "output" not in again.json
+
+
+def test_without_the_flag_data_stays_as_long_as_the_prediction(place):
+    echo = place("echo", "--keep-for", "1s")
+    made = echo.create({"text": "x"}, headers={"Prefer": "wait"}).json
+
+    def gone():
+        reply = echo.get(f"/v1/predictions/{made['id']}")
+        assert reply.status == 404 or reply.json["data_removed"] is False
+        return reply.status == 404
+
+    wait_until(gone, "the prediction to be forgotten")
