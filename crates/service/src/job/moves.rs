@@ -76,11 +76,11 @@ impl Job {
         Ok(moment)
     }
 
-    /// The one returned value; the list that readers saw so far becomes it.
+    /// The one returned value.
     pub(crate) fn returned(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
-        let moment = self.output(json)?;
+        // Before the value, so that nobody sees it as one of many.
         self.with(|state| state.returned = true);
-        Ok(moment)
+        self.output(json)
     }
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
@@ -114,7 +114,7 @@ impl Job {
         self.with(|state| {
             let mut then = self.picture(state, state.output.len(), state.logs.len());
             then.status = end.status;
-            then.output = state.output(state.output.len(), end.status);
+            then.output = self.output_in(state, state.output.len(), end.status);
             then.error.clone_from(&end.error);
             then.completed_at = Some(end.completed_at);
             then.predict_time = Some(end.predict_time);
