@@ -17,15 +17,18 @@ impl Job {
         self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
     }
 
-    pub(crate) fn begin(&self) -> Timestamp {
-        let now = now().max(self.created_at);
+    pub(crate) fn begin(&self, at: Timestamp) {
         self.with(|state| {
             state.step(Step::Begin).expect("an assigned job begins once");
-            state.started_at = Some(now);
+            state.started_at = Some(at);
             state.tell(|| StreamEvent::Start);
         });
         self.changed.notify_waiters();
-        now
+    }
+
+    /// When it begins, if that is now.
+    pub(crate) fn begins_at(&self) -> Timestamp {
+        now().max(self.created_at)
     }
 
     /// How long it stood in the line when it began at this moment.
