@@ -71,6 +71,9 @@ def test_each_model_has_a_name_and_a_face_of_its_own(fresh, models):
     assert server.get("/models/ann/two/openapi.json").status == 200
     assert server.get("/models/ann/two/docs").status == 200
     assert server.get("/docs").status == 200
+    index = server.get("/models/ann/two/").json
+    assert index["predictions_url"] == "/models/ann/two/predictions"
+    assert server.get(index["openapi_url"]).status == server.get(index["healthcheck_url"]).status == 200
     assert server.health()["models"] == dict.fromkeys(names(server), "READY")
     done = server.put("/models/local/one/predictions/mine", {"input": {"text": "y"}})
     assert done.json["output"] == "one y"

@@ -315,3 +315,11 @@ def test_webhooks_say_what_a_get_says(place, receiver):
     for bad in ("not an address", "ftp://h/"):
         reply = generator.create({}, webhook=bad)
         assert (reply.status, reply.json["invalid_fields"][0]["field"]) == (422, "webhook")
+
+
+def test_who_makes_a_prediction_is_never_told_of_half_of_it(place):
+    generator = place("generator")
+    made = [generator.create({"count": 3}).json for _ in range(30)]
+    unfinished = [one for one in made if one["status"] != "succeeded"]
+    told = [(one["status"], one["output"], one["started_at"]) for one in unfinished]
+    assert told == [("starting", None, None)] * len(told)

@@ -45,7 +45,9 @@ impl Jobs {
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
             resumed.letters += 1;
-            self.send_again(letter);
+            let target = Target { model: letter.model.clone(), version: String::new(), deployment: None };
+            // It is counted where the job was.
+            desk_of(&target).as_ref().unwrap_or(self).send_again(letter);
         }
         let mut after = 0;
         loop {
@@ -53,7 +55,8 @@ impl Jobs {
             let Some((last, _)) = batch.last() else { return Ok(resumed) };
             after = *last;
             for (_, record) in batch {
-                let lost = match desk_of(&record.order.target) {
+                let desk = desk_of(&record.order.target);
+                let lost = match &desk {
                     Some(desk) if self.may_run_again(&record) => {
                         resumed.queued += 1;
                         desk.run_again(&store, record).await?;
@@ -63,7 +66,7 @@ impl Jobs {
                     None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
                 };
                 resumed.failed += 1;
-                self.fail_lost(&store, record, lost).await?;
+                desk.as_ref().unwrap_or(self).fail_lost(&store, record, lost).await?;
             }
         }
     }

@@ -144,9 +144,13 @@ impl Tracker {
     }
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
-        let began_at = self.job.begin();
+        let began_at = self.job.begins_at();
+        let noting = match &mut self.kept {
+            Some(kept) => Some(kept.begin(&self.job, began_at).await),
+            None => None,
+        };
+        self.job.begin(began_at);
         self.meter.began(self.job.waited(began_at));
-        let noting = self.kept.as_mut().map(|kept| kept.begin(&self.job, began_at));
         let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         if let Some(hook) = &mut self.hook {
             hook.start();

@@ -15,6 +15,11 @@ pub trait Owned {
 
     /// To whom this one belongs.
     fn owner(&self) -> &Self::Owner;
+
+    /// Who has a lower number goes first, whenever they joined; who has the same, in the order of joining.
+    fn number(&self) -> u64 {
+        0
+    }
 }
 
 /// A line that is fair between owners.
@@ -47,7 +52,8 @@ impl<W: Owned> Fair<W> {
         if line.is_empty() {
             self.turns.push_back(waiter.owner().clone());
         }
-        line.push_back(waiter);
+        let place = line.iter().rposition(|before| before.number() <= waiter.number()).map_or(0, |last| last + 1);
+        line.insert(place, waiter);
         self.len += 1;
     }
 
@@ -106,6 +112,30 @@ mod tests {
         assert_eq!((line.len(), line.len_of(&'a'), line.len_of(&'z')), (7, 4, 0));
         assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
         assert_eq!(line.len(), 0);
+    }
+
+    struct Numbered(u64);
+
+    impl Owned for Numbered {
+        type Owner = ();
+
+        fn owner(&self) -> &() {
+            &()
+        }
+
+        fn number(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn who_has_a_lower_number_goes_first_however_late_it_joins() {
+        let mut line = Fair::default();
+        for number in [3, 1, 2, 5, 0, 4] {
+            line.push(Numbered(number));
+        }
+        let numbers: Vec<u64> = std::iter::from_fn(|| line.pop()).map(|Numbered(number)| number).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
