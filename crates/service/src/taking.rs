@@ -36,7 +36,7 @@ impl Jobs {
 
     async fn take_in(&self, submission: Submission) -> Result<Submitted, Refusal> {
         match &self.inner.tools.store {
-            Some(store) if submission.is_kept() => {
+            Some(store) if submission.is_kept() && !planted(Planted::UnwrittenJob) => {
                 // A task of its own: a caller that leaves while it is written down must not leave a job
                 // behind that is known and never run.
                 let (jobs, store) = (self.clone(), Arc::clone(store));
