@@ -128,10 +128,10 @@ impl Face {
 
     pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
-        if self.models.lookup().cancel(&caller.account, job.id()) {
-            // A model that does not stop is shown as it is.
-            tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        }
+        self.models.lookup().cancel(&caller.account, job.id());
+        // Also when there was nothing to stop any more: its end may just be written down. A model that does not
+        // stop is shown as it is.
+        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
     }
 
