@@ -176,7 +176,8 @@ impl Jobs {
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
-        let kept = kept.map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
+        let kept = kept
+            .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
         let tracker = Tracker {
             work: Work {
                 id: job.id().clone(),
