@@ -53,6 +53,11 @@ pub(crate) struct Delivery {
 }
 
 impl Mouth {
+    /// One that nobody listens to.
+    pub(crate) fn unheard() -> Self {
+        Self(mpsc::channel(1).0)
+    }
+
     /// Says something; waits while the platform is slow.
     pub(crate) async fn say(&self, word: Word) {
         // The other side leaves early only when the job was stopped, and then nobody listens.

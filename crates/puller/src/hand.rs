@@ -100,10 +100,6 @@ impl Hand {
         }
     }
 
-    pub(crate) fn limit(&self) -> usize {
-        self.lock().limit
-    }
-
     /// Waits until there is room, and says for how many jobs.
     pub(crate) async fn room(&self) -> usize {
         self.until(|inner| Some(inner.room()).filter(|room| *room > 0)).await

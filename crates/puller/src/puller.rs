@@ -8,16 +8,18 @@ use tidegate_core::port::Executor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::addresses::Delivered;
 use crate::hand::Hand;
 use crate::journal::{Journal, Left, Stage};
+use crate::labour::{Labour, SaidParts};
 use crate::pace::Pace;
 use crate::platform::Platform;
-use crate::port::Porter;
+use crate::port::{Habits, Porter};
 use crate::runner::Runner;
 use crate::takes::Takes;
 use crate::wire;
 
-/// How often the model's code is asked how many jobs it wants at once.
+/// How often is looked how many jobs the model can run at once.
 const LIMIT_EVERY: Duration = Duration::from_millis(500);
 /// How often is looked whether the model still works.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -25,15 +27,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const STOPS_AGAIN: Duration = Duration::from_secs(1);
 /// How often a job is given to the model before it is held for what kills its worker.
 const MOST_BEGINNINGS: u32 = 2;
-
-/// Whether the worker is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refresh {
-    /// When a job says so.
-    WhenAsked,
-    /// After every job, which then is the last one of this process.
-    AfterEachJob,
-}
 
 /// What becomes of a job that the model worked on when the worker died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +42,8 @@ pub enum OnLost {
 pub struct Options {
     /// The time between two signs of life.
     pub ping_every: Duration,
-    /// Whether the worker is replaced.
-    pub refresh: Refresh,
+    /// What the model's code means by what it does.
+    pub habits: Habits,
     /// What becomes of jobs that a worker before this one has lost.
     pub on_lost: OnLost,
     /// How long the model may work on one job.
@@ -95,15 +88,17 @@ impl Puller {
     /// A worker that does nothing yet.
     pub fn new(parts: Parts, options: Options) -> Self {
         let Parts { executor, porter, platform, journal } = parts;
-        let (refresh, job_timeout) = (options.refresh, options.job_timeout);
-        let runner = Arc::new(Runner { executor, porter, platform, hand: Hand::default(), journal, refresh, job_timeout });
+        let parts = if platform.takes_parts() { SaidParts::OneByOne } else { SaidParts::AtTheEnd };
+        let (habits, job_timeout) = (options.habits, options.job_timeout);
+        let labour = Labour { executor, porter, journal, habits, parts, job_timeout };
+        let runner = Arc::new(Runner { labour, platform, hand: Hand::default() });
         Self { runner, options, tasks: TaskTracker::new(), enough: CancellationToken::new(), over: CancellationToken::new() }
     }
 
     /// Works until `leave` is canceled or the model is broken; then what is in hand is brought to its end, for at most
     /// `patience`. What is not, is in the journal. The model must be ready.
     pub async fn run(&self, leave: &CancellationToken, patience: Duration) -> Over {
-        self.ask_limit().await;
+        set_limit(&self.runner);
         self.resume();
         for task in [Loop::Ping, Loop::Stops, Loop::Limit] {
             self.spawn(task);
@@ -127,7 +122,7 @@ impl Puller {
 
     /// What a worker before this one has left.
     fn resume(&self) {
-        for Left { job, stage } in self.runner.journal.held() {
+        for Left { job, stage } in self.runner.labour.journal.held() {
             let Some(stop) = self.runner.hand.add(&job.id) else { continue };
             let runner = Arc::clone(&self.runner);
             let lost = match (stage, self.options.on_lost) {
@@ -138,8 +133,8 @@ impl Puller {
                 }
                 (Stage::Taken { begun: 0 }, _) => None,
                 (Stage::Taken { begun }, OnLost::Retry) if begun < MOST_BEGINNINGS => None,
-                (Stage::Taken { .. }, _) => Some(crate::addresses::Delivered::AtOnce),
-                (Stage::Parted, _) => Some(crate::addresses::Delivered::InParts),
+                (Stage::Taken { .. }, _) => Some(Delivered::AtOnce),
+                (Stage::Parted, _) => Some(Delivered::InParts),
             };
             match lost {
                 None => {
@@ -149,7 +144,7 @@ impl Puller {
                 Some(delivered) => {
                     tracing::warn!(job = job.id, "a job was lost with the worker before this one");
                     let body = wire::failure("the worker died while it worked on the job");
-                    self.runner.journal.over(&job.id, delivered, &body);
+                    self.runner.labour.journal.over(&job.id, delivered, &body);
                     self.tasks.spawn(runner.bring(job.id, stop, delivered, body));
                 }
             }
@@ -157,7 +152,7 @@ impl Puller {
     }
 
     fn spawn(&self, which: Loop) {
-        let (runner, over, porter) = (Arc::clone(&self.runner), self.over.clone(), Arc::clone(&self.runner.porter));
+        let (runner, over) = (Arc::clone(&self.runner), self.over.clone());
         let every = self.options.ping_every;
         self.tasks.spawn(async move {
             let task = async {
@@ -166,7 +161,7 @@ impl Puller {
                     Loop::Stops => stops(&runner).await,
                     Loop::Limit => loop {
                         tokio::time::sleep(LIMIT_EVERY).await;
-                        set_limit(&runner, &*porter).await;
+                        set_limit(&runner);
                     },
                 }
             };
@@ -174,14 +169,10 @@ impl Puller {
         });
     }
 
-    async fn ask_limit(&self) {
-        set_limit(&self.runner, &*self.runner.porter).await;
-    }
-
     /// Waits until the model is given up.
     async fn broken(&self) -> String {
         loop {
-            let report = self.runner.executor.report();
+            let report = self.runner.labour.executor.report();
             if matches!(report.health, Health::SetupFailed | Health::Defunct) {
                 return report.complaint.unwrap_or_else(|| "the model does not work any more".to_owned());
             }
@@ -196,18 +187,11 @@ enum Loop {
     Limit,
 }
 
-/// What the model's code says, and never more than it can run; without a word, as many as it can run.
-async fn set_limit(runner: &Runner, porter: &dyn Porter) {
-    let slots = runner.executor.crew().slots;
-    let now = match runner.hand.limit() {
-        0 => 1,
-        limit => limit,
-    };
-    match porter.limit(now).await {
-        Some(wanted) => runner.hand.set_limit(wanted.min(slots.max(1))),
-        None if slots > 0 => runner.hand.set_limit(slots),
-        // The child is being replaced; what it could do, the next one can.
-        None => {}
+/// As many as the model can run. While its child is being replaced, what that could do the next one can.
+fn set_limit(runner: &Runner) {
+    match runner.labour.executor.crew().slots {
+        0 => {}
+        slots => runner.hand.set_limit(slots),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::addresses::{Delivered, Load};
 use crate::pace::Pace;
 use crate::platform::Asked;
-use crate::puller::Refresh;
+use crate::port::Refresh;
 use crate::runner::Runner;
 use crate::wire::{self, Job, Taken};
 
@@ -101,7 +101,7 @@ impl Takes {
         for job in jobs {
             self.start(job);
         }
-        if self.runner.refresh == Refresh::AfterEachJob && !self.runner.hand.is_empty() {
+        if self.runner.labour.habits.refresh == Refresh::AfterEachJob && !self.runner.hand.is_empty() {
             self.enough.cancel();
         }
     }
@@ -110,7 +110,7 @@ impl Takes {
         let Some(stop) = self.runner.hand.add(&job.id) else {
             return tracing::warn!(job = job.id, "the platform handed out a job that is in hand already");
         };
-        self.runner.journal.taken(&job);
+        self.runner.labour.journal.taken(&job);
         self.tasks.spawn(Arc::clone(&self.runner).run(job, stop));
     }
 
@@ -128,7 +128,7 @@ async fn room(runner: &Runner, not_before: Instant) -> usize {
     tokio::time::sleep_until(not_before).await;
     loop {
         let room = runner.hand.room().await;
-        if matches!(runner.executor.report().health, Health::Ready | Health::Busy) {
+        if matches!(runner.labour.executor.report().health, Health::Ready | Health::Busy) {
             return room;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
