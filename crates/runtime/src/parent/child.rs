@@ -20,6 +20,8 @@ pub(crate) struct Child {
     pid: u32,
     requests: mpsc::UnboundedSender<Request>,
     dead: CancellationToken,
+    /// It has asked to be replaced.
+    retired: CancellationToken,
     /// Whether we ended it ourselves.
     killed: AtomicBool,
     /// Whether the system ended it because memory ran out.
@@ -41,6 +43,7 @@ impl Child {
             pid,
             requests,
             dead: CancellationToken::new(),
+            retired: CancellationToken::new(),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
             cause: OnceLock::new(),
@@ -114,6 +117,26 @@ impl Child {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.is_cancelled()
+    }
+
+    /// Gives it no more jobs. It ends by itself when the last of its slots is closed.
+    pub(crate) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Waits until it has asked to be replaced.
+    pub(crate) async fn retired(&self) {
+        self.retired.cancelled().await;
+    }
+
+    /// Whether it has asked to be replaced.
+    pub(crate) fn has_retired(&self) -> bool {
+        self.retired.is_cancelled()
+    }
+
+    /// Whether its slots are of no more use.
+    pub(crate) fn takes_no_more(&self) -> bool {
+        self.is_dead() || self.has_retired()
     }
 
     /// Notes how the process ended, before it is buried; says it in words.

@@ -194,6 +194,12 @@ impl Delivery {
                 });
                 return Ok(None);
             }
+            Response::Retire => {
+                if let Some(permit) = &mut self.permit {
+                    permit.slot().child.retire();
+                }
+                return Ok(None);
+            }
             // The child checks names; only something else than our code writes one like this.
             Response::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => return Err(()),
             Response::Metric { name, value, mode } => Event::Metric(Metric {
@@ -316,7 +322,7 @@ impl Drop for Delivery {
             std::fs::remove_file(path).ok();
         }
         if let Some(mut permit) = self.permit.take()
-            && permit.slot().child.is_dead()
+            && permit.slot().child.takes_no_more()
         {
             permit.poison();
         }
