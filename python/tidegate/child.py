@@ -81,7 +81,7 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
             if served:
                 raise LoadError(f"`{path}` calls `runpod.serverless.start` twice; a script has one handler")
             served = True
-            handed = entry.Handed(config, init.num_slots)
+            handed = entry.Handed(config, init.num_slots, init.room)
             entry.run_checks()
             handed.amend(schema.document)
             loop = _setup_loop([handed.target])

@@ -130,10 +130,11 @@ impl Labour {
                 Some(Cause::Time) => Err(self.took_too_long()),
                 None => self.result(&mut task, outcome, &scratch).await,
             };
+            let refresh = if running.refreshes() { Refresh::AfterEachJob } else { Refresh::WhenAsked };
             // The place is free before anybody can see the end.
             drop(running);
             tracing::info!(job = task.job.id, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
-            return self.end(task.delivered(), result, Refresh::WhenAsked);
+            return self.end(task.delivered(), result, refresh);
         }
     }
 

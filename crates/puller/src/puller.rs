@@ -20,7 +20,7 @@ use crate::takes::Takes;
 use crate::wire;
 
 /// How often is looked how many jobs the model can run at once.
-const LIMIT_EVERY: Duration = Duration::from_millis(500);
+const LIMIT_EVERY: Duration = Duration::from_millis(200);
 /// How often is looked whether the model still works.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The pause after an answer that stops nothing.
@@ -187,11 +187,12 @@ enum Loop {
     Limit,
 }
 
-/// As many as the model can run. While its child is being replaced, what that could do the next one can.
+/// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that
+/// could do the next one can.
 fn set_limit(runner: &Runner) {
-    match runner.labour.executor.crew().slots {
-        0 => {}
-        slots => runner.hand.set_limit(slots),
+    match (runner.labour.executor.crew().slots, runner.labour.executor.wants()) {
+        (0, _) => {}
+        (slots, wanted) => runner.hand.set_limit(wanted.unwrap_or(slots).min(slots)),
     }
 }
 

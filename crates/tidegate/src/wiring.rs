@@ -30,6 +30,8 @@ const GIVE_UP_AFTER: u32 = 5;
 pub(crate) struct Setting {
     pub(crate) workers: usize,
     pub(crate) slots: Option<u32>,
+    /// Slots for code that changes its mind about how many jobs it wants at once.
+    pub(crate) room: Option<u32>,
     pub(crate) line_limit: usize,
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
@@ -178,6 +180,7 @@ impl Workshop {
                 Mode::Train => control::Mode::Train,
             },
             slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
+            room: setting.room,
             workers: setting.workers,
             line_limit: setting.line_limit,
             setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),

@@ -4,6 +4,7 @@ import sys
 import time
 
 from tidegate.errors import LoadError
+from tidegate.handler import wish
 from tidegate.handler.calls import converter, progress, wrap
 from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
@@ -39,8 +40,8 @@ class Handed:
 
     __slots__ = ("_config", "plans", "slots", "target")
 
-    def __init__(self, config: "Config", slots: "int | None") -> None:
-        """`slots` is what the server wants; without it the script decides."""
+    def __init__(self, config: "Config", slots: "int | None", room: "int | None") -> None:
+        """`slots` is what the server wants; without it the script decides, up to `room` whenever it likes."""
         handler = config.get("handler")
         if not callable(handler):
             raise LoadError(
@@ -51,7 +52,12 @@ class Handed:
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
         self.plans = Plans(plan, plan)
-        self.slots = _number_of_slots(config, shape_of(handler), slots)
+        modifier = config.get("concurrency_modifier")
+        if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):
+            self.slots = room
+            wish.begin(modifier)
+        else:
+            self.slots = _number_of_slots(config, shape_of(handler), slots)
 
     def amend(self, document: "dict[str, Any]") -> None:
         """Write into the model's description what is known only now that the script has run."""

@@ -78,6 +78,7 @@ impl Admission for Courier {
             refused: None,
             spilled: None,
             ended: false,
+            refreshes: false,
             cancel_grace: self.cancel_grace,
             kill_at: None,
         };
@@ -104,6 +105,8 @@ struct Delivery {
     spilled: Option<PathBuf>,
     /// Whether the last event has been given out.
     ended: bool,
+    /// Whether it has asked for another child.
+    refreshes: bool,
     cancel_grace: Duration,
     /// When user code that ignores its cancellation loses its child.
     kill_at: Option<Instant>,
@@ -195,6 +198,7 @@ impl Delivery {
                 return Ok(None);
             }
             Response::Retire => {
+                self.refreshes = true;
                 if let Some(permit) = &mut self.permit {
                     permit.slot().child.retire();
                 }
@@ -344,6 +348,10 @@ impl Running for Guarded {
         // The permit goes back when `self` is dropped, not yet: files of the output may still be read.
         delivery.ended |= matches!(event, Event::Ended(_));
         event
+    }
+
+    fn refreshes(&self) -> bool {
+        self.delivery.as_ref().is_some_and(|delivery| delivery.refreshes)
     }
 
     fn cancel(&mut self) {

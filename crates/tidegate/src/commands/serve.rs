@@ -215,6 +215,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
     Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
+        room: None,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,

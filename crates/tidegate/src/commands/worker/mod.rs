@@ -26,6 +26,8 @@ use crate::runpod_env::RunpodEnv;
 use crate::shutdown::{Cause, Signals};
 use crate::wiring::{Outward, Setting, Workshop};
 
+/// Jobs at once that a `concurrency_modifier` can have; each costs a socket.
+const ROOM: u32 = 128;
 /// How often is looked whether the model is ready.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -162,6 +164,7 @@ fn setting(args: &Worker) -> Setting {
     Setting {
         workers: 1,
         slots: args.concurrency,
+        room: Some(ROOM),
         line_limit: 0,
         cancel_grace: args.cancel_grace,
         respawn: true,
