@@ -94,7 +94,7 @@ async fn pull(args: &Worker, runpod: &RunpodEnv, runtime: &Runtime, carrying: Ca
             cli::OnLost::Retry => OnLost::Retry,
             cli::OnLost::Fail => OnLost::Fail,
         },
-        job_timeout: args.job_timeout,
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
     };
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
     let platform = Arc::clone(&post.platform);
