@@ -17,7 +17,7 @@ TARGET ?=
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redi
 	scripts/apt.sh redis-server
 	bench/setup.sh
 	.venv-bench/bin/python bench/queue/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
+
+bench-runpod: $(VENV)/installed $(VENV_RUNPOD)/tools ## Compare the worker with Runpod's own in one run
+	$(VENV)/bin/python bench/runpod/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python --runpod-python $(VENV_RUNPOD)/bin/python
 
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .

@@ -53,7 +53,7 @@ class JobServer:
         self._changed = threading.Condition()
         self._jobs: deque[dict[str, Any]] = deque()
         self._stops: list[str] = []
-        self._httpd: ThreadingHTTPServer | None = None
+        self._httpd: _Server | None = None
         self._dying = False
         self.start()
 
@@ -140,7 +140,8 @@ class JobServer:
 
     def result(self, job: str, seconds: float = WAIT) -> dict[str, Any]:
         """Wait for the result of a job, and give its body."""
-        return self.wait(lambda: self.finals(job), seconds)[0].body
+        body: dict[str, Any] = self.wait(lambda: self.finals(job), seconds)[0].body
+        return body
 
     # -- what a worker does
 
@@ -292,7 +293,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _gone(self) -> bool:
         """Tell whether the worker has closed its side."""
         try:
-            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            peeked: bytes = self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return peeked == b""
         except BlockingIOError:
             return False
         except OSError:
