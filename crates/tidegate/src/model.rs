@@ -107,6 +107,11 @@ impl Model {
     pub(crate) fn source(&self) -> &Path {
         self.script.as_deref().unwrap_or(&self.dir)
     }
+
+    /// Whether it is a script that hands over a handler.
+    pub(crate) fn is_script(&self) -> bool {
+        self.predictor_ref.rsplit(':').next() == Some(SCRIPT)
+    }
 }
 
 fn existing(dir: &Path) -> anyhow::Result<PathBuf> {

@@ -7,6 +7,7 @@ import os
 from tidegate.handler import is_script
 
 from .document import PREDICTION, TRAINING, Face, Interface, openapi
+from .handler import OUTPUT, add_paths
 from .inputs import AnyInput, Parameter, read_inputs
 from .names import Folder
 from .outputs import output_schema
@@ -35,8 +36,9 @@ def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str 
     The references are those of cog.yaml: `predict.py:Predictor`, `train.py:train`.
     """
     if is_script(predictor_ref):
-        # What it takes and gives is known to its handler alone.
-        return ModelSchema(None, [Interface(PREDICTION, AnyInput(), {"title": "Output"}, streaming=False)])
+        described = ModelSchema(None, [Interface(PREDICTION, AnyInput(), dict(OUTPUT), streaming=False)])
+        add_paths(described.document)
+        return described
     folder = Folder(model_dir)
     predictor = find_predictor(folder, predictor_ref)
     interfaces = [_interface(predictor, PREDICTION)]
