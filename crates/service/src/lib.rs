@@ -7,6 +7,7 @@
 
 mod audit;
 mod cabinet;
+mod carrier;
 mod config;
 mod deadline;
 mod files;
@@ -33,6 +34,7 @@ mod upkeep;
 mod webhook;
 
 pub use cabinet::{Cabinet, FileRules, Filed, FilingError, Incoming, Label};
+pub use carrier::{Carried, Carrier};
 pub use config::{Config, OnLost, Tools, WordingOf};
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;

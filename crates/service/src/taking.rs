@@ -108,12 +108,12 @@ impl Jobs {
         let schema = match submission.face {
             // It is refused until the model is loaded, and its input is of no interest until then.
             Face::Cog => self.schema(),
-            Face::Replicate => self.description(),
+            Face::Replicate | Face::Runpod => self.description(),
         };
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
-        if schema.is_none() && submission.face == Face::Replicate {
+        if schema.is_none() && submission.face != Face::Cog {
             // It would wait in the line until the model is ready, and nobody would have looked at it.
             return Err(Refusal::NotReady { health: inner.tools.executor.report().health });
         }
@@ -125,7 +125,7 @@ impl Jobs {
         let patience = match submission.face {
             Face::Cog => Patience::Short,
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate => Patience::Endless,
+            Face::Replicate | Face::Runpod => Patience::Endless,
         };
         let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {

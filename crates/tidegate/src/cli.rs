@@ -1,6 +1,7 @@
 //! The command line.
 
 mod see;
+mod work;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
+pub(crate) use work::Worker;
 
 use crate::data_dir::DataDir;
 use crate::files_store::FilesStore;
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Run one prediction, with a model folder or against a running server
     Predict(Box<Predict>),
+    /// Fetch jobs from a Runpod platform and run them
+    Worker(Box<Worker>),
     /// List the jobs of a running server
     Ps(Ps),
     /// Print what a job of a running server has printed

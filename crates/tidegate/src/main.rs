@@ -23,6 +23,7 @@ mod python;
 mod reload;
 mod remote;
 mod run_as;
+mod runpod_env;
 mod secrets;
 mod shutdown;
 mod telemetry;

@@ -69,6 +69,9 @@ impl Checked {
 
 impl InputCheck {
     pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
+        if takes_anything(schema) {
+            return Ok(Self::default());
+        }
         let mut schema = schema.clone();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
         let fields: BTreeMap<String, Field> = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
@@ -90,6 +93,11 @@ impl InputCheck {
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
         compiled.check(raw, value, files, account)
     }
+}
+
+/// A schema that names no field and says that others may come: what is in the input is the model's affair.
+fn takes_anything(schema: &Value) -> bool {
+    schema.get("properties").is_none() && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
 
 impl Compiled {

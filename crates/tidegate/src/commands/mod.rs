@@ -10,6 +10,7 @@ mod ps;
 mod schema;
 mod serve;
 mod token;
+mod worker;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
 use crate::compat::CogEnv;
+use crate::runpod_env::RunpodEnv;
 use crate::telemetry;
 
 /// Runs the command that was given.
@@ -25,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => "info",
+        Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
         | Command::Ps(_)
         | Command::Logs(_)
@@ -41,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
+        Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),
         Command::Ps(args) => on_runtime(ps::ps(&args)),
         Command::Logs(args) => on_runtime(logs::logs(&args)),
         Command::Cancel(args) => on_runtime(cancel::cancel(&args)),

@@ -113,6 +113,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let setting = Setting {
         workers: 1,
         slots: Some(1),
+        room: None,
         line_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,
