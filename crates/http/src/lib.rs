@@ -11,6 +11,7 @@ pub mod edge;
 pub mod fuzz;
 pub mod metrics;
 pub mod replicate;
+pub mod runpod;
 mod shared;
 mod traffic;
 
@@ -25,6 +26,7 @@ use tidegate_service::{Wording, WordingOf};
 pub fn wording(replicate: replicate::Voice) -> WordingOf {
     Arc::new(move |face, hook| match face {
         Face::Replicate => replicate.wording(hook),
+        Face::Runpod => runpod::platform::wording(),
         Face::Cog => Wording::new(cog::reply::result_body),
     })
 }

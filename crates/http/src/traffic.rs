@@ -20,6 +20,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("cog", "schema", "/openapi.json"),
     ("cog", "docs", "/docs"),
     ("cog", "shutdown", "/shutdown"),
+    ("runpod", "endpoints", "/v2"),
     ("admin", "metrics", "/metrics"),
     ("admin", "admin", "/admin"),
 ];

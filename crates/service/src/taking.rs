@@ -108,7 +108,7 @@ impl Jobs {
         let schema = match submission.face {
             // It is refused until the model is loaded, and its input is of no interest until then.
             Face::Cog => self.schema(),
-            Face::Replicate => self.description(),
+            Face::Replicate | Face::Runpod => self.description(),
         };
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
@@ -125,7 +125,7 @@ impl Jobs {
         let patience = match submission.face {
             Face::Cog => Patience::Short,
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate => Patience::Endless,
+            Face::Replicate | Face::Runpod => Patience::Endless,
         };
         let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {
@@ -176,7 +176,8 @@ impl Jobs {
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
-        let kept = kept.map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
+        let kept = kept
+            .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
         let tracker = Tracker {
             work: Work {
                 id: job.id().clone(),

@@ -1,0 +1,3 @@
+//! The Runpod faces.
+
+pub mod platform;
