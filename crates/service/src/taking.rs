@@ -197,6 +197,7 @@ impl Jobs {
             addresses: checked.files,
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
+            succession: inner.succession.clone(),
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),
             kept,
