@@ -55,7 +55,8 @@ fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
         .filter_map(|component| schema.pointer(&format!("/components/schemas/{component}/properties"))?.as_object())
         .flat_map(|properties| properties.keys().map(String::as_str))
         .collect();
-    if schema.is_null() || known.contains(&name) {
+    let anything = schema.pointer("/components/schemas/Input/additionalProperties") == Some(&Value::Bool(true));
+    if schema.is_null() || anything || known.contains(&name) {
         return Ok(());
     }
     let hint = if known.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", known.join(", ")) };
