@@ -93,6 +93,16 @@ def test_predict_runs_a_handler_once(package):
     assert result.returncode == 1 and "<class 'ValueError'>" in result.stderr
 
 
+def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path):
+    (tmp_path / "plain.py").write_bytes((HANDLERS / "plain.py").read_bytes())
+    (tmp_path / "test_input.json").write_text('{"id": "x", "input": {"result": "text"}}')
+    assert predict(package, tmp_path / "plain.py").stdout == "x\n"
+    given = predict(package, tmp_path / "plain.py", "--test_input", '{"input": {"result": "number"}}')
+    assert given.stdout == "1.5\n"
+    wrong = predict(package, tmp_path / "plain.py", "--test_input", '{"prompt": 1}')
+    assert wrong.returncode == 64 and "has no object `input`" in wrong.stderr
+
+
 def test_schema_lets_every_input_pass(package):
     command = [tidegate_bin(), "schema", HANDLERS / "plain.py"]
     made = subprocess.run(
