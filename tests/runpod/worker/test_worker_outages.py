@@ -150,6 +150,20 @@ def test_a_result_that_a_killed_worker_could_not_bring_is_brought_by_the_next(
     assert runs(crew) == ["done-already"]
 
 
+def test_a_job_that_is_not_done_in_time_is_left_to_the_next_worker(platform: JobServer, crew: Crew) -> None:
+    script = crew.script(WORK)
+    platform.offer("long", input={"until": "go"})
+    first = crew.start(script, "--drain-timeout", "200ms")
+    platform.wait(lambda: runs(crew))
+    first.terminate()
+    assert first.ended() == 0
+    # That its process was ended is not its failure.
+    assert platform.finals("long") == []
+    (crew.folder / "go").touch()
+    crew.start(script)
+    assert platform.result("long") == {"output": "long"}
+
+
 def test_after_its_result_a_job_is_forgotten(platform: JobServer, crew: Crew) -> None:
     script = crew.script(WORK)
     platform.offer("a")
