@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from itertools import pairwise
 
@@ -200,3 +201,23 @@ def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(platform: JobServ
     assert platform.result("held") == {"output": "held"}
     name = (crew.folder / "data" / "worker.id").read_text()
     assert len(name) == 36
+
+
+def test_every_job_gets_its_own_result_from_a_platform_that_fails_at_random(
+    platform: JobServer, crew: Crew
+) -> None:
+    source = WORK.replace("def handler", "async def handler").replace(
+        '"handler": handler', '"handler": handler, "concurrency_modifier": lambda now: 5'
+    )
+    chance = random.Random(7)
+    for kind, failing in (("done", 0.3), ("batch", 0.2), ("take", 0.2), ("ping", 0.5)):
+        platform.fail(kind, *[503 if chance.random() < failing else 0 for _ in range(60)])
+    jobs = [f"job-{number}" for number in range(60)]
+    platform.offer(*jobs)
+    crew.start(crew.script(source))
+    for share in (15, 35):
+        platform.wait(lambda share=share: len(platform.finals()) >= share, 60)
+        platform.die()
+        platform.start()
+    for job in jobs:
+        assert platform.result(job, 60) == {"output": job}
