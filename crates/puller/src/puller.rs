@@ -25,6 +25,8 @@ const LIMIT_EVERY: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The pause after an answer that stops nothing.
 const STOPS_AGAIN: Duration = Duration::from_secs(1);
+/// How long results are still brought when the model is broken.
+const LAST_RESULTS: Duration = Duration::from_secs(30);
 /// How often a job is given to the model before it is held for what kills its worker.
 const MOST_BEGINNINGS: u32 = 2;
 
@@ -103,7 +105,7 @@ impl Puller {
         for task in [Loop::Ping, Loop::Stops, Loop::Limit] {
             self.spawn(task);
         }
-        let takes = Takes::new(Arc::clone(&self.runner), self.tasks.clone(), self.enough.clone());
+        let takes = Takes::new(Arc::clone(&self.runner), self.starter(), self.enough.clone());
         let takes = self.tasks.spawn(takes.run());
         let over = tokio::select! {
             () = leave.cancelled() => Over::Asked,
@@ -113,6 +115,11 @@ impl Puller {
         self.enough.cancel();
         // A panic in it has been told, and the jobs in hand are not lost by it.
         takes.await.ok();
+        let patience = match over {
+            Over::Asked | Over::Refreshed => patience,
+            // Nobody works on what is not over yet; results are still brought.
+            Over::Broken(_) => patience.min(LAST_RESULTS),
+        };
         if tokio::time::timeout(patience, self.runner.hand.empty()).await.is_err() {
             tracing::warn!(jobs = ?self.runner.hand.ids(), "these jobs are left to the next worker");
         }
@@ -128,7 +135,7 @@ impl Puller {
             let lost = match (stage, self.options.on_lost) {
                 (Stage::Over { delivered, body }, _) => {
                     tracing::info!(job = job.id, "the result of a worker before this one is brought");
-                    self.tasks.spawn(runner.bring(job.id, stop, delivered, body));
+                    self.starter().start(runner.bring(job.id, stop, delivered, body));
                     continue;
                 }
                 (Stage::Taken { begun: 0 }, _) => None,
@@ -139,34 +146,31 @@ impl Puller {
             match lost {
                 None => {
                     tracing::info!(job = job.id, "a job of a worker before this one is run");
-                    self.tasks.spawn(runner.run(job, stop));
+                    self.starter().start(runner.run(job, stop));
                 }
                 Some(delivered) => {
                     tracing::warn!(job = job.id, "a job was lost with the worker before this one");
                     let body = wire::failure("the worker died while it worked on the job");
                     self.runner.labour.journal.over(&job.id, delivered, &body);
-                    self.tasks.spawn(runner.bring(job.id, stop, delivered, body));
+                    self.starter().start(runner.bring(job.id, stop, delivered, body));
                 }
             }
         }
     }
 
     fn spawn(&self, which: Loop) {
-        let (runner, over) = (Arc::clone(&self.runner), self.over.clone());
-        let every = self.options.ping_every;
-        self.tasks.spawn(async move {
-            let task = async {
-                match which {
-                    Loop::Ping => pings(&runner, every).await,
-                    Loop::Stops => stops(&runner).await,
-                    Loop::Limit => loop {
-                        tokio::time::sleep(LIMIT_EVERY).await;
-                        set_limit(&runner);
-                    },
-                }
-            };
-            over.run_until_cancelled(task).await;
+        let (runner, every) = (Arc::clone(&self.runner), self.options.ping_every);
+        self.starter().start(async move {
+            match which {
+                Loop::Ping => pings(&runner, every).await,
+                Loop::Stops => stops(&runner).await,
+                Loop::Limit => limits(&runner).await,
+            }
         });
+    }
+
+    fn starter(&self) -> Starter {
+        Starter { tasks: self.tasks.clone(), over: self.over.clone() }
     }
 
     /// Waits until the model is given up.
@@ -181,10 +185,39 @@ impl Puller {
     }
 }
 
+impl Drop for Puller {
+    /// Jobs that are left to the next worker say nothing more: their model is about to be ended, which would look
+    /// like a crash.
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+/// Starts what lasts no longer than the worker. What is cut off by its end is in the journal.
+#[derive(Clone)]
+pub(crate) struct Starter {
+    tasks: TaskTracker,
+    over: CancellationToken,
+}
+
+impl Starter {
+    pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let over = self.over.clone();
+        self.tasks.spawn(async move { over.run_until_cancelled(task).await });
+    }
+}
+
 enum Loop {
     Ping,
     Stops,
     Limit,
+}
+
+async fn limits(runner: &Runner) {
+    loop {
+        tokio::time::sleep(LIMIT_EVERY).await;
+        set_limit(runner);
+    }
 }
 
 /// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that

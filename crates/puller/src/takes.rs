@@ -10,12 +10,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tidegate_core::health::Health;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::addresses::{Delivered, Load};
 use crate::pace::Pace;
 use crate::platform::Asked;
 use crate::port::Refresh;
+use crate::puller::Starter;
 use crate::runner::Runner;
 use crate::wire::{self, Job, Taken};
 
@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Takes {
     pub(crate) runner: Arc<Runner>,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) starter: Starter,
     /// Says that no more jobs are wanted.
     pub(crate) enough: CancellationToken,
     /// After errors.
@@ -41,10 +41,10 @@ pub(crate) struct Takes {
 }
 
 impl Takes {
-    pub(crate) fn new(runner: Arc<Runner>, tasks: TaskTracker, enough: CancellationToken) -> Self {
+    pub(crate) fn new(runner: Arc<Runner>, starter: Starter, enough: CancellationToken) -> Self {
         let trouble = Pace::new(Duration::from_millis(500), Duration::from_secs(15));
         let nothing = Pace::new(Duration::from_millis(20), Duration::from_millis(250));
-        Self { runner, tasks, enough, trouble, nothing }
+        Self { runner, starter, enough, trouble, nothing }
     }
 
     pub(crate) async fn run(mut self) {
@@ -111,7 +111,7 @@ impl Takes {
             return tracing::warn!(job = job.id, "the platform handed out a job that is in hand already");
         };
         self.runner.labour.journal.taken(&job);
-        self.tasks.spawn(Arc::clone(&self.runner).run(job, stop));
+        self.starter.start(Arc::clone(&self.runner).run(job, stop));
     }
 
     /// A job that nobody can work on gets its answer too.
@@ -119,7 +119,7 @@ impl Takes {
         let Some(stop) = self.runner.hand.add(&id) else { return };
         tracing::error!(job = id, "the platform handed out a job without `input`");
         let body = wire::failure("the job has no `input`");
-        self.tasks.spawn(Arc::clone(&self.runner).bring(id, stop, Delivered::AtOnce, body));
+        self.starter.start(Arc::clone(&self.runner).bring(id, stop, Delivered::AtOnce, body));
     }
 }
 

@@ -24,6 +24,7 @@ mod reload;
 mod remote;
 mod run_as;
 mod runpod_env;
+mod runpod_lines;
 mod secrets;
 mod shutdown;
 mod telemetry;

@@ -65,11 +65,13 @@ impl RunpodEnv {
 /// Runpod's levels in our words; what is not one says nothing.
 fn filter(level: &str) -> Option<&'static str> {
     match level.to_ascii_uppercase().as_str() {
-        "NOTSET" | "TRACE" | "0" => Some("trace"),
-        "DEBUG" | "1" => Some("debug"),
-        "INFO" | "2" => Some("info"),
-        "WARN" | "3" => Some("warn"),
-        "ERROR" | "4" => Some("error"),
+        // That is what it means there.
+        "NOTSET" => Some("off"),
+        "TRACE" => Some("trace"),
+        "DEBUG" => Some("debug"),
+        "INFO" => Some("info"),
+        "WARN" => Some("warn"),
+        "ERROR" => Some("error"),
         _ => None,
     }
 }

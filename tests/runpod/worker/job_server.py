@@ -238,8 +238,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, b"")
         elif kind in ("take", "batch"):
             platform.opened(1)
-            status = self._take(int(query.get("batch_size", 1)), batch=kind == "batch")
-            platform.opened(-1)
+            try:
+                status = self._take(int(query.get("batch_size", 1)), batch=kind == "batch")
+            finally:
+                platform.opened(-1)
         elif kind == "stop":
             stops = platform.waiting(platform.take_stops, self._gone)
             status = 200 if stops else 204
@@ -262,7 +264,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.platform.give_back(jobs)
             self.close_connection = True
             return 499
-        self._send(200, json.dumps(jobs if batch else jobs[0]).encode())
+        try:
+            self._send(200, json.dumps(jobs if batch else jobs[0]).encode())
+        except OSError:
+            self.platform.give_back(jobs)
+            raise
         return 200
 
     def _checked(self, kind: str, query: dict[str, str], raw: bytes | None) -> Any:

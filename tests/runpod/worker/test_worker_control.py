@@ -185,3 +185,4 @@ def test_a_second_signal_ends_it_at_once(platform: JobServer, crew: Crew) -> Non
     platform.wait(lambda: "no more jobs are taken" in worker.said())
     worker.terminate()
     assert worker.ended() == 143
+    assert platform.finals("endless") == []

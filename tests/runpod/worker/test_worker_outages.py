@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from itertools import pairwise
 
@@ -150,6 +151,20 @@ def test_a_result_that_a_killed_worker_could_not_bring_is_brought_by_the_next(
     assert runs(crew) == ["done-already"]
 
 
+def test_a_job_that_is_not_done_in_time_is_left_to_the_next_worker(platform: JobServer, crew: Crew) -> None:
+    script = crew.script(WORK)
+    platform.offer("long", input={"until": "go"})
+    first = crew.start(script, "--drain-timeout", "200ms")
+    platform.wait(lambda: runs(crew))
+    first.terminate()
+    assert first.ended() == 0
+    # That its process was ended is not its failure.
+    assert platform.finals("long") == []
+    (crew.folder / "go").touch()
+    crew.start(script)
+    assert platform.result("long") == {"output": "long"}
+
+
 def test_after_its_result_a_job_is_forgotten(platform: JobServer, crew: Crew) -> None:
     script = crew.script(WORK)
     platform.offer("a")
@@ -186,3 +201,23 @@ def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(platform: JobServ
     assert platform.result("held") == {"output": "held"}
     name = (crew.folder / "data" / "worker.id").read_text()
     assert len(name) == 36
+
+
+def test_every_job_gets_its_own_result_from_a_platform_that_fails_at_random(
+    platform: JobServer, crew: Crew
+) -> None:
+    source = WORK.replace("def handler", "async def handler").replace(
+        '"handler": handler', '"handler": handler, "concurrency_modifier": lambda now: 5'
+    )
+    chance = random.Random(7)
+    for kind, failing in (("done", 0.3), ("batch", 0.2), ("take", 0.2), ("ping", 0.5)):
+        platform.fail(kind, *[503 if chance.random() < failing else 0 for _ in range(60)])
+    jobs = [f"job-{number}" for number in range(60)]
+    platform.offer(*jobs)
+    crew.start(crew.script(source))
+    for share in (15, 35):
+        platform.wait(lambda share=share: len(platform.finals()) >= share, 60)
+        platform.die()
+        platform.start()
+    for job in jobs:
+        assert platform.result(job, 60) == {"output": job}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from job_server import JobServer
-from workers import Crew
+from workers import Crew, runpod_python
 
 HANDLER = """
     import runpod
@@ -63,3 +63,14 @@ def test_batches_are_understood(platform: JobServer, crew: Crew) -> None:
     for job in "abc":
         platform.result(job, 60)
     assert platform.of("batch")
+
+
+def test_our_worker_runs_scripts_with_the_real_package(platform: JobServer, crew: Crew) -> None:
+    platform.offer(
+        {"id": "a", "input": {"x": 1}, "webhook": "http://x"}, {"id": "f", "input": {"fail": True}}
+    )
+    crew.start(crew.script(HANDLER), env={"TIDEGATE_PYTHON": str(runpod_python())})
+    assert platform.result("a", 60) == {"output": {"id": "a", "webhook": "http://x"}}
+    assert platform.progress("a") == ["half"]
+    error = json.loads(platform.result("f")["error"])
+    assert (error["error_type"], error["runpod_version"]) == ("<class 'ValueError'>", "1.12.0")

@@ -120,3 +120,13 @@ def test_the_pod_is_filled_in_where_the_real_worker_forgets_it(platform: JobServ
     crew.start(crew.script(HANDLER), env={"RUNPOD_WEBHOOK_GET_JOB": take})
     platform.result("a")
     assert platform.complaints == []
+
+
+def test_log_lines_name_their_job_as_runpods_console_reads_them(platform: JobServer, crew: Crew) -> None:
+    source = HANDLER.replace("def handler(job):", 'def handler(job):\n        print("a word")')
+    platform.offer("a")
+    worker = crew.start(crew.script(source), env={"RUNPOD_ENDPOINT_ID": "ep"})
+    platform.result("a")
+    lines = [json.loads(line) for line in worker.said().splitlines()]
+    assert {"requestId": "a", "message": "a word", "level": "INFO"} in lines
+    assert {"requestId": "a", "message": "Started.", "level": "INFO"} in lines

@@ -37,6 +37,7 @@ pub(super) fn open(said: Option<&DataDir>, target: &Path, worker: Option<&str>) 
                     }
                 }
             }
+            tracing::warn!("there is no folder for what this worker holds; give one with --data-dir");
             Ok(in_memory(worker))
         }
     }
