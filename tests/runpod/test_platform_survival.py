@@ -52,6 +52,39 @@ def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
     assert began.read_text() == "begun\n", "nobody has run it again"
 
 
+def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_idle(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    busy = echo.worker("coroutine")
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    wait_until(began.exists, "the worker to begin")
+    echo.worker("coroutine")
+    echo.kill()
+    echo.start()
+    wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30)
+    go.touch()
+    state = echo.ended(job)
+    assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
+
+
+def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    echo.worker("agenerator")
+    job = echo.run({"parts": 3, "until": str(go)})
+    seen: list[object] = []
+    wait_until(
+        lambda: seen.extend(echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]) or len(seen) == 2,
+        "two parts",
+    )
+    echo.kill()
+    echo.start()
+    go.touch()
+    assert echo.ended(job)["status"] == "COMPLETED"
+    parts = echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
+    assert parts == [{"output": f"part {n}"} for n in range(3)]
+
+
 def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
     began = tmp_path / "began"
     with platform(tmp_path, "--drain-timeout", "30s") as server:

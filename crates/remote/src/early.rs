@@ -39,6 +39,11 @@ impl Early {
         true
     }
 
+    /// Whether a job is over, or its result is here.
+    pub(crate) fn knows(&self, id: &JobId) -> bool {
+        self.over.contains(id) || self.results.contains_key(id)
+    }
+
     /// The result of a job that is about to begin.
     pub(crate) fn take(&mut self, id: &JobId) -> Option<Finish> {
         let finish = self.results.remove(id)?;

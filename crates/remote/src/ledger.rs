@@ -18,6 +18,8 @@ use crate::worker::{Count, Worker, WorkerId};
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 /// The most workers that are remembered: whoever may ask chooses its own name.
 const MOST_WORKERS: usize = 10_000;
+/// How many jobs are remembered that workers have and nobody has begun here.
+const MOST_NAMED: usize = 10_000;
 /// Pings in a row that do not name a job before it is taken for lost.
 const UNNAMED_PINGS: u32 = 2;
 
@@ -53,10 +55,21 @@ struct Holder {
     worker: WorkerId,
     /// When it was sent; when it arrived, since then.
     since: Instant,
-    arrived: bool,
+    how: How,
     /// Parts that came from this worker.
     parts: usize,
     unnamed: u32,
+}
+
+/// How a worker has got its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Not yet: it is on its way.
+    Sent,
+    /// From us.
+    Arrived,
+    /// From a server before this one. What it said about the job before is lost.
+    Adopted,
 }
 
 impl Held {
@@ -78,8 +91,12 @@ pub(crate) struct Ledger {
     jobs: HashMap<JobId, Held>,
     workers: HashMap<WorkerId, Worker>,
     early: Early,
+    /// Jobs that nobody has begun here, with the worker that says it has them.
+    named: HashMap<JobId, (WorkerId, Instant)>,
     pub(crate) retried: u64,
     pub(crate) closed: bool,
+    /// Nothing is given out before.
+    pub(crate) rests_until: Option<Instant>,
 }
 
 impl Ledger {
@@ -110,9 +127,16 @@ impl Ledger {
         }
     }
 
-    /// A job gets to a worker for the first time; the number of the delivery. `None` when its result is there
-    /// already.
-    pub(crate) fn begin(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>, worker: &WorkerId, now: Instant) -> Option<u32> {
+    /// A job gets to a worker for the first time; the number of the delivery. `None` when a worker has it
+    /// from a server before this one, or has brought its result already.
+    pub(crate) fn begin(
+        &mut self,
+        work: &Work,
+        events: mpsc::UnboundedSender<Event>,
+        worker: &WorkerId,
+        config: &Config,
+        now: Instant,
+    ) -> Option<u32> {
         self.early.begins(&work.id);
         let id = work.id.clone();
         let mut held = Held { work: work.clone(), events, holder: None, deliveries: 0, undelivered: 0, told: 0 };
@@ -121,16 +145,24 @@ impl Ledger {
             self.early.is_over(&id);
             return None;
         }
-        let delivery = held.send_to(worker, now);
+        let named = self.named.remove(&id).filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
+        let delivery = match named {
+            Some((owner, _)) => {
+                held.tell(noted(note::WORKER, owner.to_string().into()));
+                held.holder = Some(Holder { worker: owner, since: now, how: How::Adopted, parts: 0, unnamed: 0 });
+                None
+            }
+            None => Some(held.send_to(worker, now)),
+        };
         self.jobs.insert(id, held);
-        Some(delivery)
+        delivery
     }
 
     pub(crate) fn arrived(&mut self, id: &JobId, delivery: u32, now: Instant) {
         let Some(held) = self.jobs.get_mut(id).filter(|held| held.deliveries == delivery) else { return };
         let retries = held.deliveries - held.undelivered - 1;
         let Some(holder) = &mut held.holder else { return };
-        (holder.arrived, holder.since) = (true, now);
+        (holder.how, holder.since) = (How::Arrived, now);
         let worker = holder.worker.to_string();
         held.tell(noted(note::WORKER, worker.into()));
         if retries > 0 {
@@ -147,10 +179,22 @@ impl Ledger {
         true
     }
 
-    pub(crate) fn report(&mut self, worker: &WorkerId, id: &JobId, report: Report) -> Heard {
+    pub(crate) fn report(&mut self, worker: &WorkerId, id: &JobId, report: Report, config: &Config) -> Heard {
         let from_holder = |held: &Held| held.holder.as_ref().is_some_and(|holder| holder.worker == *worker);
+        let adopted = |held: &Held| held.holder.as_ref().is_some_and(|holder| holder.how == How::Adopted);
+        let stream_goes_on = match &report {
+            Report::Part(_) => true,
+            Report::StreamDone(finish) => finish.is_bare(),
+            Report::Progress(_) | Report::Done(_) => false,
+        };
+        if stream_goes_on && self.jobs.get(id).is_some_and(|held| from_holder(held) && adopted(held)) {
+            self.lose(id, "the parts that it gave to a server before this one are lost", config);
+            return Heard::Ignored;
+        }
         match report {
             Report::Done(finish) => self.finish(id, finish),
+            Report::StreamDone(finish) if !finish.is_bare() || self.jobs.get(id).is_some_and(from_holder) => self.finish(id, finish),
+            Report::StreamDone(_) => Heard::Ignored,
             Report::Progress(value) => match self.jobs.get(id).filter(|held| from_holder(held)) {
                 Some(held) => {
                     held.tell(noted(note::PROGRESS, value));
@@ -199,8 +243,14 @@ impl Ledger {
     /// Which jobs a worker says it has; `None` when it does not say.
     pub(crate) fn pinged(&mut self, worker: &WorkerId, named: Option<&[&str]>, now: Instant) {
         let Some(named) = named else { return };
+        self.named.retain(|_, (_, at)| now.saturating_duration_since(*at) < FORGOTTEN_AFTER);
+        for id in named.iter().filter(|id| !self.jobs.contains_key(**id)).filter_map(|id| JobId::parse(id).ok()) {
+            if self.named.len() < MOST_NAMED && !self.early.knows(&id) {
+                self.named.insert(id, (worker.clone(), now));
+            }
+        }
         for (id, held) in &mut self.jobs {
-            let Some(holder) = held.holder.as_mut().filter(|holder| holder.worker == *worker && holder.arrived) else { continue };
+            let Some(holder) = held.holder.as_mut().filter(|holder| holder.worker == *worker && holder.how != How::Sent) else { continue };
             // A ping that was on its way while the job came says nothing about it.
             let old_enough = now.saturating_duration_since(holder.since) > Duration::from_secs(1);
             holder.unnamed = if named.contains(&id.as_str()) { 0 } else { holder.unnamed + u32::from(old_enough) };
@@ -210,7 +260,7 @@ impl Ledger {
     /// Takes a job from a worker that is lost, or ends it when it took too long. Says whether it waits again.
     pub(crate) fn look_after(&mut self, id: &JobId, config: &Config, now: Instant) -> bool {
         let Some(held) = self.jobs.get(id) else { return false };
-        let Some(holder) = held.holder.as_ref().filter(|holder| holder.arrived) else { return false };
+        let Some(holder) = held.holder.as_ref().filter(|holder| holder.how != How::Sent) else { return false };
         let had_it = now.saturating_duration_since(holder.since);
         if let Some(limit) = held.limit().filter(|limit| had_it > *limit) {
             let error = format!("job timed out: the worker had it for {} ms (executionTimeout)", limit.as_millis());
@@ -263,7 +313,7 @@ impl Ledger {
 impl Held {
     fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
         self.deliveries += 1;
-        self.holder = Some(Holder { worker: worker.clone(), since: now, arrived: false, parts: 0, unnamed: 0 });
+        self.holder = Some(Holder { worker: worker.clone(), since: now, how: How::Sent, parts: 0, unnamed: 0 });
         self.deliveries
     }
 

@@ -79,6 +79,8 @@ impl Remote {
             came.as_mut().enable();
             let (mut parcels, seats) = self.seats(worker, most);
             let tried = !seats.is_empty();
+            let rests_until = self.with(|ledger| ledger.rests_until.filter(|at| *at > Instant::now()));
+            let look_again = rests_until.map_or(until, |at| at.min(until));
             for seat in seats {
                 // The job may have been canceled on the way here.
                 parcels.extend(seat.await.ok());
@@ -88,7 +90,7 @@ impl Remote {
                 () = std::future::ready(()), if !parcels.is_empty() => true,
                 () = self.inner.closing.cancelled() => true,
                 () = std::future::ready(()), if tried => false,
-                waited = tokio::time::timeout_at(until, came) => waited.is_err(),
+                waited = tokio::time::timeout_at(look_again, came) => waited.is_err() && Instant::now() >= until,
             };
             if rests {
                 question.answered = true;
@@ -101,7 +103,7 @@ impl Remote {
     fn seats(&self, worker: &WorkerId, most: usize) -> (Vec<Parcel>, Vec<oneshot::Receiver<Parcel>>) {
         let (mut parcels, mut seats) = (Vec::new(), Vec::new());
         self.with(|ledger| {
-            if ledger.closed {
+            if ledger.closed || ledger.rests_until.is_some_and(|at| at > Instant::now()) {
                 return;
             }
             while parcels.len() < most
@@ -151,10 +153,15 @@ impl Remote {
 
     /// Something that a worker says about a job.
     pub fn hear(&self, worker: &WorkerId, id: &JobId, report: Report) -> Heard {
-        self.with(|ledger| {
+        let (heard, waiting) = self.with(|ledger| {
             ledger.worker(worker, Instant::now()).is_there(Instant::now());
-            ledger.report(worker, id, report)
-        })
+            (ledger.report(worker, id, report, &self.inner.config), ledger.has_waiting())
+        });
+        // It may have cost the worker its job.
+        if waiting {
+            self.inner.came.notify_one();
+        }
+        heard
     }
 
     /// A sign of life with the jobs that the worker has; `None` when it does not say which.
@@ -179,6 +186,16 @@ impl Remote {
     /// How often a job was given to another worker because the first was lost.
     pub fn retried(&self) -> u64 {
         self.with(|ledger| ledger.retried)
+    }
+
+    /// Gives out nothing for a while: workers that have jobs from a server before this one get time to say so.
+    pub fn rest(&self, time: Duration) {
+        self.with(|ledger| ledger.rests_until = Some(Instant::now() + time));
+    }
+
+    /// Whether no more jobs are given out.
+    pub fn is_closed(&self) -> bool {
+        self.inner.closing.is_cancelled()
     }
 
     /// Gives out no more jobs; questions that are open are answered. Reports are still heard.
@@ -212,7 +229,7 @@ impl Remote {
 
     /// A job begins; what is sent to the worker, unless its result is there already.
     pub(crate) fn begin(&self, work: Work, events: mpsc::UnboundedSender<Event>, worker: WorkerId) -> Option<Parcel> {
-        let delivery = self.with(|ledger| ledger.begin(&work, events, &worker, Instant::now()))?;
+        let delivery = self.with(|ledger| ledger.begin(&work, events, &worker, &self.inner.config, Instant::now()))?;
         Some(Parcel::new(self.clone(), work, worker, delivery))
     }
 

@@ -34,6 +34,8 @@ pub enum Report {
     Part(Bytes),
     /// It is over.
     Done(Finish),
+    /// It is over, and its output came in parts before. Worth nothing without them.
+    StreamDone(Finish),
 }
 
 /// How a job ended in the hands of a worker.
@@ -57,6 +59,11 @@ pub enum Heard {
 }
 
 impl Finish {
+    /// Whether nothing is in it but that the job is over.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.error.is_none() && self.output.as_ref().is_none_or(|json| json.as_ref() == b"[]")
+    }
+
     pub(crate) fn weight(&self) -> usize {
         let len = |text: Option<usize>| text.unwrap_or_default();
         128 + len(self.output.as_ref().map(Bytes::len)) + len(self.error.as_ref().map(String::len))

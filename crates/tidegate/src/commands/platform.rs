@@ -19,7 +19,7 @@ use tidegate_http::runpod::platform::{self as face, Endpoint, Endpoints, Limits,
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
-use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Secrets, Tools, Version, room_in};
+use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Longer than anybody waits.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// How long nothing is handed out after a start that found jobs.
+const REST: Duration = Duration::from_secs(4);
 /// From what the keys of workers are made.
 const WORKERS: &str = "runpod-worker-secret";
 /// Endpoints have no versions.
@@ -63,7 +65,14 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let store_meter = data.as_ref().map(|data| data.store.meter());
     let models = Models::new(desk(args, env, webhook_secrets, data.as_ref())?);
     let endpoints = open(args, &models, documents.clone()).await?;
-    models.resume().await.context("what a server before this one has left cannot be read")?;
+    let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
+    if resumed != Resumed::default() {
+        tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
+    }
+    if resumed.queued > 0 {
+        // Some of them may still be in the hands of workers, which say so in their pings.
+        endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
+    }
 
     let config = face::Config {
         max_body: args.max_body,

@@ -14,6 +14,8 @@ use crate::shared::envelope::read_object;
 
 /// The largest body.
 const MAX_BODY: usize = 64 * 1024;
+/// How often workers say what they have. Shorter than what a platform waits for that after a start.
+const PING_MS: &str = "3000";
 /// Behind each address: workers put `&…` behind it, which needs a `?` before.
 const QUERY: &str = "?gpu=any";
 
@@ -72,7 +74,7 @@ pub(super) async fn env(State(face): State<Shared>, Path(endpoint): Path<String>
         env: BTreeMap::from([
             ("RUNPOD_AI_API_KEY", key),
             ("RUNPOD_ENDPOINT_ID", endpoint.name.clone()),
-            ("RUNPOD_PING_INTERVAL", "10000".to_owned()),
+            ("RUNPOD_PING_INTERVAL", PING_MS.to_owned()),
             ("RUNPOD_POD_ID", worker),
             // Its own checks want memory and the internet, and end the worker without them.
             ("RUNPOD_SKIP_AUTO_SYSTEM_CHECKS", "true".to_owned()),

@@ -48,7 +48,7 @@ pub(super) async fn take(
             let parcels = endpoint.remote.take(&worker, 1, TAKE).await;
             Ok(match parcels.first().map(job) {
                 Some(job) => handed(job, parcels),
-                None => empty(StatusCode::NO_CONTENT),
+                None => none(&endpoint).await,
             })
         }
     }
@@ -69,7 +69,7 @@ async fn batch(endpoint: &Endpoint, worker: &WorkerId, size: &str) -> Response {
     let most = size.parse().unwrap_or(1).clamp(1, MOST);
     let parcels = endpoint.remote.take(worker, most, TAKE).await;
     if parcels.is_empty() {
-        return empty(StatusCode::NO_CONTENT);
+        return none(endpoint).await;
     }
     let jobs: Vec<Bytes> = parcels.iter().map(job).collect();
     let mut list = Vec::with_capacity(jobs.iter().map(|job| job.len() + 1).sum::<usize>() + 2);
@@ -99,6 +99,14 @@ fn handed(json: Bytes, parcels: Vec<Parcel>) -> Response {
     let mut response = Response::new(handout::body(json, parcels));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// No job. A server on its way out has none at once, and would be asked again at once.
+async fn none(endpoint: &Endpoint) -> Response {
+    if endpoint.remote.is_closed() {
+        tokio::time::sleep(REFUSED_AFTER).await;
+    }
+    empty(StatusCode::NO_CONTENT)
 }
 
 fn empty(status: StatusCode) -> Response {
@@ -149,13 +157,17 @@ pub(super) async fn ping(
 pub(super) async fn done(
     State(face): State<Shared>,
     Path((endpoint, worker, id)): Path<(String, String, String)>,
+    uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
     let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
     let id = job_id(&id)?;
     let report = match face.posted(body).await? {
-        Ok(body) => read(&body),
+        Ok(body) => match read(&body) {
+            Report::Done(finish) if Question::of(&uri).get("isStream") == Some("true") => Report::StreamDone(finish),
+            report => report,
+        },
         // A worker forgets a result that is refused, and nobody would ever hear of it.
         Err(error) => failed(error),
     };
