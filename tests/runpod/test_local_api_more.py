@@ -166,3 +166,19 @@ def test_the_paths_are_described(handler):
         "/health",
     } <= paths.keys()
     assert "Runpod" in server.get("/docs").body.decode()
+
+
+def test_a_script_that_is_loaded_on_demand_has_streams_too(fresh_handler):
+    server = fresh_handler("generator.py", flags=("--lazy",))
+    job = server.post("/run", {"input": {"count": 2}}).json["id"]
+    parts = [{"output": {"number": number}} for number in range(2)]
+    assert server.post(f"/stream/{job}").json["stream"] == parts
+    assert server.get(f"/stream/{job}").json["stream"] == parts
+
+
+def test_a_generator_streams_on_the_other_faces(handler):
+    stream = handler("generator.py").stream({"count": 2})
+    assert stream.status == 200
+    events = stream.rest()
+    assert [event.name for event in events].count("output") == 2
+    assert events[-1].data["output"] == [{"number": 0}, {"number": 1}]

@@ -67,6 +67,7 @@ class Handed:
             "refresh_worker": bool(self._config.get("refresh_worker")),
         }
         if "generator" in self.target.shape:
+            document["paths"]["/predictions"]["post"]["x-cog-streaming"] = True
             document["components"]["schemas"]["Output"] = {
                 "title": "Output",
                 "type": "array",

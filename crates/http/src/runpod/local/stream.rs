@@ -97,6 +97,6 @@ pub(super) async fn all(State(face): State<Shared>, caller: Identity, Path(id): 
 impl Face {
     /// Whether the handler is a generator, or may still turn out to be one: its script has to run first.
     fn may_stream(&self) -> bool {
-        self.jobs().schema().is_none_or(|schema| schema.iterates)
+        self.jobs().schema().is_none_or(|schema| !schema.returns)
     }
 }
