@@ -33,7 +33,7 @@ test-rust: ## The tests of the crates
 test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
-test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed native ## The program from outside, beside the real Cog
+test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed native ## The program from outside, beside the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2

@@ -116,7 +116,7 @@ pub(crate) enum Mode {
 /// /health-check says when the model is ready.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The model's folder, or a folder of models
+    /// The model's folder, a folder of models, or a script with a Runpod handler
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
@@ -305,7 +305,7 @@ pub(crate) enum ProgressMode {
 /// the prediction is sent there.
 #[derive(Debug, Args)]
 pub(crate) struct Predict {
-    /// A model's folder, or the URL of a server
+    /// A model's folder, a script with a Runpod handler, or the URL of a server
     pub(crate) target: String,
     /// An input as `name=value`, or `name=@file` to send a file. Numbers, lists and objects are
     /// written as JSON
@@ -314,6 +314,10 @@ pub(crate) struct Predict {
     /// All inputs as one JSON object, `@file` or `@-` for standard input
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) json: Option<String>,
+    /// For a script with a Runpod handler: the job as `{"input": {…}}` [default: test_input.json beside
+    /// the script, if nothing else is given]
+    #[arg(long, alias = "test_input", value_name = "JSON", conflicts_with_all = ["inputs", "json"])]
+    pub(crate) test_input: Option<String>,
     /// Write the output there; several files become a folder
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,

@@ -222,6 +222,20 @@ mod tests {
     }
 
     #[test]
+    fn a_python_file_is_a_script_with_a_handler() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("handler.py");
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(dir.path().join("cog.yaml"), "predict: other.py:P").unwrap();
+        let read = |path: &Path, words: &[&str]| Model::read(path, &args(words), &CogEnv::default()).map_err(|error| format!("{error:#}"));
+        let model = read(&file, &[]).unwrap();
+        assert_eq!((model.predictor_ref.as_str(), model.is_script()), ("handler.py:__main__", true));
+        assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
+        assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
+        assert!(read(&dir.path().join("cog.yaml"), &[]).unwrap_err().contains("neither a folder nor a Python file"));
+    }
+
+    #[test]
     fn mistakes_are_shown_with_their_place() {
         let error = read(&[("cog.yaml", "build:\n  gpu: true\npredict: [1\n")], &[]).unwrap_err();
         assert!(error.contains("cog.yaml:"), "{error}");

@@ -124,6 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn a_script_is_what_is_written_in_python_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let script = folder.path().join("handler.py");
+        let look = || (of_folder(&script).unwrap().id, fingerprint(&script));
+        write("handler.py", "1");
+        write("tools.py", "1");
+        let before = look();
+        write("output.bin", "1");
+        assert_eq!(look(), before, "what a handler leaves beside itself is no new version");
+        write("tools.py", "22");
+        assert!(look().0 != before.0 && look().1 != before.1);
+    }
+
+    #[test]
     fn every_change_of_a_file_is_another_version() {
         let versions =
             [id(&[("a", "bc")]), id(&[("a", "cb")]), id(&[("ab", "c")]), id(&[("a", "bc"), ("b", "")]), id(&[("a", "b"), ("c", "")])];

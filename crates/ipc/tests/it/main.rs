@@ -114,6 +114,7 @@ fn slot_responses() {
         R::Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
         R::Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
         R::Failed { id: "a".into(), error: "ValueError: no".into() },
+        R::Retire,
         R::Cancelled { id: "a".into() },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Response<'_>>(json).unwrap()).unwrap()));

@@ -320,6 +320,16 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_takes_anything_gets_it_as_it_came() {
+        let schema = json!({"title": "Input", "type": "object", "additionalProperties": true});
+        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None, own: None };
+        for raw in ["{\"a\" : [1, \"http://127.0.0.1/\"]}", "[1]", "\"x\""] {
+            let check = InputCheck::compile(&schema, &json!({})).unwrap();
+            assert_eq!(check.check(&Bytes::from(raw), &files, &Account::ANONYMOUS).unwrap().json, raw);
+        }
+    }
+
+    #[test]
     fn texts_of_other_fields_may_be_anything() {
         assert!(check(json!({"n": 1, "o": "file:///etc/passwd", "d": "http://127.0.0.1/", "u": "/etc/passwd"})).is_ok());
     }
