@@ -61,9 +61,10 @@ fmt: $(VENV)/tools ## Format everything
 fuzz: ## Fuzz every target for SECONDS=600, or only TARGET=name; see docs/fuzzing.md
 	scripts/fuzz.sh $(FUZZ_SECONDS) $(TARGET)
 
-torture: $(VENV)/tools native ## Random clients and faults for two minutes (SEEDS="…" SECONDS=…); see docs/torture.md
+torture: $(VENV)/tools native ## Random clients and faults for four minutes (SEEDS="…" SECONDS=…); see docs/torture.md
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
+	$(VENV)/bin/python -m torture --profile killed --seed $(SEEDS) --seconds $(SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

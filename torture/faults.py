@@ -20,7 +20,7 @@ IDLE_CONNECTIONS = 300
 HALF_REQUESTS = 40
 #: Faults of the same lane never overlap.
 LANES = (
-    {"kill_worker", "stop_worker", "stop_server"},
+    {"kill_worker", "stop_worker", "stop_server", "kill_server"},
     {"hook_error", "hook_hang", "hook_refuse", "hook_slow", "hook_redirect"},
     {"garbage_bytes", "half_requests", "idle_connections", "nofile"},
 )
@@ -86,6 +86,10 @@ class Faults:
 
     async def stop_server(self, rng: random.Random) -> None:
         await self._stopped(self._server.pid, rng.uniform(0.2, 1.5))
+
+    async def kill_server(self, rng: random.Random) -> None:
+        """The server dies with all it has in memory, and another takes its place."""
+        await self._server.crash(rng.choice((0.0, 0.0, 0.1, 0.5)))
 
     async def _stopped(self, pid: int, seconds: float) -> None:
         self._log.write("stopped", pid=pid, seconds=round(seconds, 3))

@@ -137,6 +137,8 @@ class History:
         self.owners: dict[str, list[str]] = defaultdict(list)
         self.windows: list[tuple[str, float, float]] = []
         self.downs: dict[int, float] = {}
+        #: When the server itself was killed.
+        self.kills: list[float] = []
         self.answers: dict[int, int] = {}
         self._kinds: dict[str, list[Event]] = defaultdict(list)
         for event in events:
@@ -172,6 +174,15 @@ class History:
         for name, opened, closed in self.windows:
             if name in names and opened - slack <= until and closed + slack >= since:
                 yield max(0.0, min(until, closed + slack) - max(since, opened - slack))
+
+    def killed(self, since: float, until: float) -> int:
+        """How often the server was killed within the time."""
+        return sum(since <= kill <= until for kill in self.kills)
+
+    def runs_allowed(self, job: Job) -> int:
+        """How often a job may run: once, and once more for every server that died with it."""
+        accepted = job.accepted or next(iter(job.creates), None)
+        return 1 + (self.killed(accepted.t, job.first_end) if accepted else 0)
 
     def _read_requests(self) -> None:
         for event in self.of("request"):
@@ -254,6 +265,7 @@ class History:
         for event in self.of("worker"):
             if event["state"] == "down":
                 self.downs[event["pid"]] = event["t"]
+        self.kills = [event["t"] for event in self.of("server") if event["state"] == "killed"]
         ready = [event["t"] for event in self.of("server") if event["state"] == "ready"]
         for event in self.of("term"):
             again = min((t for t in ready if t > event["t"]), default=self.end)

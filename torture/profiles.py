@@ -184,7 +184,24 @@ _BASES: dict[str, Profile] = {
         faults={"kill_worker": 1},
         fault_pause=(0.4, 1.0),
     ),
-    #: The same while descriptors are short.
+    #: The server itself is killed and started again in the middle of the work of one slot.
+    "killed": replace(
+        _CALM,
+        name="killed",
+        workers=1,
+        queue=64,
+        clients=12,
+        pause=0.02,
+        seconds=(0.0, 0.02, 0.05, 0.2),
+        hooked=0.9,
+        filters=(None, ["completed"]),
+        ops={"later": 8, "wait": 2, "replay": 2, "cancel": 1},
+        behaviours={"ok": 3, "sleep": 4, "prints": 2, "fail": 1},
+        faults={"kill_server": 1, "hook_error": 3, "hook_refuse": 1},
+        fault_pause=(0.2, 1.0),
+        settle=20.0,
+    ),
+    #: Processes die while descriptors are short.
     "scarce": replace(
         _CALM,
         name="scarce",

@@ -46,7 +46,14 @@ def _cannot_be_asked_for(history: History, request: Request) -> bool:
     unnamed = request.id is None and not any(event.get("id") for event in request.sse)
     if request.dropped is not None and unnamed:
         return True
+    if request.broken is not None and not _is_kept(request):
+        return True
     return len(history.owners.get(request.id or "", [])) > 1
+
+
+def _is_kept(request: Request) -> bool:
+    """Whether the job outlives a server that is killed: somebody may come back for it."""
+    return request.event["mode"] == "later" or request.id is not None or bool(request.event.get("any_hook"))
 
 
 def all_ends_agree(history: History) -> Iterator[Violation]:
@@ -75,7 +82,9 @@ def states_only_rise(history: History) -> Iterator[Violation]:
             since = later.asked if later.asked is not None else later.t - HOOK_SLACK
             pool = by_time if later.asked is not None else [s for s in by_time if s.where == later.where]
             higher = next((s for s in pool if s.t < since and s.rank > later.rank), None)
-            if higher is not None and later.where != "stream":
+            # What a killed server had begun is begun again; what was over stays over.
+            again = higher and higher.rank < 2 and history.killed(higher.t, later.t)
+            if higher is not None and later.where != "stream" and not again:
                 what = f"{later.where} says {later.status} after {higher.where} said {higher.status}"
                 yield _violation("I03", job, what, higher.line, later.line)
 
@@ -110,9 +119,9 @@ def retries_keep_their_id(history: History) -> Iterator[Violation]:
 
 
 def jobs_run_once(history: History) -> Iterator[Violation]:
-    """I05: no second execution; no fault here makes the server deliver again."""
+    """I05: no second execution, but for jobs that a killed server had begun."""
     for job in history.jobs.values():
-        if len(job.executions) > 1:
+        if len(job.executions) > history.runs_allowed(job):
             lines = [line for run in job.executions for line in run.lines]
             yield _violation("I05", job, f"ran {len(job.executions)} times", *lines)
 
@@ -137,6 +146,9 @@ def cancels_count(history: History) -> Iterator[Violation]:
             if cancel.answered >= job.first_end or any(
                 _over_by(history, run, limit) for run in job.executions
             ):
+                continue
+            # A cancel is not written down: it dies with the server that had not carried it out.
+            if history.killed(cancel.t, job.first_end):
                 continue
             wrong = [seen for seen in job.terminals if seen.status != "canceled"]
             if wrong:
@@ -204,17 +216,24 @@ def times_are_in_order(history: History) -> Iterator[Violation]:
     """I13: created <= started <= completed, the same in all observations."""
     for job in history.jobs.values():
         known: dict[str, Seen] = {}
-        for seen in job.seen:
+        for seen in sorted(job.seen, key=lambda seen: seen.t):
             times = [
                 seen.body[name] for name in ("created_at", "started_at", "completed_at") if name in seen.body
             ]
             if times != sorted(times):
                 yield _violation("I13", job, f"times are not in order: {times}", seen.line)
             for name in ("created_at", "started_at", "completed_at"):
+                if name == "started_at" and name in known and _begun_again(history, known[name], seen):
+                    del known[name]
                 first = known.setdefault(name, seen) if name in seen.body else seen
                 if first.body.get(name) != seen.body.get(name):
                     what = f"{name} was {first.body[name]} and is {seen.body[name]}"
                     yield _violation("I13", job, what, first.line, seen.line)
+
+
+def _begun_again(history: History, earlier: Seen, later: Seen) -> bool:
+    """Whether a server was killed between the two, and the job was not over before."""
+    return earlier.rank < 2 and history.killed(earlier.t, later.t) > 0
 
 
 def refused_is_refused(history: History) -> Iterator[Violation]:
@@ -248,6 +267,8 @@ def success_means_returned(history: History) -> Iterator[Violation]:
 def _excused(history: History, job: Job, run: Execution) -> bool:
     """Whether it was stopped, or its process died before it could tell, or its file could not be read."""
     if any(stop < job.first_end for stop in job.stops):
+        return True
+    if history.killed(run.end - 0.05, job.first_end):
         return True
     down = history.downs.get(run.pid, NEVER)
     held = sum(history.overlaps(run.end, down, "stop_worker", "stop_server", "stall"))

@@ -13,7 +13,7 @@ RECOVERY_LIMIT = 10.0
 MORE_FDS = 64
 MORE_MEMORY = 512 << 20
 #: Faults that touch connections, and how long their effect may outlast them.
-_CUTTING = ("nofile", "ending")
+_CUTTING = ("nofile", "ending", "kill_server")
 _CUT_SLACK = 1.5
 
 
@@ -187,7 +187,7 @@ def replays_change_nothing(history: History) -> Iterator[Violation]:
         created = job.accepted
         if created is None or created.answered > request.t:
             continue
-        runs = history.job(request.nonce).executions if other else job.executions[1:]
+        runs = history.job(request.nonce).executions if other else job.executions[history.runs_allowed(job) :]
         for run in runs:
             lines = (*created.lines, *request.lines, *run.lines)
             yield Violation("I21", owners[0], "ran again because of a repeated PUT", lines)

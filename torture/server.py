@@ -23,6 +23,8 @@ START_LIMIT = 30.0
 CANCEL_GRACE = 2
 #: Last messages, connections, children: each of them has its own limit after the drain.
 AFTER_THE_DRAIN = 15
+#: How long the processes of a server that was killed may outlive it, and its successor's start.
+ORPHANS_LIMIT = 3.0
 
 #: Variables of the developer's shell that would change what the server does.
 _FOREIGN = (
@@ -53,6 +55,7 @@ class Server:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.model = scratch / "model"
+        self.data = scratch / "data"
         self.port = free_port()
         self.output = scratch / "server.log"
         self.workers: set[int] = set()
@@ -86,6 +89,7 @@ class Server:
         flags = {
             "--host": "127.0.0.1",
             "--port": self.port,
+            "--data-dir": self.data,
             "--predict": f"predict.py:{profile.variant}",
             "--workers": profile.workers,
             "--queue": profile.queue,
@@ -117,7 +121,8 @@ class Server:
             )
         self._log.write("server", state="started", pid=self.pid)
         deadline = time.monotonic() + START_LIMIT
-        while (status := await asyncio.to_thread(self.health)) != "READY":
+        # One that has found work of the server before it is busy with that.
+        while (status := await asyncio.to_thread(self.health)) not in ("READY", "BUSY"):
             if not self.running or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not become ready ({status}):\n{self.tail()}")
             await asyncio.sleep(0.05)
@@ -146,10 +151,28 @@ class Server:
             code = None
         self._log.write("exited", pid=self.pid, code=code)
         await asyncio.sleep(0.3)
-        left = sorted(pid for pid, born in self.seen if pid != self.pid and _born(pid) == born)
+        left = _alive(self.seen)
         names = [_name(pid) for pid in left]
         self._log.write("left_behind", pid=self.pid, pids=left, names=names)
         self.kill()
+
+    async def crash(self, pause: float) -> None:
+        """Kill the server itself, start it again after a pause, and see that nothing is left of the first."""
+        assert self._process is not None
+        self.look()
+        orphans, self.seen = self.seen, set()
+        before = self.pid
+        self._log.write("server", state="killed", pid=before)
+        self._process.kill()
+        await asyncio.to_thread(self._process.wait, 10)
+        await asyncio.sleep(pause)
+        await self.start()
+        until = time.monotonic() + ORPHANS_LIMIT
+        while (left := _alive(orphans)) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        names = [_name(pid) for pid in left]
+        self._log.write("left_behind", pid=before, pids=left, names=names)
+        self.seen |= {(pid, born) for pid, born in orphans if pid in left}
 
     def kill(self) -> None:
         """End every process that this server has started and that is still there."""
@@ -279,6 +302,10 @@ def _children(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
+
+
+def _alive(processes: set[Process]) -> list[int]:
+    return sorted(pid for pid, born in processes if _born(pid) == born)
 
 
 def _born(pid: int) -> str:

@@ -5,7 +5,8 @@ two worker processes. A job notes when it began, so that both are measured by th
 
 - no-op jobs/s: from the first submission to the begin of the last job, while they are being fed;
 - one job at a time: from before the submission to the begin, the median;
-- 10 ms at 8 slots (tidegate only): how much of the ideal 800 jobs/s is left once all jobs wait in the queue.
+- 10 ms at 8 slots (tidegate only): how much of the ideal 800 jobs/s is left once all jobs wait in the queue;
+  in eight processes with `time.sleep`, and in one with `asyncio.sleep`.
 """
 
 from __future__ import annotations
@@ -84,21 +85,23 @@ class Wire:
 
 @contextlib.contextmanager
 def tidegate(
-    binary: Path, python: Path, folder: Path
+    binary: Path, python: Path, folder: Path, model: str = "model", workers: int = 1
 ) -> Iterator[tuple[Journal, Callable[[], Callable[[int, float], None]]]]:
     """Serve the model; what is given makes a submitter for one thread."""
-    journal, port = Journal(folder / "tidegate.journal"), free_port()
+    journal, port = Journal(folder / f"{model}.journal"), free_port()
     env = os.environ | {"JOURNAL": str(journal.path), "TIDEGATE_PYTHON": str(python)}
     argv = [
         binary,
         "serve",
-        HERE / "model",
+        HERE / model,
+        "--workers",
+        workers,
         "--port",
         port,
         "--queue",
         100_000,
         "--data-dir",
-        folder / "data",
+        folder / f"{model}.data",
     ]
     server = quietly([str(part) for part in [*argv, "--log-level", "error"]], env=env)
     try:
@@ -206,13 +209,16 @@ def main() -> None:
         folder = Path(name)
         with tidegate(options.tidegate_bin, options.python, folder) as (journal, connect):
             ours = feed(journal, connect, options.jobs, 0.0), alone(journal, connect, 200)
-            ideal = drain(journal, connect, 4000, 0.01) / 800
+            ideal_async = drain(journal, connect, 4000, 0.01) / 800
+        with tidegate(options.tidegate_bin, options.python, folder, "model_sync", 8) as (journal, connect):
+            ideal_sync = drain(journal, connect, 4000, 0.01) / 800
         with celery(folder) as (journal, connect):
             theirs = feed(journal, connect, options.jobs // 2, 0.0), alone(journal, connect, 200)
     print(f"{'':28}{'tidegate':>10}{'celery':>10}{'ratio':>8}")
     print(f"{'no-op jobs/s':28}{ours[0]:10,.0f}{theirs[0]:10,.0f}{ours[0] / theirs[0]:8.1f}")
     print(f"{'one job, ms to its begin':28}{ours[1]:10.2f}{theirs[1]:10.2f}{ours[1] / theirs[1]:8.2f}")
-    print(f"{'10 ms at 8 slots, of ideal':28}{ideal:10.2f}")
+    print(f"{'10 ms at 8 slots, of ideal':28}{ideal_sync:10.2f}")
+    print(f"{'  the same with asyncio':28}{ideal_async:10.2f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """spec/cog.md §1, sync response: the exact bodies."""
 
 import json
+import time
 
-from servers import Reply
+from servers import Reply, wait_until
 
 
 def timeless(reply):
@@ -106,5 +107,7 @@ def test_predict_time_counts_the_work(serve, gate):
     server = serve("echo")
     with server.in_background({"gate": str(gate)}) as job:
         server.wait_health("BUSY")
+        busy = time.monotonic()
+        wait_until(lambda: time.monotonic() > busy + 0.02, "some time to be counted")
         gate.open()
         assert job.reply().json["metrics"]["predict_time"] > 0.005

@@ -81,7 +81,7 @@ def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(fresh, data, gate,
 
 
 def test_on_lost_fail_says_so(fresh, data, gate, hooks):
-    server = fresh("echo", env=data)
+    server = fresh("echo", "--on-lost", "fail", env=data)
     accept(server, "runs", hooks.url, gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     kill(server)

@@ -185,7 +185,7 @@ def test_commits_of_the_store_are_measured(fresh, tmp_path):
     server = fresh("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     before = value(server, "tidegate_store_commit_changes_sum")
     server.predict(id="kept")
-    assert value(server, "tidegate_store_commit_changes_sum") >= before + 3
+    assert value(server, "tidegate_store_commit_changes_sum") >= before + 2
     assert value(server, "tidegate_store_commit_seconds_count") > 0
 
 
@@ -226,3 +226,17 @@ def test_only_administrators_see_the_numbers_of_all(fresh):
     assert (alice.status, "administrator" in alice.json["error"]) == (403, True)
     admin = server.get("/metrics", headers={"Authorization": "Bearer root-00112233445566"})
     assert admin.status == 200 and b"tidegate_build_info" in admin.body
+
+
+def test_what_a_killed_server_has_left_is_counted_too(fresh, receiver, gate, tmp_path):
+    env, path = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}, receiver.path()
+    before = fresh("echo", "--on-lost", "fail", env=env)
+    hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
+    id = before.start({"text": "x", "gate": str(gate)}, **hook).json["id"]
+    wait_until(lambda: before.get(f"/predictions/{id}").json["status"] == "processing", "the model to begin")
+    os.kill(before.process.pid, signal.SIGKILL)
+    before.process.wait()
+    after = fresh("echo", "--on-lost", "fail", env=env)
+    assert receiver.wait_terminal(path)["status"] == "failed"
+    becomes(after, 1, "tidegate_jobs_finished_total", status="failed", **MODEL)
+    becomes(after, 1, "tidegate_webhook_attempts_total", result="delivered", **MODEL)

@@ -203,11 +203,11 @@ class TestMistakes:
         assert (wrong.returncode, "does not know the token" in wrong.stderr) == (64, True)
         assert "TIDEGATE_API_TOKEN" in wrong.stderr
 
-    @pytest.mark.parametrize("command", [["logs", "a"], ["cancel", "a"]])
+    @pytest.mark.parametrize("command", [["logs", "nobody-made-it"], ["cancel", "nobody-made-it"]])
     def test_an_unknown_job(self, shared, command):
         ended = run(shared("echo"), *command)
         assert ended.returncode == 1
-        assert "knows no job `a`" in ended.stderr and "ps --all" in ended.stderr
+        assert "knows no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
 
     def test_an_address_that_is_none(self):
         ended = run(None, "ps", url="localhost:5000")

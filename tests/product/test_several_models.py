@@ -71,6 +71,9 @@ def test_each_model_has_a_name_and_a_face_of_its_own(fresh, models):
     assert server.get("/models/ann/two/openapi.json").status == 200
     assert server.get("/models/ann/two/docs").status == 200
     assert server.get("/docs").status == 200
+    index = server.get("/models/ann/two/").json
+    assert index["predictions_url"] == "/models/ann/two/predictions"
+    assert server.get(index["openapi_url"]).status == server.get(index["healthcheck_url"]).status == 200
     assert server.health()["models"] == dict.fromkeys(names(server), "READY")
     done = server.put("/models/local/one/predictions/mine", {"input": {"text": "y"}})
     assert done.json["output"] == "one y"
@@ -119,9 +122,7 @@ def test_the_owner_of_all_can_be_said(fresh, models):
 def test_a_dead_model_does_not_disturb_the_others(fresh, models, gate):
     server = fresh(models)
     pids = {child["model"]: child["pid"] for child in server.get("/admin/children").json["children"]}
-    with server.in_background(
-        {"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions"
-    ) as held:
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: server.get("/models/ann/two/health-check").json["status"] == "BUSY", "the job")
         os.kill(pids["local/one"], signal.SIGKILL)
         wait_until(
@@ -160,9 +161,7 @@ def test_a_model_that_nobody_wants_leaves_and_comes_back(fresh, models):
 
 def test_a_model_that_works_does_not_leave(fresh, models, gate):
     server = fresh(models, "--idle-timeout", "100ms")
-    with server.in_background(
-        {"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions"
-    ) as held:
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: loaded(server) == 1, "the model")
         assert [say(server, "local/one") for _ in range(3)] == ["one x"] * 3
         wait_until(lambda: loaded(server) == 1, "the other to leave")
@@ -180,9 +179,7 @@ def test_more_models_than_fit_take_turns(fresh, models):
 
 def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(fresh, models, gate):
     server = fresh(models, "--max-loaded", "1")
-    with server.in_background(
-        {"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions"
-    ) as held:
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: loaded(server) == 1, "the first model")
         with server.in_background({"text": "z"}, path="/models/local/one/predictions") as waits:
             wait_until(
@@ -200,7 +197,9 @@ def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(fresh, models,
 
 def test_a_setup_that_fails_on_demand_is_told_and_tried_again(fresh, models):
     target = models / "one" / "predict.py"
-    target.write_text(SAY.format(word="one ") + "\n    def setup(self):\n        raise ValueError('not today')\n")
+    target.write_text(
+        SAY.format(word="one ") + "\n    def setup(self):\n        raise ValueError('not today')\n"
+    )
     server = fresh(models, "--lazy")
     reply = server.post("/models/local/one/predictions", {"input": {}})
     assert reply.status == 200 and reply.json["status"] == "failed", str(reply)
@@ -222,9 +221,7 @@ def test_changed_files_are_another_version(fresh, models):
 def test_the_old_version_ends_what_it_has_begun(fresh, models, gate):
     server = fresh(models, "--watch")
     before = version(server, "local/one")
-    with server.in_background(
-        {"text": "y", "gate": str(gate)}, path="/models/local/one/predictions"
-    ) as held:
+    with server.in_background({"text": "y", "gate": str(gate)}, path="/models/local/one/predictions") as held:
         wait_until(lambda: server.get("/models/local/one/health-check").json["status"] == "BUSY", "the job")
         write_model(server.directory / "one", "uno ")
         wait_until(lambda: version(server, "local/one") != before, "the new version")

@@ -43,6 +43,14 @@ def test_who_does_not_want_the_end_gets_the_last_value(place, receiver):
     )
 
 
+def test_the_one_value_of_a_model_is_never_a_list(place, receiver):
+    echo, path = place("echo"), receiver.path()
+    made = echo.create({"text": "a"}, webhook=receiver.url + path).json
+    assert receiver.wait_terminal(path)["output"] == "a"
+    assert {one.json["output"] for one in receiver.received(path)} == {"a"}
+    assert echo.show(made["id"])["output"] == "a"
+
+
 def test_a_prediction_says_who_is_told(place, receiver):
     echo, path = place("echo"), receiver.path()
     made = echo.create({}, webhook=receiver.url + path).json

@@ -1,6 +1,7 @@
 """Predictions whose data has been removed, as both clients read them."""
 
 import asyncio
+from pathlib import Path
 
 from servers import wait_until
 
@@ -32,6 +33,16 @@ def test_data_goes_and_the_prediction_stays(place):
     assert echo.npm("get", id=made["id"]) == seen
     assert echo.npm("wait", id=made["id"])["status"] == "succeeded"
     assert echo.npm("list")["results"] == [seen]
+
+
+def test_output_files_go_with_the_data(place, data):
+    files = place("files_out", *FLAGS)
+    made = files.create({"text": "hello"}, headers={"Prefer": "wait"}).json
+    path = made["output"].removeprefix(files.server.url)
+    removed(files, made["id"])
+    wait_until(lambda: files.server.get(path).status == 404, "the file to go")
+    kept = Path(data["TIDEGATE_DATA_DIR"]) / "files"
+    wait_until(lambda: not list(kept.iterdir()), "the bytes to go")
 
 
 def test_a_failed_one_keeps_its_error(place):

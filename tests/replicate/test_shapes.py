@@ -315,3 +315,21 @@ def test_webhooks_say_what_a_get_says(place, receiver):
     for bad in ("not an address", "ftp://h/"):
         reply = generator.create({}, webhook=bad)
         assert (reply.status, reply.json["invalid_fields"][0]["field"]) == (422, "webhook")
+
+
+def test_who_makes_a_prediction_is_never_told_of_half_of_it(place):
+    generator = place("generator")
+    made = [generator.create({"count": 3}).json for _ in range(30)]
+    unfinished = [one for one in made if one["status"] != "succeeded"]
+    told = [(one["status"], one["output"], one["started_at"]) for one in unfinished]
+    assert told == [("starting", None, None)] * len(told)
+
+
+def test_a_cancel_says_how_it_ended_however_close_it_was(place):
+    echo = place("echo")
+    told = []
+    for _ in range(60):
+        id = echo.create({}).json["id"]
+        told.append(echo.server.post(f"/v1/predictions/{id}/cancel", headers=echo.headers).json)
+    assert {one["status"] for one in told} <= {"canceled", "succeeded"}
+    assert all(one["completed_at"] for one in told)

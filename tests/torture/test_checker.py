@@ -71,6 +71,10 @@ def fault(name, opened, closed):
     ]
 
 
+def killed(t):
+    return [event(t, "server", state="killed", pid=1), *fault("kill_server", t, t + 0.5)]
+
+
 def stream(t, r, indices, *names):
     events = [asked(t, r, mode="stream"), event(t + 0.01, "stream", r=r, status=200)]
     chunks = [{"event": "output", "index": index, "out": f"o{index}", "out_nonces": [N]} for index in indices]
@@ -92,7 +96,39 @@ GOOD = [*accepted(), *ran(), *shown(2, 2)]
 SENT = [asked(1, 1, hook=True), reply(1.01, 1, status="starting"), *ran()]
 TIMES = {"created_at": "1", "started_at": "2", "completed_at": "3"}
 
+#: Begun, and begun again by the server after it.
+AGAIN = [*accepted(), begin(1.02), *killed(1.1), begin(1.7, pid=8), end(1.8, pid=8)]
+
 HOLDS = {
+    "a killed server's job runs again": [AGAIN, shown(2, 2)],
+    "a killed server's job waits again": [
+        accepted(),
+        begin(1.02),
+        shown(1.05, 2, "processing", started_at="2"),
+        killed(1.1),
+        shown(1.65, 3, "starting"),
+        begin(1.7, pid=8),
+        shown(1.75, 4, "processing", started_at="4"),
+        end(1.8, pid=8),
+        shown(2, 5, started_at="4"),
+    ],
+    "a killed server took a cancel with it": [
+        accepted(),
+        begin(1.02),
+        canceled(1.05, 2),
+        killed(1.1),
+        begin(1.7, pid=8),
+        end(1.8, pid=8),
+        shown(2, 3),
+    ],
+    "a killed server cut a connection": [killed(1), asked(0.9, 1), event(1.01, "broken", r=1, why="reset")],
+    "a killed server's caller is gone": [
+        asked(1, 1, mode="stream", id=None),
+        event(1.01, "stream", r=1, status=200),
+        begin(1.02),
+        killed(1.1),
+        event(1.11, "broken", r=1, why="reset"),
+    ],
     "an ordinary job": [GOOD],
     "I02 the same twice": [GOOD, shown(3, 3)],
     "I03 a question that crossed the end": [accepted(), ran(), shown(1.5, 2), shown(1.505, 3, "processing")],
@@ -187,6 +223,34 @@ BREAKS = {
         event(2, "sample", moment="after", pid=1, fds=90, memory=0),
     ],
 }
+
+
+#: What a killed server is no excuse for.
+NO_EXCUSE = {
+    "accepted and lost": ({"I01"}, [accepted(), killed(1.1)]),
+    "ran more often than servers died": ({"I05"}, [AGAIN, begin(1.85, pid=9), end(1.9, pid=9), shown(2, 2)]),
+    "over, and then not": ({"I03"}, [GOOD, killed(3), shown(4, 3, "processing")]),
+    "over, and began again": ({"I05", "I06"}, [GOOD, killed(3), begin(4, pid=8), end(4.1, pid=8)]),
+    "two ends": ({"I02"}, [GOOD, killed(3), shown(4, 3, out="y")]),
+    "the end is told under two names": (
+        {"C6"},
+        [
+            SENT,
+            [one | {"headers": {"webhook-id": "msg_1"}} for one in hook(1.2, 1, "succeeded", answer=500)],
+            killed(1.3),
+            [one | {"headers": {"webhook-id": "msg_2"}} for one in hook(2.5, 2, "succeeded")],
+        ],
+    ),
+    "a process outlives it": (
+        {"I20"},
+        [killed(1.1), event(5, "left_behind", pid=1, pids=[7], names=["python"])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("invariants", "history"), NO_EXCUSE.values(), ids=NO_EXCUSE)
+def test_a_killed_server_is_no_excuse(invariants, history):
+    assert violated(*history) == invariants
 
 
 @pytest.mark.parametrize("history", HOLDS.values(), ids=HOLDS)

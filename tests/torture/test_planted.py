@@ -29,6 +29,10 @@ PLANTED = [
     ("two-ends", "fickle", 2, "I02"),
     ("leaked-descriptor", "crowd", 2, "I24"),
     ("not-replaced", "crash", 2, "I09"),
+    ("unwritten-job", "killed", 2, "I01"),
+    ("lost-letter", "killed", 4, "I04"),
+    ("another-letter", "killed", 4, "C6"),
+    ("mixed-queue", "killed", 4, "I18"),
 ]
 
 

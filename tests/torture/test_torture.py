@@ -15,6 +15,13 @@ def test_nothing_is_violated_in_a_storm(seed, tmp_path):
     assert re.search(r"[1-9]\d* jobs accepted.*[1-9]\d* faults", done.stdout), done.stdout
 
 
+def test_nothing_is_lost_when_the_server_is_killed_again_and_again(tmp_path):
+    done = torture("--seconds", "8", "--profile", "killed", "--seed", "5", "--keep", logs=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = tmp_path.glob("*.jsonl")
+    assert log.read_text().count('"state":"killed"') > 2, done.stdout
+
+
 def test_a_kept_log_can_be_checked_again(tmp_path):
     done = torture("--seconds", "1", "--profile", "queue", "--keep", logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

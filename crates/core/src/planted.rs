@@ -48,11 +48,19 @@ pub enum Planted {
     LeakedDescriptor,
     /// A child that died is not replaced.
     NotReplaced,
+    /// A job is accepted without being written down.
+    UnwrittenJob,
+    /// What a killed server was about to tell is not told by the next one.
+    LostLetter,
+    /// A message that is sent again after a restart gets another id.
+    AnotherLetter,
+    /// What waited when the server was killed waits in another order then.
+    MixedQueue,
 }
 
 impl Planted {
     /// All of them, with the names that switch them on.
-    pub const ALL: [(&'static str, Self); 19] = [
+    pub const ALL: [(&'static str, Self); 23] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
         ("early-end", Self::EarlyEnd),
@@ -72,6 +80,10 @@ impl Planted {
         ("two-ends", Self::TwoEnds),
         ("leaked-descriptor", Self::LeakedDescriptor),
         ("not-replaced", Self::NotReplaced),
+        ("unwritten-job", Self::UnwrittenJob),
+        ("lost-letter", Self::LostLetter),
+        ("another-letter", Self::AnotherLetter),
+        ("mixed-queue", Self::MixedQueue),
     ];
 }
 

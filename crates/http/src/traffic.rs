@@ -26,6 +26,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("runpod", "stream", "/stream"),
     ("runpod", "cancel", "/cancel"),
     ("runpod", "health", "/health"),
+    ("runpod", "endpoints", "/v2"),
     ("admin", "metrics", "/metrics"),
     ("admin", "admin", "/admin"),
 ];

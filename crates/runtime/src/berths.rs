@@ -34,7 +34,7 @@ pub(crate) trait Guest: Send + Sync {
     /// When it was used last, if it is loaded and has nothing to do.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// When it was used last, if it is loaded.
+    /// When it was used last, if it is loaded and has had a chance to work.
     fn busy_since(&self) -> Option<Instant>;
 
     /// Leaves; comes back when its place is free.

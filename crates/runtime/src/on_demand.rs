@@ -2,6 +2,7 @@
 //!
 //! Jobs do not notice: who comes while the model is away waits until it is back.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ struct Inner {
     /// Whoever loads it; the others wait.
     loading: tokio::sync::Mutex<()>,
     used: Mutex<Instant>,
+    /// Jobs in the order in which they came. Those that wait join the line of a model that comes back in
+    /// whatever order they wake up.
+    numbers: AtomicU64,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -62,6 +66,7 @@ impl OnDemand {
             loaded: ArcSwapOption::empty(),
             loading: tokio::sync::Mutex::new(()),
             used: Mutex::new(Instant::now()),
+            numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -70,12 +75,12 @@ impl OnDemand {
     }
 
     /// A place when the model is there, however long that takes.
-    fn waits(&self, account: Account) -> Later<Result<Box<dyn Admission>, Refusal>> {
+    fn waits(&self, account: Account, number: u64) -> Later<Result<Box<dyn Admission>, Refusal>> {
         let this = self.clone();
         Box::pin(async move {
             loop {
                 let loaded = this.inner.load().await?;
-                let admitted = match loaded.runtime.admit(&account, Patience::Endless) {
+                let admitted = match loaded.runtime.admit_numbered(&account, Patience::Endless, number) {
                     Ok(Turn::Now(admission)) => Ok(admission),
                     Ok(Turn::Line(place)) => place.await,
                     Err(refusal) => Err(refusal),
@@ -111,6 +116,11 @@ impl Inner {
         let berth = self.stop.run_until_cancelled(self.berths.take()).await.ok_or(gone)?;
         let loaded = Arc::new(Loaded { runtime: (self.start)(), berth: Mutex::new(Some(berth)) });
         self.loaded.store(Some(Arc::clone(&loaded)));
+        if self.stop.is_cancelled() {
+            // Whoever stops us may have looked before it was there.
+            loaded.runtime.stop().await;
+            return Err(Refusal::NotReady { health: Health::Unknown });
+        }
         self.touch();
         if let Some(after) = self.idle_timeout {
             self.tasks.spawn(Arc::clone(self).rest(Arc::clone(&loaded), after));
@@ -135,11 +145,16 @@ impl Inner {
 
     /// Lets the model leave. Jobs that it works on are finished; those that wait for it find it gone.
     async fn unload(&self, loaded: Arc<Loaded>) {
-        if self.is_there(&loaded) {
-            self.loaded.store(None);
+        self.loaded.compare_and_swap(&Some(Arc::clone(&loaded)), None);
+        // A task of its own: who wants the place may stop waiting for it, and the model must be gone before
+        // another gets the place all the same.
+        let leaving = self.tasks.spawn(async move {
+            loaded.runtime.leave().await;
+            loaded.berth.lock().unwrap_or_else(PoisonError::into_inner).take();
+        });
+        if let Err(error) = leaving.await {
+            tracing::error!(%error, "a model did not leave as it should");
         }
-        loaded.runtime.leave().await;
-        loaded.berth.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     fn last_used(&self) -> Instant {
@@ -148,6 +163,12 @@ impl Inner {
 }
 
 impl Loaded {
+    /// Whether it is not ready yet. Sent away now, it would have been loaded for nothing, and those that take
+    /// longer to load than others wait would send each other away for ever.
+    fn is_loading(&self) -> bool {
+        matches!(self.runtime.health(), Health::Starting | Health::Unknown)
+    }
+
     /// Whether its setup has failed, long enough ago to be tried again.
     fn has_failed(&self) -> bool {
         if self.runtime.health() != Health::SetupFailed {
@@ -165,7 +186,7 @@ impl Guest for Inner {
     }
 
     fn busy_since(&self) -> Option<Instant> {
-        self.loaded.load().as_ref().map(|_| self.last_used())
+        self.loaded.load().as_ref().filter(|loaded| !loaded.is_loading()).map(|_| self.last_used())
     }
 
     async fn make_room(&self) {
@@ -179,22 +200,23 @@ impl Guest for Inner {
 impl Executor for OnDemand {
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         self.inner.touch();
+        let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
         let Some(loaded) = self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) else {
-            return Ok(Turn::Line(self.waits(account.clone())));
+            return Ok(Turn::Line(self.waits(account.clone(), number)));
         };
         // Who made it load waits until it has.
         let patience = if loaded.runtime.health() == Health::Starting { Patience::Endless } else { patience };
-        match loaded.runtime.admit(account, patience) {
+        match loaded.runtime.admit_numbered(account, patience, number) {
             Ok(Turn::Line(place)) => {
                 let (this, account) = (self.clone(), account.clone());
                 Ok(Turn::Line(Box::pin(async move {
                     match place.await {
-                        Err(_) if !this.inner.is_there(&loaded) => this.waits(account).await,
+                        Err(_) if !this.inner.is_there(&loaded) => this.waits(account, number).await,
                         admitted => admitted,
                     }
                 })))
             }
-            Err(_) if !self.inner.is_there(&loaded) => Ok(Turn::Line(self.waits(account.clone()))),
+            Err(_) if !self.inner.is_there(&loaded) => Ok(Turn::Line(self.waits(account.clone(), number))),
             admitted => admitted,
         }
     }

@@ -109,9 +109,25 @@ impl Runtime {
         }
     }
 
-    fn join_line(&self, account: &Account, limit: LineLimit) -> Result<Turn, Refusal> {
+    /// As [`Executor::admit`]. In the line of its account, a lower number goes first, whenever it comes.
+    pub(crate) fn admit_numbered(&self, account: &Account, patience: Patience, number: u64) -> Result<Turn, Refusal> {
+        if self.shared.state.is_open()
+            && let Some(permit) = self.try_take()
+        {
+            return Ok(Turn::Now(self.admission(permit)));
+        }
+        match self.shared.state.health(self.shared.pool.count()) {
+            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
+                self.join_line(account, LineLimit::None, number)
+            }
+            Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual, number),
+            health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
+        }
+    }
+
+    fn join_line(&self, account: &Account, limit: LineLimit, number: u64) -> Result<Turn, Refusal> {
         let (tx, rx) = oneshot::channel();
-        match self.shared.pool.join(Seat { account: account.clone(), permit: tx }, limit) {
+        match self.shared.pool.join(Seat { account: account.clone(), number, permit: tx }, limit) {
             Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
             Ok(Joined::Waits) => {
                 let runtime = self.clone();
@@ -164,18 +180,7 @@ impl Runtime {
 #[async_trait]
 impl Executor for Runtime {
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
-        if self.shared.state.is_open()
-            && let Some(permit) = self.try_take()
-        {
-            return Ok(Turn::Now(self.admission(permit)));
-        }
-        match self.shared.state.health(self.shared.pool.count()) {
-            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
-                self.join_line(account, LineLimit::None)
-            }
-            Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual),
-            health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
-        }
+        self.admit_numbered(account, patience, 0)
     }
 
     fn schema(&self) -> Option<Arc<Bytes>> {

@@ -229,7 +229,7 @@ impl Job {
                 then.status = Status::Processing;
                 then.predict_time = None;
                 then.error = None;
-                then.output = (outputs > 0).then(|| list(&state.output[..outputs]));
+                then.output = self.output_in(state, outputs, Status::Processing);
             }
             then
         })
@@ -313,7 +313,7 @@ impl Job {
             status: state.status,
             logs: state.logs[..logs].to_owned(),
             // What was removed is not an empty list.
-            output: if self.data_removed { None } else { state.output(outputs, state.status) },
+            output: if self.data_removed { None } else { self.output_in(state, outputs, state.status) },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             predict_time: state.predict_time,
@@ -324,6 +324,17 @@ impl Job {
             deadline: self.deadline,
             hook: self.hook.clone(),
             data_removed: self.data_removed,
+        }
+    }
+
+    /// The output of a job with this status as one JSON text. The one returned value of a job that is not over
+    /// is a list in Cog's words, but not in Replicate's.
+    fn output_in(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
+        let is_bare = status.is_terminal() || self.face == Face::Replicate;
+        match &state.output[..count] {
+            [only] if state.returned && is_bare => Some(only.clone()),
+            [] if status != Status::Succeeded => None,
+            values => Some(list(values)),
         }
     }
 
@@ -368,16 +379,6 @@ impl State {
         let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
         let over = self.status.is_terminal();
         (over || !outputs.is_empty() || !logs.is_empty()).then_some(Progress { outputs, logs, over })
-    }
-
-    /// The output of a job with this status as one JSON text.
-    fn output(&self, count: usize, status: Status) -> Option<Bytes> {
-        let values = &self.output[..count];
-        match values {
-            [only] if self.returned && status.is_terminal() => Some(only.clone()),
-            [] if status != Status::Succeeded => None,
-            values => Some(list(values)),
-        }
     }
 }
 

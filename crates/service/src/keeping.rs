@@ -74,12 +74,16 @@ impl Kept {
         (self.waits == Waits::Nobody).then(|| self.closing.clone())
     }
 
-    /// The model begins. It does not wait until that is noted: if the note is lost in a crash, the job is
-    /// taken for one that had not begun. Says whether [`Kept::note`] is to be called a moment later.
-    pub(crate) fn begin(&mut self, job: &Job, at: Timestamp) -> Noting {
+    /// The model is about to begin. A job that must not be begun twice waits here until that is noted; for
+    /// the others a lost note means that they are taken for jobs that had not begun. Says whether
+    /// [`Kept::note`] is to be called a moment later.
+    pub(crate) async fn begin(&mut self, job: &Job, at: Timestamp) -> Noting {
         self.unnoted = Some(at);
         if self.noting == Noting::AtOnce {
             self.note(job);
+            if let Some(begun) = self.begun.take() {
+                self.begun = Some(std::future::ready(begun.await).boxed());
+            }
         }
         self.noting
     }

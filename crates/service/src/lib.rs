@@ -28,6 +28,7 @@ mod seeing;
 mod snapshot;
 mod stream;
 mod submission;
+mod succession;
 mod taking;
 mod tracker;
 mod upkeep;

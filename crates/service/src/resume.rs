@@ -8,6 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
+use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Patience;
 use tidegate_core::record::{Ending, Letter, Order, Record, Target};
 use tidegate_core::store::{Finish, Store, StoreError};
@@ -20,7 +21,7 @@ use crate::keeping::letter;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
 use crate::upkeep::{Upkeep, What};
-use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver};
+use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver, message_id};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -44,16 +45,26 @@ impl Jobs {
         self.keep_tidy(&store);
         let mut resumed = Resumed::default();
         for letter in store.letters(usize::MAX).await? {
+            if planted(Planted::LostLetter) {
+                continue;
+            }
+            let letter = if planted(Planted::AnotherLetter) { Letter { id: message_id(), ..letter } } else { letter };
             resumed.letters += 1;
-            self.send_again(letter);
+            let target = Target { model: letter.model.clone(), version: String::new(), deployment: None };
+            // It is counted where the job was.
+            desk_of(&target).as_ref().unwrap_or(self).send_again(letter);
         }
         let mut after = 0;
         loop {
-            let batch = store.open(after, BATCH).await?;
+            let mut batch = store.open(after, BATCH).await?;
             let Some((last, _)) = batch.last() else { return Ok(resumed) };
             after = *last;
+            if planted(Planted::MixedQueue) {
+                batch.reverse();
+            }
             for (_, record) in batch {
-                let lost = match desk_of(&record.order.target) {
+                let desk = desk_of(&record.order.target);
+                let lost = match &desk {
                     Some(desk) if self.may_run_again(&record) => {
                         resumed.queued += 1;
                         desk.run_again(&store, record).await?;
@@ -63,7 +74,7 @@ impl Jobs {
                     None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
                 };
                 resumed.failed += 1;
-                self.fail_lost(&store, record, lost).await?;
+                desk.as_ref().unwrap_or(self).fail_lost(&store, record, lost).await?;
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Later, Patience, Turn};
 use tidegate_core::record::{Face, Order};
@@ -36,7 +37,7 @@ impl Jobs {
 
     async fn take_in(&self, submission: Submission) -> Result<Submitted, Refusal> {
         match &self.inner.tools.store {
-            Some(store) if submission.is_kept() => {
+            Some(store) if submission.is_kept() && !planted(Planted::UnwrittenJob) => {
                 // A task of its own: a caller that leaves while it is written down must not leave a job
                 // behind that is known and never run.
                 let (jobs, store) = (self.clone(), Arc::clone(store));
@@ -114,8 +115,14 @@ impl Jobs {
             return Err(Refusal::NotStreaming);
         }
         if schema.is_none() && submission.face != Face::Cog {
-            // It would wait in the line until the model is ready, and nobody would have looked at it.
-            return Err(Refusal::NotReady { health: inner.tools.executor.report().health });
+            match inner.tools.executor.report().health {
+                // Workers elsewhere say nothing about what they take.
+                Health::Ready | Health::Busy => {}
+                // It would wait in the line until the model is ready, and nobody would have looked at it.
+                health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => {
+                    return Err(Refusal::NotReady { health });
+                }
+            }
         }
         let checked = self.check(schema.as_deref(), &submission)?;
         if inner.closing.is_cancelled() {
@@ -190,6 +197,7 @@ impl Jobs {
             addresses: checked.files,
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
+            succession: inner.succession.clone(),
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),
             kept,

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod runpod;
 mod see;
 mod work;
 
@@ -13,6 +14,7 @@ use tidegate_core::Account;
 use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
+pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
 pub(crate) use work::Worker;
 
@@ -48,6 +50,10 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Serve a model over HTTP
     Serve(Box<Serve>),
+    /// Serve endpoints to Runpod's clients and workers
+    Platform(Box<Platform>),
+    /// Look after the endpoints of a running platform
+    Endpoints(Endpoints),
     /// Run one prediction, with a model folder or against a running server
     Predict(Box<Predict>),
     /// Fetch jobs from a Runpod platform and run them

@@ -79,19 +79,18 @@ async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Ar
         };
     };
     let Place { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
-    let rules = FileRules {
-        keep_for: args.keep_files_for,
-        keep_jobs_for: args.keep_for,
-        max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
-    };
+    // The files of a job are its data.
+    let keep_jobs_for = args.keep_data_for.map_or(args.keep_for, |data| data.min(args.keep_for));
+    let rules =
+        FileRules { keep_for: args.keep_files_for, keep_jobs_for, max_per_account: args.max_stored_files.map(|bytes| bytes as u64) };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
     let cabinet = Cabinet::open(blobs, spool, documents, rules).await.context("the place where files are kept cannot be used")?;
-    let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, args.keep_for);
+    let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, keep_jobs_for);
     Ok(Some((cabinet, Arc::new(links))))
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.
-async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
     let mut made = [0; 32];
     getrandom::fill(&mut made).expect("the system gives random bits");
     let Some(documents) = documents else { return Ok(made.to_vec()) };

@@ -132,7 +132,7 @@ impl Workshop {
             max_output: setting.max_output,
             target,
             on_lost: setting.on_lost,
-            wording: tidegate_http::wording(setting.outward.voice.clone()),
+            wording: tidegate_http::wording(setting.outward.voice.clone(), tidegate_http::runpod::local::wording),
         };
         Ok(Jobs::new(tools, config))
     }

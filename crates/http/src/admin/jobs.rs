@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
@@ -16,6 +17,9 @@ use super::question::{Question, account};
 use super::reply::Trouble;
 use super::{Desks, reply, scope, wire};
 use crate::access::Identity;
+
+/// How long a cancel that came too late waits until it is known how the job ended.
+const UNTIL_WRITTEN: Duration = Duration::from_secs(5);
 
 /// `GET /admin/jobs?status=&model=&account=&id=&limit=`: those that are not over, then those that are; each
 /// part newest first.
@@ -75,6 +79,10 @@ pub(super) async fn logs(
 pub(super) async fn cancel(State(desks): State<Desks>, caller: Identity, Path(names): Path<(String, String)>) -> Result<Response, Trouble> {
     let (jobs, job) = look(&desks(), &caller, &names).await?;
     if !jobs.cancel(job.account(), job.id()) {
+        if jobs.known(job.account(), job.id()).is_some() {
+            // It has ended by itself, and that is being written down.
+            tokio::time::timeout(UNTIL_WRITTEN, job.ended()).await.ok();
+        }
         let (id, status) = (names.1, job.status());
         return Err(if status.is_terminal() { Trouble::Over(id, status.word()) } else { Trouble::LeftInStore(id) });
     }

@@ -13,40 +13,41 @@ use crate::access::Identity;
 #[derive(Serialize)]
 struct Index {
     cog_version: &'static str,
-    docs_url: &'static str,
-    healthcheck_url: &'static str,
-    openapi_url: &'static str,
-    predictions_cancel_url: &'static str,
-    predictions_idempotent_url: &'static str,
-    predictions_url: &'static str,
-    shutdown_url: &'static str,
+    docs_url: String,
+    healthcheck_url: String,
+    openapi_url: String,
+    predictions_cancel_url: String,
+    predictions_idempotent_url: String,
+    predictions_url: String,
+    shutdown_url: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     trainings: Option<Trainings>,
 }
 
 #[derive(Serialize)]
 struct Trainings {
-    trainings_cancel_url: &'static str,
-    trainings_idempotent_url: &'static str,
-    trainings_url: &'static str,
+    trainings_cancel_url: String,
+    trainings_idempotent_url: String,
+    trainings_url: String,
 }
 
 /// `GET /`
 pub(super) async fn index(State(face): State<Shared>) -> Response {
     let trainable = face.jobs().schema().is_some_and(|schema| schema.trainable);
+    let at = |path: &str| format!("{}{path}", face.root);
     let index = Index {
         cog_version: COG_VERSION,
-        docs_url: "/docs",
-        healthcheck_url: "/health-check",
-        openapi_url: "/openapi.json",
-        predictions_cancel_url: "/predictions/{prediction_id}/cancel",
-        predictions_idempotent_url: "/predictions/{prediction_id}",
-        predictions_url: "/predictions",
-        shutdown_url: "/shutdown",
-        trainings: trainable.then_some(Trainings {
-            trainings_cancel_url: "/trainings/{training_id}/cancel",
-            trainings_idempotent_url: "/trainings/{training_id}",
-            trainings_url: "/trainings",
+        docs_url: at("/docs"),
+        healthcheck_url: at("/health-check"),
+        openapi_url: at("/openapi.json"),
+        predictions_cancel_url: at("/predictions/{prediction_id}/cancel"),
+        predictions_idempotent_url: at("/predictions/{prediction_id}"),
+        predictions_url: at("/predictions"),
+        shutdown_url: "/shutdown".to_owned(),
+        trainings: trainable.then(|| Trainings {
+            trainings_cancel_url: at("/trainings/{training_id}/cancel"),
+            trainings_idempotent_url: at("/trainings/{training_id}"),
+            trainings_url: at("/trainings"),
         }),
     };
     reply::json(StatusCode::OK, serde_json::to_vec(&index).expect("the index has string keys").into())

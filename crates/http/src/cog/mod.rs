@@ -61,6 +61,8 @@ struct Face {
     model: Arc<Model>,
     config: Config,
     shutdown: CancellationToken,
+    /// What its paths begin with for callers.
+    root: String,
 }
 
 impl Face {
@@ -74,7 +76,12 @@ type Shared = Arc<Face>;
 
 /// The face. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(model: Arc<Model>, config: Config, shutdown: CancellationToken) -> Router {
-    let face = Arc::new(Face { model, config, shutdown });
+    routes_below(String::new(), model, config, shutdown)
+}
+
+/// The face of a model that callers find below `root`.
+fn routes_below(root: String, model: Arc<Model>, config: Config, shutdown: CancellationToken) -> Router {
+    let face = Arc::new(Face { model, config, shutdown, root });
     Router::new()
         .route("/", get(index::index))
         .route("/docs", get(docs::page))

@@ -129,7 +129,7 @@ impl Many {
         {
             return face.clone();
         }
-        let face = super::routes(Arc::clone(&model), self.config.clone(), self.shutdown.clone());
+        let face = super::routes_below(format!("{ROOT}{}", model.name()), Arc::clone(&model), self.config.clone(), self.shutdown.clone());
         faces.insert(model.name().to_owned(), (model, face.clone()));
         face
     }

@@ -117,10 +117,9 @@ pub(super) async fn remove(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let deployment = face.deployment(&caller, &owner, &name).await?;
-    let (model_owner, model) = deployment.release.model.split_once('/').unwrap_or_default();
-    let desk = face.desk(model_owner, model);
-    if desk.is_some_and(|desk| desk.is_in_use(&caller.account, &format!("{owner}/{name}"))) {
+    face.deployment(&caller, &owner, &name).await?;
+    // Also predictions of releases before, which may be for another model.
+    if face.models.lookup().is_in_use(&caller.account, &format!("{owner}/{name}")) {
         return Err(Trouble::Conflict("The deployment has predictions that are not over; cancel them or wait.".to_owned()));
     }
     match face.deployments().remove(&key(&caller.account, &name)).await? {

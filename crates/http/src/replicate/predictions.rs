@@ -128,10 +128,10 @@ impl Face {
 
     pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
-        if self.models.lookup().cancel(&caller.account, job.id()) {
-            // A model that does not stop is shown as it is.
-            tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        }
+        self.models.lookup().cancel(&caller.account, job.id());
+        // Also when there was nothing to stop any more: its end may just be written down. A model that does not
+        // stop is shown as it is.
+        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
     }
 
@@ -142,6 +142,8 @@ impl Face {
 
     pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
         let Request { desk, kind, body, create, headers, caller, origin, deployment } = request;
+        // Python's client gives up half a second after the time that it wants to wait.
+        let came = tokio::time::Instant::now();
         let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
@@ -174,10 +176,11 @@ impl Face {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
-        let Some(wait) = wait else { return Ok(json(StatusCode::CREATED, self.written(&job.snapshot(), &origin))) };
-        let in_time = tokio::time::timeout(wait, job.ended()).await.is_ok();
-        let job = if in_time { job.snapshot() } else { as_starting(job.snapshot()) };
-        let mut response = json(StatusCode::CREATED, self.written(&job, &origin));
+        if let Some(wait) = wait {
+            tokio::time::timeout_at(came + wait, job.ended()).await.ok();
+        }
+        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), &origin));
+        let Some(wait) = wait else { return Ok(response) };
         if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
             response.headers_mut().insert("preference-applied", applied);
         }
@@ -260,9 +263,12 @@ fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds.clamp(1, LONGEST_WAIT)))
 }
 
-/// A prediction that is not over, for a caller that waited. Clients take every other word than `starting`
-/// for the end, and what came so far for the result.
-fn as_starting(job: Snapshot) -> Snapshot {
+/// A prediction as who has just made it is told of it. One that is not over is always `starting`: clients that
+/// waited take every other word for the end, and what came so far for the result.
+fn at_first(job: Snapshot) -> Snapshot {
+    if job.status.is_terminal() {
+        return job;
+    }
     Snapshot {
         status: Status::Starting,
         output: None,

@@ -1,3 +1,4 @@
 //! The Runpod faces.
 
 pub mod local;
+pub mod platform;

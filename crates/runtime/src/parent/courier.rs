@@ -34,6 +34,8 @@ pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
 /// Where a caller in the line finds its permit.
 pub(crate) struct Seat {
     pub(crate) account: Account,
+    /// See [`Owned::number`].
+    pub(crate) number: u64,
     pub(crate) permit: oneshot::Sender<SlotPermit>,
 }
 
@@ -42,6 +44,10 @@ impl Owned for Seat {
 
     fn owner(&self) -> &Account {
         &self.account
+    }
+
+    fn number(&self) -> u64 {
+        self.number
     }
 }
 

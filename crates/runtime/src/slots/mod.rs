@@ -6,16 +6,15 @@
 //! ways out, so that no slot can be lost or given twice. `tests.rs` checks that by property and,
 //! with loom, for every interleaving.
 
-mod fair;
 mod lock;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use fair::Fair;
-pub use fair::Owned;
 pub use lock::Lock;
+use tidegate_core::fair::Fair;
+pub use tidegate_core::fair::Owned;
 
 /// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
 /// `L` how the state is locked.

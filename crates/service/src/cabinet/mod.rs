@@ -59,7 +59,7 @@ pub struct Filed {
     /// When it goes; absent for what a job gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// The job that gave it: it goes when the job is forgotten.
+    /// The job that gave it: it goes when the job is forgotten, or with its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
 }
@@ -79,7 +79,7 @@ pub struct Label {
 pub struct FileRules {
     /// Those that callers leave.
     pub keep_for: Duration,
-    /// Those of a job, after it is over: as long as the job is.
+    /// Those of a job, after it is over: as long as its data is.
     pub keep_jobs_for: Duration,
     /// What the files that one account leaves may have together, in bytes.
     pub max_per_account: Option<u64>,
@@ -233,14 +233,14 @@ impl Cabinet {
         Ok(file)
     }
 
-    /// Removes what is too old at this moment, and the files of jobs that are forgotten.
+    /// Removes what is too old at this moment, and the files of jobs that are forgotten or without their data.
     async fn sweep(&self, now: Timestamp, jobs: &dyn Store) {
         let mut gone = self.keys_of(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
         for (account, job) in self.old_jobs(now) {
             match JobId::parse(&job).map(|id| (jobs, id)) {
                 Ok((jobs, id)) => match jobs.get(&account, &id).await {
-                    Ok(Some(_)) => continue,
-                    Ok(None) => {}
+                    Ok(Some(record)) if !record.data_removed => continue,
+                    Ok(Some(_) | None) => {}
                     Err(error) => {
                         tracing::warn!(error = %chain(&error), "it could not be looked whether files are still needed");
                         break;

@@ -17,15 +17,18 @@ impl Job {
         self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
     }
 
-    pub(crate) fn begin(&self) -> Timestamp {
-        let now = now().max(self.created_at);
+    pub(crate) fn begin(&self, at: Timestamp) {
         self.with(|state| {
             state.step(Step::Begin).expect("an assigned job begins once");
-            state.started_at = Some(now);
+            state.started_at = Some(at);
             state.tell(|| StreamEvent::Start);
         });
         self.changed.notify_waiters();
-        now
+    }
+
+    /// When it begins, if that is now.
+    pub(crate) fn begins_at(&self) -> Timestamp {
+        now().max(self.created_at)
     }
 
     /// How long it stood in the line when it began at this moment.
@@ -76,11 +79,11 @@ impl Job {
         Ok(moment)
     }
 
-    /// The one returned value; the list that readers saw so far becomes it.
+    /// The one returned value.
     pub(crate) fn returned(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
-        let moment = self.output(json)?;
+        // Before the value, so that nobody sees it as one of many.
         self.with(|state| state.returned = true);
-        Ok(moment)
+        self.output(json)
     }
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
@@ -114,7 +117,7 @@ impl Job {
         self.with(|state| {
             let mut then = self.picture(state, state.output.len(), state.logs.len());
             then.status = end.status;
-            then.output = state.output(state.output.len(), end.status);
+            then.output = self.output_in(state, state.output.len(), end.status);
             then.error.clone_from(&end.error);
             then.completed_at = Some(end.completed_at);
             then.predict_time = Some(end.predict_time);

@@ -2,9 +2,11 @@
 
 mod cancel;
 mod doctor;
+mod endpoints;
 mod greeting;
 mod init;
 mod logs;
+mod platform;
 mod predict;
 mod ps;
 mod schema;
@@ -26,9 +28,10 @@ use crate::telemetry;
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
-        Command::Serve(_) => "info",
+        Command::Serve(_) | Command::Platform(_) => "info",
         Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
+        | Command::Endpoints(_)
         | Command::Ps(_)
         | Command::Logs(_)
         | Command::Cancel(_)
@@ -43,6 +46,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let format = telemetry::format(&cli, &env);
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
+        Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
+        Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
         Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),
         Command::Ps(args) => on_runtime(ps::ps(&args)),

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use tidegate_core::planted::{Planted, planted};
+use crate::planted::{Planted, planted};
 
 /// Somebody in a line who belongs to an owner.
 pub trait Owned {
@@ -15,10 +15,15 @@ pub trait Owned {
 
     /// To whom this one belongs.
     fn owner(&self) -> &Self::Owner;
+
+    /// Who has a lower number goes first, whenever they joined; who has the same, in the order of joining.
+    fn number(&self) -> u64 {
+        0
+    }
 }
 
 /// A line that is fair between owners.
-pub(super) struct Fair<W: Owned> {
+pub struct Fair<W: Owned> {
     /// None of them is empty.
     lines: HashMap<W::Owner, VecDeque<W>>,
     /// Each owner with a line once, in the order of their turns.
@@ -33,26 +38,34 @@ impl<W: Owned> Default for Fair<W> {
 }
 
 impl<W: Owned> Fair<W> {
-    pub(super) fn len(&self) -> usize {
+    /// How many wait.
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// How many of this owner wait.
-    pub(super) fn len_of(&self, owner: &W::Owner) -> usize {
+    pub fn len_of(&self, owner: &W::Owner) -> usize {
         self.lines.get(owner).map_or(0, VecDeque::len)
     }
 
-    pub(super) fn push(&mut self, waiter: W) {
+    /// One more, behind the others of its owner.
+    pub fn push(&mut self, waiter: W) {
         let line = self.lines.entry(waiter.owner().clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(waiter.owner().clone());
         }
-        line.push_back(waiter);
+        let place = line.iter().rposition(|before| before.number() <= waiter.number()).map_or(0, |last| last + 1);
+        line.insert(place, waiter);
         self.len += 1;
     }
 
     /// The first of the owner whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<W> {
+    pub fn pop(&mut self) -> Option<W> {
         let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
         let line = self.lines.get_mut(&owner)?;
         let waiter = if planted(Planted::Overtaking) { line.pop_back()? } else { line.pop_front()? };
@@ -66,7 +79,7 @@ impl<W: Owned> Fair<W> {
     }
 
     /// Keeps only those of this owner that pass.
-    pub(super) fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
+    pub fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
         let Some(line) = self.lines.get_mut(owner) else { return };
         let before = line.len();
         line.retain(stays);
@@ -106,6 +119,30 @@ mod tests {
         assert_eq!((line.len(), line.len_of(&'a'), line.len_of(&'z')), (7, 4, 0));
         assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
         assert_eq!(line.len(), 0);
+    }
+
+    struct Numbered(u64);
+
+    impl Owned for Numbered {
+        type Owner = ();
+
+        fn owner(&self) -> &() {
+            &()
+        }
+
+        fn number(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn who_has_a_lower_number_goes_first_however_late_it_joins() {
+        let mut line = Fair::default();
+        for number in [3, 1, 2, 5, 0, 4] {
+            line.push(Numbered(number));
+        }
+        let numbers: Vec<u64> = std::iter::from_fn(|| line.pop()).map(|Numbered(number)| number).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -1,0 +1,454 @@
+//! What workers and jobs can rely on, with a desk in small.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_core::port::{Executor, Patience, Turn};
+use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::{Config, EXECUTION_TIMEOUT, Finish, Heard, Holds, Parcel, Remote, Report, WorkerId};
+
+const HOLD: Duration = Duration::from_secs(20);
+const STOPS: Holds = Holds { idle: Duration::from_secs(20), busy: Duration::from_secs(80) };
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId::parse(name).unwrap()
+}
+
+fn id(name: &str) -> JobId {
+    JobId::parse(name).unwrap()
+}
+
+fn remote() -> Remote {
+    Remote::new(Config::default())
+}
+
+fn work(name: &str, limit: Option<u64>) -> Work {
+    let context = limit.map(|limit| (EXECUTION_TIMEOUT.to_owned(), limit.to_string()));
+    Work {
+        id: id(name),
+        kind: JobKind::Prediction,
+        input: Bytes::from_static(b"{}"),
+        files: BTreeMap::new(),
+        context: context.into_iter().collect(),
+        scratch: "/nowhere".into(),
+    }
+}
+
+/// What a job came to.
+#[derive(Debug, Default, PartialEq)]
+struct Ran {
+    parts: Vec<String>,
+    notes: BTreeMap<String, Value>,
+    end: Option<Result<Option<String>, String>>,
+}
+
+/// A desk in small: a job that runs to its end, as a task of its own.
+#[derive(Default)]
+struct Desk(JoinSet<()>);
+
+impl Desk {
+    fn run(&mut self, remote: &Remote, work: Work) -> JoinHandle<Ran> {
+        self.run_for(remote, work, Account::ANONYMOUS)
+    }
+
+    fn run_for(&mut self, remote: &Remote, work: Work, account: Account) -> JoinHandle<Ran> {
+        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::Endless) else { panic!("a line is always there") };
+        let (tell, told) = tokio::sync::oneshot::channel();
+        self.0.spawn(async move {
+            let mut running = place.await.ok().unwrap().start(work).await;
+            let mut ran = Ran::default();
+            while ran.end.is_none() {
+                match running.next().await {
+                    Event::Output(value) => ran.parts.push(String::from_utf8(value.json.to_vec()).unwrap()),
+                    Event::Metric(metric) => drop(ran.notes.insert(metric.name, metric.value)),
+                    Event::Log { .. } => {}
+                    Event::Ended(Outcome::Succeeded { output }) => {
+                        ran.end = Some(Ok(output.map(|output| String::from_utf8(output.json.to_vec()).unwrap())));
+                    }
+                    Event::Ended(Outcome::Failed { error }) => ran.end = Some(Err(error)),
+                    Event::Ended(Outcome::Canceled) => ran.end = Some(Err("canceled".to_owned())),
+                }
+            }
+            tell.send(ran).ok();
+        });
+        // A handle of the same kind for all tests.
+        tokio::task::spawn_local(async move { told.await.unwrap() })
+    }
+}
+
+fn done(output: &'static str) -> Report {
+    Report::Done(Finish { output: Some(Bytes::from_static(output.as_bytes())), error: None })
+}
+
+fn part(json: &'static str) -> Report {
+    Report::Part(Bytes::from_static(json.as_bytes()))
+}
+
+fn names(parcels: &[Parcel]) -> Vec<&str> {
+    parcels.iter().map(|parcel| parcel.work().id.as_str()).collect()
+}
+
+async fn take_one(remote: &Remote, name: &str) -> String {
+    let mut parcels = remote.take(&worker(name), 1, HOLD).await;
+    let parcel = parcels.pop().expect("a job waits");
+    let id = parcel.work().id.to_string();
+    parcel.arrived();
+    id
+}
+
+async fn local<T>(test: impl Future<Output = T>) -> T {
+    tokio::task::LocalSet::new().run_until(test).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_goes_to_a_worker_and_its_result_comes_back() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "w").await, "a");
+        assert_eq!(remote.count().running, 1);
+        assert_eq!(remote.hear(&worker("w"), &id("a"), Report::Progress(json!("half"))), Heard::Told);
+        assert_eq!(remote.hear(&worker("w"), &id("a"), done("[1]")), Heard::Told);
+        assert_eq!(remote.hear(&worker("w"), &id("a"), done("[2]")), Heard::Ignored, "the first end counts");
+        let ran = ran.await.unwrap();
+        assert_eq!(ran.end, Some(Ok(Some("[1]".to_owned()))));
+        assert_eq!(ran.notes["worker"], "w");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_asks_first_waits_and_gets_the_job() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let asked = remote.clone();
+        let asking = tokio::task::spawn_local(async move { take_one(&asked, "w").await });
+        tokio::task::yield_now().await;
+        assert_eq!(remote.count().idle, 1);
+        let _ran = desk.run(&remote, work("a", None));
+        assert_eq!(asking.await.unwrap(), "a");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_it_is_held() {
+    let remote = remote();
+    assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty());
+    assert!(remote.stops(&worker("w"), STOPS).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let account = |name| Account::parse(name).unwrap();
+        let _ran: Vec<_> = [("a1", "ann"), ("a2", "ann"), ("a3", "ann"), ("b1", "bob")]
+            .map(|(job, owner)| desk.run_for(&remote, work(job, None), account(owner)))
+            .into();
+        assert_eq!(names(&remote.take(&worker("w"), 3, HOLD).await), ["a1", "b1", "a2"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_did_not_arrive_goes_to_the_next_worker() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        for lost in 0..5 {
+            // The connection broke while the answer was written.
+            drop(remote.take(&worker(&format!("lost-{lost}")), 1, HOLD).await);
+        }
+        assert_eq!(take_one(&remote, "w").await, "a");
+        remote.hear(&worker("w"), &id("a"), done("1"));
+        let ran = ran.await.unwrap();
+        assert_eq!(ran.end, Some(Ok(Some("1".to_owned()))), "what no worker has seen is not counted");
+        assert_eq!(ran.notes.get("retries"), None);
+        assert_eq!(remote.retried(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_take_that_is_given_up_swallows_nothing() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        for _ in 0..20 {
+            let asked = remote.clone();
+            let asking = tokio::task::spawn_local(async move { asked.take(&worker("gone"), 4, HOLD).await.len() });
+            tokio::task::yield_now().await;
+            asking.abort();
+        }
+        let _ran = desk.run(&remote, work("a", None));
+        let asking = tokio::task::spawn_local({
+            let asked = remote.clone();
+            async move { asked.take(&worker("gone"), 4, HOLD).await.len() }
+        });
+        tokio::task::yield_now().await;
+        asking.abort();
+        assert_eq!(take_one(&remote, "w").await, "a");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_breaks_off_and_stays_away_loses_its_jobs() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "dies").await, "a");
+        remote.ping(&worker("dies"), Some(&["a"]));
+        assert!(tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("dies"), STOPS)).await.is_err());
+        // The heartbeat outlives the worker, and says what it always said.
+        let pings = remote.clone();
+        let pinging = tokio::task::spawn_local(async move {
+            loop {
+                pings.ping(&worker("dies"), Some(&["a"]));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        assert_eq!(take_one(&remote, "w").await, "a");
+        pinging.abort();
+        remote.hear(&worker("w"), &id("a"), done("1"));
+        let ran = ran.await.unwrap();
+        assert_eq!((ran.notes["worker"].clone(), ran.notes["retries"].clone()), (json!("w"), json!(1)));
+        assert_eq!(remote.retried(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_comes_back_in_time_keeps_its_jobs() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let _ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "w").await, "a");
+        assert!(tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("w"), STOPS)).await.is_err());
+        assert!(remote.stops(&worker("w"), STOPS).await.is_empty());
+        assert!(remote.take(&worker("other"), 1, HOLD).await.is_empty(), "it works on");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_pings_stop_loses_its_jobs() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let _ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "dies").await, "a");
+        remote.ping(&worker("dies"), Some(&["a"]));
+        assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty(), "not before its time");
+        assert_eq!(take_one(&remote, "w").await, "a");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_pings_is_left_alone() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let _ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "quiet").await, "a");
+        assert!(remote.take(&worker("w"), 1, 10 * HOLD).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_pings_do_not_name_any_more_goes_to_another_worker() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let parcels = remote.take(&worker("w"), 2, HOLD).await;
+        parcels.into_iter().for_each(Parcel::arrived);
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            remote.ping(&worker("w"), Some(&["b"]));
+        }
+        let parcels = remote.take(&worker("x"), 2, HOLD).await;
+        assert_eq!(names(&parcels), ["a"], "the other is still named");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_loses_every_worker_fails() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        for name in ["one", "two", "three"] {
+            assert_eq!(take_one(&remote, name).await, "a");
+            remote.ping(&worker(name), Some(&["a"]));
+            tokio::time::sleep(Duration::from_secs(40)).await;
+        }
+        let error = ran.await.unwrap().end.unwrap().unwrap_err();
+        assert!(error.contains("`three` was lost"), "{error}");
+        assert_eq!(remote.retried(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_result_of_a_worker_that_was_given_up_counts() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "slow").await, "a");
+        remote.ping(&worker("slow"), Some(&["a"]));
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(remote.hear(&worker("slow"), &id("a"), done("1")), Heard::Told);
+        assert_eq!(ran.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
+        assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty(), "nobody else needs to run it");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_are_told_once_whoever_gives_them() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "dies").await, "a");
+        remote.hear(&worker("dies"), &id("a"), part("1"));
+        remote.hear(&worker("dies"), &id("a"), part("2"));
+        remote.ping(&worker("dies"), Some(&["a"]));
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(take_one(&remote, "w").await, "a");
+        assert_eq!(remote.hear(&worker("dies"), &id("a"), part("9")), Heard::Ignored, "it has the job no more");
+        for json in ["1", "2", "3"] {
+            remote.hear(&worker("w"), &id("a"), part(json));
+        }
+        remote.hear(&worker("w"), &id("a"), done("[]"));
+        let ran = ran.await.unwrap();
+        assert_eq!(ran.parts, ["1", "2", "3"]);
+        assert_eq!((ran.end, ran.notes["final_output"].clone()), (Some(Ok(None)), json!([])));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_the_job_at_once_and_tells_its_worker() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "w").await, "a");
+        let asked = remote.clone();
+        let asking = tokio::task::spawn_local(async move { asked.stops(&worker("w"), STOPS).await });
+        tokio::task::yield_now().await;
+        remote.cancel(&id("a"));
+        assert_eq!(asking.await.unwrap(), [id("a")]);
+        assert_eq!(ran.await.unwrap().end, Some(Err("canceled".to_owned())));
+        assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Ignored);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_have_a_job_only_so_long() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", Some(5000)));
+        // Waiting is not working.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(take_one(&remote, "w").await, "a");
+        let ran = ran.await.unwrap();
+        assert!(ran.end.unwrap().unwrap_err().contains("5000 ms"));
+        assert_eq!(ran.notes["timed_out"], true);
+        assert_eq!(remote.stops(&worker("w"), STOPS).await, [id("a")]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_from_before_a_restart_is_kept_for_its_job() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Kept);
+        let (first, second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "w").await, "b", "nobody runs what is done");
+        assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
+        remote.hear(&worker("w"), &id("b"), done("2"));
+        assert!(second.await.unwrap().end.unwrap().is_ok());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.ping(&worker("old"), Some(&["a"]));
+        let (first, _second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "idle").await, "b", "the other is at work");
+        remote.hear(&worker("old"), &id("a"), done("1"));
+        let ran = first.await.unwrap();
+        assert_eq!((ran.end, ran.notes["worker"].clone()), (Some(Ok(Some("1".to_owned()))), json!("old")));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.rest(Duration::from_secs(3));
+        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let asked = remote.clone();
+        let asking = tokio::task::spawn_local(async move { take_one(&asked, "idle").await });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        remote.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(asking.await.unwrap(), "b", "the first one is in good hands");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_from_before_a_restart_begins_again() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.ping(&worker("old"), Some(&["a"]));
+        let (ran, _other) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "idle").await, "b");
+        assert_eq!(remote.hear(&worker("old"), &id("a"), part("2")), Heard::Ignored, "the first part is lost");
+        assert_eq!(take_one(&remote, "new").await, "a");
+        let end = || Report::StreamDone(Finish { output: Some(Bytes::from_static(b"[]")), error: None });
+        assert_eq!(remote.hear(&worker("old"), &id("a"), end()), Heard::Ignored, "it has the job no more");
+        for json in ["1", "2"] {
+            remote.hear(&worker("new"), &id("a"), part(json));
+        }
+        assert_eq!(remote.hear(&worker("new"), &id("a"), end()), Heard::Told);
+        assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
+        assert_eq!(remote.hear(&worker("old"), &id("unknown"), end()), Heard::Ignored, "an end without its parts is kept for nobody");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_closes_answers_all_questions_and_still_hears() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        let ran = desk.run(&remote, work("a", None));
+        assert_eq!(take_one(&remote, "w").await, "a");
+        remote.close();
+        assert!(remote.take(&worker("x"), 1, Duration::MAX / 4).await.is_empty());
+        assert!(remote.admit(&Account::ANONYMOUS, Patience::Endless).is_err());
+        remote.hear(&worker("w"), &id("a"), done("1"));
+        assert!(ran.await.unwrap().end.unwrap().is_ok());
+    })
+    .await;
+}
+
+#[test]
+fn workers_have_plain_names() {
+    for good in ["w", "x-1_2.3:4", &"w".repeat(128)] {
+        assert!(WorkerId::parse(good).is_ok(), "{good}");
+    }
+    for bad in ["", "a/b", "a b", "é", "a\n", &"w".repeat(129)] {
+        assert!(WorkerId::parse(bad).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,146 @@
+"""Models on demand when much is wanted of them: order, room, and the end of those who wait."""
+
+import os
+import shutil
+import signal
+
+import pytest
+from servers import children_of, wait_until
+
+SAY = """
+import time
+from cog import BasePredictor
+
+class Predictor(BasePredictor):
+    def setup(self) -> None:
+        time.sleep({setup})
+
+    def predict(self, text: str = "x", gate: str = "") -> str:
+        import os
+        while gate and not os.path.exists(gate):
+            time.sleep(0.005)
+        return {word!r} + text
+"""
+
+
+def write_model(folder, word, setup=0.0):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predict.py").write_text(SAY.format(word=word, setup=setup))
+    (folder / "cog.yaml").write_text('predict: "predict.py:Predictor"\n')
+
+
+@pytest.fixture
+def models(tmp_path):
+    root = tmp_path / "models"
+    write_model(root / "one", "one ")
+    write_model(root / "two", "two ")
+    return root
+
+
+@pytest.fixture
+def env(tmp_path):
+    return {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
+
+
+def create(server, model, text="x", headers=None, **input):
+    body = {"input": {"text": text, **input}}
+    reply = server.post(f"/v1/models/local/{model}/predictions", body, headers=headers or {})
+    assert reply.status == 201, str(reply)
+    return reply.json["id"]
+
+
+def show(server, id):
+    reply = server.get(f"/v1/predictions/{id}")
+    assert reply.status == 200, str(reply)
+    return reply.json
+
+
+def wait_status(server, id, *statuses):
+    return wait_until(
+        lambda: (seen := show(server, id))["status"] in statuses and seen, f"{id} to be {statuses}", 40
+    )
+
+
+def loaded(server):
+    """How many models have a process."""
+    return len([pid for pid in children_of(server.process.pid) if _is_child(pid)])
+
+
+def _is_child(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return b"tidegate.child" in line.read()
+    except OSError:
+        return False
+
+
+def kill(server):
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+
+
+def test_jobs_for_a_model_that_is_not_loaded_keep_their_order_over_a_kill(fresh, models, gate, env):
+    server = fresh(models, "--lazy", env=env)
+    held = create(server, "one", gate=str(gate))
+    wait_status(server, held, "processing")
+    ids = [create(server, "one", str(n)) for n in range(40)]
+    kill(server)
+    gate.open()
+    server = fresh(models, "--lazy", env=env)
+    begun = [wait_status(server, id, "succeeded")["started_at"] for id in [held, *ids]]
+    assert begun == sorted(begun)
+
+
+def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(fresh, models, gate):
+    server = fresh(models, "--max-loaded", "1")
+    held = create(server, "one", gate=str(gate))
+    wait_status(server, held, "processing")
+    waits = create(server, "two")
+    # Until the busy model has been asked to give way.
+    wait_until(
+        lambda: server.get("/models/local/one/health-check").json["status"] == "READY", "the request", 30
+    )
+    assert server.post(f"/v1/predictions/{waits}/cancel").json["status"] == "canceled"
+    after = create(server, "two", "later")
+    assert loaded(server) == 1
+    gate.open()
+    before = wait_status(server, held, "succeeded")
+    later = wait_status(server, after, "succeeded")
+    assert (before["output"], later["output"]) == ("one x", "two later")
+    assert before["completed_at"] <= later["started_at"]
+    wait_until(lambda: loaded(server) == 1, "the model that gave way to be gone")
+    assert "is being replaced" not in server.log()
+
+
+def test_models_that_load_for_long_do_not_throw_each_other_out(fresh, tmp_path):
+    root = tmp_path / "models"
+    write_model(root / "one", "one ", setup=12)
+    write_model(root / "two", "two ", setup=12)
+    server = fresh(root, "--max-loaded", "1")
+    ids = [create(server, "one"), create(server, "two")]
+    assert [wait_status(server, id, "succeeded")["output"] for id in ids] == ["one x", "two x"]
+
+
+@pytest.fixture
+def broken(fresh, models, env):
+    """A server with a model that does not load, a job that waits for it, and what the model was before."""
+    working = (models / "one" / "predict.py").read_text()
+    fails = working.replace("time.sleep(0.0)", "time.sleep(1.5); raise ValueError('not today')")
+    (models / "one" / "predict.py").write_text(fails)
+    server = fresh(models, "--watch", env=env, until=("STARTING",))
+    waits = create(server, "one")
+    wait_until(lambda: server.health()["models"]["local/one"] == "SETUP_FAILED", "the failure")
+    assert show(server, waits)["status"] == "starting"
+    return server, waits, working
+
+
+def test_a_job_for_a_version_that_cannot_work_is_done_by_the_next_one(broken):
+    server, waits, working = broken
+    (server.directory / "one" / "predict.py").write_text(working)
+    assert wait_status(server, waits, "succeeded")["output"] == "one x"
+
+
+def test_a_job_for_a_model_that_never_worked_and_is_gone_has_failed(broken):
+    server, waits, _ = broken
+    shutil.rmtree(server.directory / "one")
+    assert "could not be started" in wait_status(server, waits, "failed")["error"]
