@@ -100,7 +100,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             }
             Err(error) => (chain(&error).to_string(), Cause::Setup, false),
         };
-        if shared.stop.is_cancelled() {
+        // Of a model that leaves, a child that has given back its last slot is not replaced.
+        if shared.stop.is_cancelled() || shared.pool.is_closed() {
             return;
         }
         shared.state.died(cause);

@@ -21,6 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 KEY = "key-of-the-tests"
 QUERY = "gpu=NVIDIA+Test"
 WAIT = 20.0
+#: In the place of a status: no answer at all, until the worker leaves.
+HANG = -1
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,9 @@ class JobServer:
         stops, self._stops = self._stops, []
         return stops
 
+    def is_dying(self) -> bool:
+        return self._dying
+
     def note(self, seen: Seen) -> None:
         with self._changed:
             self.seen.append(seen)
@@ -234,7 +239,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._checked(kind, query, raw)
         waiting = platform.answers.get(kind)
         status = waiting.popleft() if waiting else platform.always.get(kind, 0)
-        if status:
+        if status == HANG:
+            while not self._gone() and not platform.is_dying():
+                time.sleep(0.05)
+            self.close_connection = True
+        elif status:
             self._send(status, b"")
         elif kind in ("take", "batch"):
             platform.opened(1)

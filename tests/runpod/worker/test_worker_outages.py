@@ -7,7 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from job_server import JobServer
+from job_server import HANG, JobServer
 from workers import Crew
 
 WORK = """
@@ -96,6 +96,19 @@ def test_400_means_nothing_to_do_and_too_many_questions_are_paused(platform: Job
     assert (first.status, second.status) == (400, 429)
     assert third.at - second.at > 4
     assert "asked too often" in worker.said()
+
+
+def test_a_platform_that_hangs_at_one_address_is_worked_for_at_the_others(
+    platform: JobServer, crew: Crew
+) -> None:
+    platform.always.update(ping=HANG, stop=HANG)
+    platform.offer("a", "b")
+    worker = crew.start(crew.script(WORK))
+    assert platform.result("a") == {"output": "a"}
+    assert platform.result("b") == {"output": "b"}
+    platform.wait(lambda: "did not take a sign of life" in worker.said())
+    worker.terminate()
+    assert worker.ended() == 0
 
 
 def test_what_a_killed_worker_held_is_run_by_the_next(platform: JobServer, crew: Crew) -> None:

@@ -163,6 +163,11 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
         self.shared.with(|ledger| ledger.idle.iter().for_each(look));
     }
 
+    /// Whether it gives no more permits.
+    pub fn is_closed(&self) -> bool {
+        self.shared.with(|ledger| ledger.closed)
+    }
+
     /// How many slots are where.
     pub fn count(&self) -> Count {
         self.shared.with(|ledger| Count { idle: ledger.idle.len(), total: ledger.total, waiting: ledger.line.len() })
