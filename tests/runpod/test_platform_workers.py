@@ -177,6 +177,20 @@ def test_a_job_that_takes_too_long_is_timed_out_and_stopped(echo: Platform, tmp_
     wait_until(stopped.exists, "the handler to be stopped")
 
 
+def test_a_job_that_outlives_its_ttl_is_timed_out_and_stopped(echo: Platform, tmp_path: Path) -> None:
+    echo.worker("coroutine")
+    stopped = tmp_path / "stopped"
+    wish = {"until": str(tmp_path / "never"), "stopped": str(stopped)}
+    assert echo.ended(echo.run(wish, policy={"ttl": 10_000}))["status"] == "TIMED_OUT"
+    wait_until(stopped.exists, "the handler to be stopped")
+
+
+def test_a_worker_that_cannot_work_is_counted_as_such(echo: Platform) -> None:
+    report = "status=unhealthy&check=has_gpu&reason=RuntimeError%3A+none&runpod_version=1.12.0"
+    assert echo.call("GET", f"/v2/echo/ping/sick?gpu=x&{report}").status_code == 200
+    assert echo.health()["workers"]["unhealthy"] == 1
+
+
 def asking(server: Platform, worker: str) -> socket.socket:
     """A worker that asks for a job and does nothing else."""
     connection = socket.create_connection(("127.0.0.1", server.port))

@@ -18,6 +18,8 @@ use crate::worker::{Count, Worker, WorkerId};
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 /// The most workers that are remembered: whoever may ask chooses its own name.
 const MOST_WORKERS: usize = 10_000;
+/// What a worker says may have been on its way for so long.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// How many jobs are remembered that workers have and nobody has begun here.
 const MOST_NAMED: usize = 10_000;
 /// Pings in a row that do not name a job before it is taken for lost.
@@ -58,6 +60,9 @@ struct Holder {
     how: How,
     /// Parts that came from this worker.
     parts: usize,
+    /// Whether a ping has ever named the job.
+    named: bool,
+    /// Pings in a row that did not.
     unnamed: u32,
 }
 
@@ -149,7 +154,7 @@ impl Ledger {
         let delivery = match named {
             Some((owner, _)) => {
                 held.tell(noted(note::WORKER, owner.to_string().into()));
-                held.holder = Some(Holder { worker: owner, since: now, how: How::Adopted, parts: 0, unnamed: 0 });
+                held.holder = Some(Holder { worker: owner, since: now, how: How::Adopted, parts: 0, named: true, unnamed: 0 });
                 None
             }
             None => Some(held.send_to(worker, now)),
@@ -252,8 +257,24 @@ impl Ledger {
         for (id, held) in &mut self.jobs {
             let Some(holder) = held.holder.as_mut().filter(|holder| holder.worker == *worker && holder.how != How::Sent) else { continue };
             // A ping that was on its way while the job came says nothing about it.
-            let old_enough = now.saturating_duration_since(holder.since) > Duration::from_secs(1);
-            holder.unnamed = if named.contains(&id.as_str()) { 0 } else { holder.unnamed + u32::from(old_enough) };
+            let old_enough = now.saturating_duration_since(holder.since) > ON_ITS_WAY;
+            let is_named = named.contains(&id.as_str());
+            holder.named |= is_named;
+            holder.unnamed = if is_named { 0 } else { holder.unnamed + u32::from(old_enough) };
+        }
+    }
+
+    /// A worker asks for jobs and says that it has none: what it was sent and never named did not reach it.
+    pub(crate) fn has_nothing(&mut self, worker: &WorkerId, config: &Config, now: Instant) {
+        let never_came = |held: &Held| {
+            held.holder.as_ref().is_some_and(|holder| {
+                let since = now.saturating_duration_since(holder.since);
+                holder.worker == *worker && holder.how == How::Arrived && !holder.named && since > ON_ITS_WAY
+            })
+        };
+        let lost: Vec<JobId> = self.jobs.iter().filter(|(_, held)| never_came(held)).map(|(id, _)| id.clone()).collect();
+        for id in lost {
+            self.lose(&id, "it says that it has no job", config);
         }
     }
 
@@ -313,7 +334,7 @@ impl Ledger {
 impl Held {
     fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
         self.deliveries += 1;
-        self.holder = Some(Holder { worker: worker.clone(), since: now, how: How::Sent, parts: 0, unnamed: 0 });
+        self.holder = Some(Holder { worker: worker.clone(), since: now, how: How::Sent, parts: 0, named: false, unnamed: 0 });
         self.deliveries
     }
 

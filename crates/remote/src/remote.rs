@@ -173,6 +173,11 @@ impl Remote {
         });
     }
 
+    /// A worker that is about to ask says that it has no jobs.
+    pub fn has_nothing(&self, worker: &WorkerId) {
+        self.with(|ledger| ledger.has_nothing(worker, &self.inner.config, Instant::now()));
+    }
+
     /// A worker says that it cannot work.
     pub fn unhealthy(&self, worker: &WorkerId) {
         self.with(|ledger| ledger.worker(worker, Instant::now()).unhealthy = true);

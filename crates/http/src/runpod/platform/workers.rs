@@ -42,7 +42,9 @@ pub(super) async fn take(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    match Question::of(&uri).get("batch_size") {
+    let question = Question::of(&uri);
+    listen(&endpoint, &worker, &question);
+    match question.get("batch_size") {
         Some(size) => Ok(batch(&endpoint, &worker, size).await),
         None => {
             let parcels = endpoint.remote.take(&worker, 1, TAKE).await;
@@ -62,7 +64,16 @@ pub(super) async fn take_batch(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    Ok(batch(&endpoint, &worker, Question::of(&uri).get("batch_size").unwrap_or("1")).await)
+    let question = Question::of(&uri);
+    listen(&endpoint, &worker, &question);
+    Ok(batch(&endpoint, &worker, question.get("batch_size").unwrap_or("1")).await)
+}
+
+/// A worker that asks says whether it has jobs. It forgets one when its result was sent, not before.
+fn listen(endpoint: &Endpoint, worker: &WorkerId, question: &Question) {
+    if question.get("job_in_progress") == Some("0") {
+        endpoint.remote.has_nothing(worker);
+    }
 }
 
 async fn batch(endpoint: &Endpoint, worker: &WorkerId, size: &str) -> Response {
