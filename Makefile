@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 VENV_COG := .venv-cog
+VENV_RUNPOD := .venv-runpod
 NODE := tests/replicate/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
@@ -16,7 +17,7 @@ TARGET ?=
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +33,7 @@ test-rust: ## The tests of the crates
 test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
-test-product: $(VENV)/tools $(VENV_COG)/tools $(NODE)/installed native ## The program from outside, beside the real Cog
+test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed native ## The program from outside, beside the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2
@@ -74,6 +75,9 @@ bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redi
 	bench/setup.sh
 	.venv-bench/bin/python bench/queue/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
 
+bench-runpod: $(VENV)/installed $(VENV_RUNPOD)/tools ## Compare the worker with Runpod's own in one run
+	$(VENV)/bin/python bench/runpod/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python --runpod-python $(VENV_RUNPOD)/bin/python
+
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .
 
@@ -82,7 +86,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) $(NODE) .venv-bench dist
+	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) .venv-bench dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:
@@ -96,6 +100,11 @@ $(VENV)/tools: $(VENV)/bin/python tests/requirements.txt
 $(VENV_COG)/tools: tests/requirements-cog.txt
 	scripts/venv.sh $(PYTHON) $(VENV_COG)
 	$(VENV_COG)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-cog.txt
+	@touch $@
+
+$(VENV_RUNPOD)/tools: tests/requirements-runpod.txt
+	scripts/venv.sh $(PYTHON) $(VENV_RUNPOD)
+	$(VENV_RUNPOD)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-runpod.txt
 	@touch $@
 
 # Replicate's npm client, which the tests call the server with. It needs node 18 or newer.

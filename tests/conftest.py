@@ -20,7 +20,7 @@ from servers import Reply, Server, cog_python, shim_python, start_cog, start_tid
 #: `CONFORMANCE_ONLY=cog` proves the expectations on the real server, without our binary.
 ONLY = os.environ.get("CONFORMANCE_ONLY", "")
 if ONLY == "cog":
-    collect_ignore = ["product", "faults", "replicate"]
+    collect_ignore = ["product", "faults", "replicate", "runpod"]
 
 #: tidegate+cog: our server, with the real `cog` package in the model's Python instead of our shim.
 KINDS = [kind for kind in ("cog", "tidegate", "tidegate+cog") if ONLY in ("", kind.partition("+")[0])]

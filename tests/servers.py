@@ -33,7 +33,7 @@ POLL_INTERVAL = 0.01
 T = TypeVar("T")
 
 #: Variables of the developer's shell that would change what a server does.
-_FOREIGN_ENV_PREFIXES = ("COG_", "TIDEGATE_", "OTEL_")
+_FOREIGN_ENV_PREFIXES = ("COG_", "TIDEGATE_", "OTEL_", "RUNPOD_")
 _FOREIGN_ENV = (
     "PORT",
     "RUST_LOG",
@@ -61,6 +61,11 @@ def shim_python() -> Path:
 def cog_python() -> Path:
     """A Python with the real `cog==0.23.1`."""
     return _path_from_env("TIDEGATE_TEST_COG_PYTHON", ".venv-cog/bin/python")
+
+
+def runpod_python() -> Path:
+    """A Python with the real `runpod==1.12.0`."""
+    return _path_from_env("TIDEGATE_TEST_RUNPOD_PYTHON", ".venv-runpod/bin/python")
 
 
 def clean_env(**extra: str) -> dict[str, str]:
@@ -507,6 +512,41 @@ def start_tidegate(
     return _launch(
         "tidegate", directory, port, command, tidegate_env(python, **(env or {})), until, certificate
     )
+
+
+def start_handler(
+    script: str,
+    scratch: Path,
+    *,
+    flags: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    python: Path | None = None,
+    until: tuple[str, ...] = ("READY", "SETUP_FAILED", "DEFUNCT"),
+) -> Server:
+    """Serve a script of tests/models/handlers."""
+    directory = copy_model("handlers", scratch)
+    port = free_port()
+    command = [str(tidegate_bin()), "serve", str(directory / script), "--port", str(port), *flags]
+    return _launch("tidegate", directory, port, command, tidegate_env(python, **(env or {})), until)
+
+
+def start_runpod(script: str, scratch: Path, *, env: dict[str, str] | None = None) -> Server:
+    """Serve a script with Runpod's own local API."""
+    directory = copy_model("handlers", scratch)
+    port = free_port()
+    command = [str(runpod_python()), script, "--rp_serve_api", "--rp_api_port", str(port)]
+    command += ["--rp_api_host", "127.0.0.1"]
+    server = _launch("runpod", directory, port, command, clean_env(**(env or {})), ())
+
+    def answers() -> bool:
+        assert server.process.poll() is None, server.log()
+        try:
+            return server.get("/openapi.json").status == 200
+        except requests.ConnectionError:
+            return False
+
+    wait_until(answers, "Runpod's own server", START_TIMEOUT)
+    return server
 
 
 def _launch(

@@ -426,6 +426,13 @@ impl Job {
         self.end(py, Vec::new(), |out| append(out, &Response::Cancelled { id: self.id.as_str().into() }));
     }
 
+    /// Asks for another child when this job is over. Only before its end.
+    fn retire(&self, py: Python<'_>) {
+        let mut frames = Vec::new();
+        frame::append_json(&mut frames, &Response::Retire);
+        self.post(py, &frames, Then::Continue);
+    }
+
     /// Sends a metric. `mode` is `replace`, `increment` or `append`.
     fn metric(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, mode: &str) -> PyResult<()> {
         let json = to_json(value)?;

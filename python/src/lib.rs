@@ -36,7 +36,9 @@ mod _native {
     #[pymodule_export]
     use crate::job::Job;
     #[pymodule_export]
-    use crate::life::{Init, after_fork, begin, described, exit_after, exit_now, fatal, ready, remark, start_threads, tell_operator};
+    use crate::life::{
+        Init, after_fork, begin, described, exit_after, exit_now, fatal, ready, remark, start_threads, tell_operator, wants,
+    };
     #[pymodule_export]
     use crate::slot::{Slot, connect, set_solo};
     #[pymodule_export]

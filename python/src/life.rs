@@ -23,6 +23,7 @@ pub(crate) struct Init {
     /// Whether predictions are answered by `train`.
     train_mode: bool,
     num_slots: Option<u32>,
+    room: Option<u32>,
     socket: String,
     /// The largest output file, in bytes.
     max_output_file: Option<u64>,
@@ -48,6 +49,7 @@ pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
         train_ref: init.train_ref,
         train_mode: init.mode == Mode::Train,
         num_slots: init.num_slots,
+        room: init.room,
         socket: init.socket,
         max_output_file: init.limits.output_file,
     })
@@ -128,6 +130,13 @@ pub(crate) fn tell_operator(text: &str) -> PyResult<()> {
 pub(crate) fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(1024 * 1024));
     text
+}
+
+/// Says how many jobs at once the model's code wants from now on.
+#[pyfunction]
+pub(crate) fn wants(slots: u32) -> PyResult<()> {
+    channel()?.send(&Response::Wants { slots });
+    Ok(())
 }
 
 /// A remark of the child's own. `level` is `error`, `warn`, `info` or `debug`.

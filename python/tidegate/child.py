@@ -13,6 +13,7 @@ from tidegate import _native, sdk
 from tidegate.current import CURRENT
 from tidegate.describe import Indescribable, describe
 from tidegate.errors import CancelationException, LoadError, OutputError
+from tidegate.handler import is_script
 from tidegate.loader import Target, load
 from tidegate.outputs import limit_files, simplify
 from tidegate.plan import Plan, Plans
@@ -47,6 +48,8 @@ def main() -> None:
             _prepare(init)
         _native.described(schema.document)
         stage = "load"
+        if is_script(init.predictor_ref):
+            _run_script(init, schema)
         targets = _load(init)
         primary = targets[0]
         n_slots = _number_of_slots(init, schema, primary)
@@ -60,6 +63,40 @@ def main() -> None:
         _serve(init, schema, primary, plans, n_slots, loop)
     except BaseException as error:
         _give_up(stage, error)
+    _leave(0)
+
+
+def _run_script(init: "Init", schema: "Description") -> "NoReturn":
+    """Run a script that hands over its handler. Jobs are served inside of its call of `start`."""
+    from tidegate.handler import entry, script
+
+    path = init.predictor_ref.rpartition(":")[0]
+    served = False
+
+    def serve(config: "dict[str, object]") -> None:
+        # Nothing of ours may reach the script, which could take it for its own.
+        nonlocal served
+        stage = "setup"
+        try:
+            if served:
+                raise LoadError(f"`{path}` calls `runpod.serverless.start` twice; a script has one handler")
+            served = True
+            handed = entry.Handed(config, init.num_slots, init.room)
+            entry.run_checks()
+            handed.amend(schema.document)
+            loop = _setup_loop([handed.target])
+            stage = "run"
+            _serve(init, schema, handed.target, handed.plans, handed.slots, loop)
+        except BaseException as error:
+            _give_up(stage, error)
+
+    entry.install(serve)
+    script.run(path)
+    if not served:
+        raise LoadError(
+            f"`{path}` has ended without calling `runpod.serverless.start`; let it hand over its handler: "
+            '`runpod.serverless.start({"handler": handler})`'
+        )
     _leave(0)
 
 

@@ -24,6 +24,10 @@ class OutputFileError(TidegateError):
     """A file that the model returned cannot be sent."""
 
 
+class HandlerError(TidegateError):
+    """What a handler calls an error, or the words for its exception. The caller gets it as it is."""
+
+
 class CancelationException(BaseException):  # the name is part of Cog's interface
     """Raised inside a running job when somebody cancels it.
 

@@ -5,7 +5,7 @@ does or raises, exactly one last message is sent.
 """
 
 from tidegate import _native
-from tidegate.errors import CancelationException, InputError, OutputError, TidegateError
+from tidegate.errors import CancelationException, HandlerError, InputError, OutputError, TidegateError
 from tidegate.inputs import close_files
 from tidegate.report import describe, message, traceback_text
 
@@ -97,7 +97,9 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
     # Not `isinstance`, which asks the exception for its class: that may be user code.
     kind: type = type(error)
     if issubclass(kind, TidegateError):
-        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT}.get(kind, "Prediction failed: ")
+        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT, HandlerError: ""}.get(
+            kind, "Prediction failed: "
+        )
         job.failed(prefix + message(error))
         return
     reason = message(error) if failed is BAD_INPUT else describe(error)

@@ -2,12 +2,15 @@
 
 import base64
 import json
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from servers import ROOT
+from servers import ROOT, tidegate_bin, tidegate_env
 
 EXAMPLES = ROOT / "examples"
+#: What makes a folder an example.
+MODELS = ("cog.yaml", "handler.py")
 
 
 def text(uri: str) -> str:
@@ -15,7 +18,7 @@ def text(uri: str) -> str:
 
 
 def test_every_example_has_a_test():
-    folders = {path.parent.name.replace("-", "_") for path in EXAMPLES.glob("*/cog.yaml")}
+    folders = {path.parent.name.replace("-", "_") for path in EXAMPLES.glob("*/*") if path.name in MODELS}
     assert folders == {
         name.removeprefix("test_example_") for name in globals() if name.startswith("test_example_")
     }
@@ -63,3 +66,33 @@ def test_example_training(fleet, tmp_path):
     weights.write_text(text(trained["output"]["weights"]))
     tuned = fleet.fresh("tidegate", EXAMPLES / "training", env={"COG_WEIGHTS": str(weights)})
     assert abs(tuned.predict({"number": 8}).json["output"] - 2) < 0.001
+
+
+def predicted(example, *inputs):
+    command = [tidegate_bin(), "predict", EXAMPLES / example / "handler.py"]
+    command += [word for pair in inputs for word in ("-i", pair)]
+    return subprocess.run(command, env=tidegate_env(), capture_output=True, text=True, timeout=30)
+
+
+def test_example_runpod_plain():
+    assert json.loads(predicted("runpod-plain", "text=the tide").stdout) == {
+        "reversed": "tide the",
+        "words": 2,
+    }
+    assert json.loads(predicted("runpod-plain").stdout)["reversed"] == "in comes tide the", (
+        "its test_input.json"
+    )
+    assert "give some text" in predicted("runpod-plain", "text=").stderr
+
+
+def test_example_runpod_async():
+    assert json.loads(predicted("runpod-async", "seconds=0").stdout) == {"slept": 0.0}
+
+
+def test_example_runpod_generator():
+    assert json.loads(predicted("runpod-generator", "text=the tide").stdout) == ["THE", "TIDE"]
+
+
+def test_example_runpod_async_generator():
+    assert json.loads(predicted("runpod-async-generator", "count=2").stdout) == [{"number": 0}, {"number": 1}]
+    assert "count should be <class 'int'>" in predicted("runpod-async-generator", "count=x").stderr

@@ -1,6 +1,7 @@
 """Models on demand when much is wanted of them: order, room, and the end of those who wait."""
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -108,7 +109,6 @@ def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(fresh, model
     assert (before["output"], later["output"]) == ("one x", "two later")
     assert before["completed_at"] <= later["started_at"]
     wait_until(lambda: loaded(server) == 1, "the model that gave way to be gone")
-    assert "is being replaced" not in server.log()
 
 
 def test_models_that_load_for_long_do_not_throw_each_other_out(fresh, tmp_path):
@@ -118,3 +118,28 @@ def test_models_that_load_for_long_do_not_throw_each_other_out(fresh, tmp_path):
     server = fresh(root, "--max-loaded", "1")
     ids = [create(server, "one"), create(server, "two")]
     assert [wait_status(server, id, "succeeded")["output"] for id in ids] == ["one x", "two x"]
+
+
+@pytest.fixture
+def broken(fresh, models, env):
+    """A server with a model that does not load, a job that waits for it, and what the model was before."""
+    working = (models / "one" / "predict.py").read_text()
+    fails = working.replace("time.sleep(0.0)", "time.sleep(1.5); raise ValueError('not today')")
+    (models / "one" / "predict.py").write_text(fails)
+    server = fresh(models, "--watch", env=env, until=("STARTING",))
+    waits = create(server, "one")
+    wait_until(lambda: server.health()["models"]["local/one"] == "SETUP_FAILED", "the failure")
+    assert show(server, waits)["status"] == "starting"
+    return server, waits, working
+
+
+def test_a_job_for_a_version_that_cannot_work_is_done_by_the_next_one(broken):
+    server, waits, working = broken
+    (server.directory / "one" / "predict.py").write_text(working)
+    assert wait_status(server, waits, "succeeded")["output"] == "one x"
+
+
+def test_a_job_for_a_model_that_never_worked_and_is_gone_has_failed(broken):
+    server, waits, _ = broken
+    shutil.rmtree(server.directory / "one")
+    assert "could not be started" in wait_status(server, waits, "failed")["error"]

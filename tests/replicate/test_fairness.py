@@ -1,5 +1,7 @@
 """One account's batch does not block the others: accounts take turns, also after a kill."""
 
+from datetime import datetime
+
 import pytest
 from servers import wait_until
 
@@ -38,7 +40,7 @@ def test_two_hundred_of_one_account_do_not_delay_four_of_another(place, tmp_path
         "all to be served",
         timeout=60,
     )
-    begins = {job: show(server, job)["started_at"] for job in jobs}
+    begins = {job: datetime.fromisoformat(show(server, job)["started_at"]) for job in jobs}
     order = sorted(jobs, key=begins.__getitem__)
     assert [job for job in order if job[0] == "ann"] == batch
     # Four turns of four accounts, and the one that was there first.

@@ -242,7 +242,8 @@ def test_a_stream_can_be_read_again_and_taken_up(place, tmp_path):
     outputs = [frame for frame in told if frame["event"] == "output"]
     assert [frame["data"] for frame in outputs] == [[f"chunk{n}"] for n in range(4)]
     assert told[-1]["event"] == "done"
-    assert all(re.fullmatch(r"\d+:\d+\.\d+", frame["id"]) for frame in told)
+    assert all(re.fullmatch(r"\d+:\d+\.\d+(\.done)?", frame["id"]) for frame in told)
+    assert len({frame["id"] for frame in told}) == len(told)
     again = events(requests.get(url, timeout=15).text)
     assert [one for one in again if one["event"] == "output"] == [
         one | {"id": again_one["id"]}

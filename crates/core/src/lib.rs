@@ -6,6 +6,7 @@ pub mod blobs;
 pub mod chain;
 pub mod crew;
 pub mod event;
+pub mod fair;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;

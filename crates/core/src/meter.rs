@@ -120,7 +120,7 @@ macro_rules! label {
     };
 }
 
-label!(crate::record::Face: Cog = "cog", Replicate = "replicate");
+label!(crate::record::Face: Cog = "cog", Replicate = "replicate", Runpod = "runpod");
 label!(crate::JobKind: Prediction = "prediction", Training = "training");
 label!(crate::Status: Queued = "queued", Starting = "starting", Processing = "processing", Succeeded = "succeeded",
     Failed = "failed", Canceled = "canceled", Aborted = "aborted");
@@ -160,6 +160,6 @@ mod tests {
     fn words_are_counted_apart() {
         let counters = Counters::<Face>::default();
         counters.of(Face::Replicate).inc();
-        assert_eq!(counters.each().map(|(_, count)| count).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(counters.each().map(|(_, count)| count).collect::<Vec<_>>(), [0, 1, 0]);
     }
 }

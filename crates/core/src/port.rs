@@ -37,6 +37,11 @@ pub trait Executor: Send + Sync {
     /// Ends it. Jobs that still run are ended with it.
     async fn stop(&self) {}
 
+    /// How many jobs at once the model's code wants at the moment, if it says. It never gets more than it has slots.
+    fn wants(&self) -> Option<usize> {
+        None
+    }
+
     /// Who works on the jobs; nobody where that is not known.
     fn crew(&self) -> Crew {
         Crew::default()
@@ -73,6 +78,11 @@ pub trait Admission: Send {
 pub trait Running: Send {
     /// The next report. Safe to drop and call again; not called again after [`Event::Ended`].
     async fn next(&mut self) -> Event;
+
+    /// Whether the job has asked for another process in the place of its own.
+    fn refreshes(&self) -> bool {
+        false
+    }
 
     /// Asks the job to stop. It still ends with [`Event::Ended`].
     fn cancel(&mut self);

@@ -96,6 +96,8 @@ pub enum Face {
     Cog,
     /// Replicate's.
     Replicate,
+    /// Runpod's.
+    Runpod,
 }
 
 /// A job in a few words, for lists.

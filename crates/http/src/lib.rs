@@ -11,6 +11,7 @@ pub mod edge;
 pub mod fuzz;
 pub mod metrics;
 pub mod replicate;
+pub mod runpod;
 mod shared;
 mod traffic;
 
@@ -21,10 +22,11 @@ use std::sync::Arc;
 use tidegate_core::record::Face;
 use tidegate_service::{Wording, WordingOf};
 
-/// How the faces tell a job to the receiver of a webhook.
-pub fn wording(replicate: replicate::Voice) -> WordingOf {
+/// How the faces tell a job to the receiver of a webhook; a server has one of the two faces of Runpod.
+pub fn wording(replicate: replicate::Voice, runpod: fn() -> Wording) -> WordingOf {
     Arc::new(move |face, hook| match face {
         Face::Replicate => replicate.wording(hook),
+        Face::Runpod => runpod(),
         Face::Cog => Wording::new(cog::reply::result_body),
     })
 }

@@ -20,6 +20,13 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("cog", "schema", "/openapi.json"),
     ("cog", "docs", "/docs"),
     ("cog", "shutdown", "/shutdown"),
+    ("runpod", "run", "/run"),
+    ("runpod", "runsync", "/runsync"),
+    ("runpod", "status", "/status"),
+    ("runpod", "stream", "/stream"),
+    ("runpod", "cancel", "/cancel"),
+    ("runpod", "health", "/health"),
+    ("runpod", "endpoints", "/v2"),
     ("admin", "metrics", "/metrics"),
     ("admin", "admin", "/admin"),
 ];

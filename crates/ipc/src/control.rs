@@ -48,6 +48,10 @@ pub struct Init {
     pub mode: Mode,
     /// How many jobs at once; without it the model's own `@concurrent` decides.
     pub num_slots: Option<u32>,
+    /// How many slots code gets that changes its mind about how many jobs it wants at once. Without it, it is
+    /// asked once.
+    #[serde(default)]
+    pub room: Option<u32>,
     /// The parent listens here; the child connects once per slot before it reports `Ready`.
     pub socket: String,
     /// What the child must bound itself to before it loads anything.
@@ -120,6 +124,11 @@ pub enum Response {
         slot: SlotId,
         /// What broke.
         error: String,
+    },
+    /// How many jobs at once the model's code wants from now on.
+    Wants {
+        /// As many.
+        slots: u32,
     },
     /// The child cannot go on and is about to exit.
     Fatal(Fatal),

@@ -98,6 +98,8 @@ pub enum Response<'a> {
         /// How it joins what is there.
         mode: MetricMode,
     },
+    /// The child wants to be replaced once the jobs that it has are over. Sent before a job's last message.
+    Retire,
     /// The job has ended well; the slot is free.
     Done {
         /// The job.

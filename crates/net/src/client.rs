@@ -33,6 +33,30 @@ pub struct Client {
     own: Way,
 }
 
+/// One call to a place that the operator named, for who speaks there in words of its own.
+#[derive(Debug)]
+pub struct Call {
+    /// Whom to call.
+    pub url: Url,
+    /// What is said besides.
+    pub headers: HeaderMap,
+    /// What is brought: a `POST` with it, a `GET` without.
+    pub body: Option<Bytes>,
+    /// The longest that it may take as a whole.
+    pub limit: Duration,
+}
+
+/// What came back from a [`Call`].
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// How long it wants to be left alone.
+    pub retry_after: Option<Duration>,
+    /// All of its body.
+    pub body: Bytes,
+}
+
 /// What a receiver said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
@@ -91,6 +115,22 @@ impl Client {
         let answer = request.send().await.map_err(|error| Error::from_send(url, error))?;
         let status = answer.status();
         Ok((status, answer.bytes().await.map_err(|error| Error::from_send(url, error))?))
+    }
+
+    /// Calls a place that the operator named. Every status is an answer.
+    pub async fn call(&self, call: Call) -> Result<Reply, Error> {
+        let Call { url, headers, body, limit } = call;
+        let client = self.own(&url)?;
+        let request = match body {
+            Some(body) => client.post(url.clone()).body(body),
+            None => client.get(url.clone()),
+        };
+        let answer = request.headers(headers).timeout(limit).send().await.map_err(|error| Error::from_send(&url, error))?;
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await;
+        let body = body.map_err(|error| Error::BrokeOff { host: host_of(&url), source: error.without_url() })?;
+        Ok(Reply { status, retry_after, body })
     }
 
     /// Refuses what the resolver never sees: hosts that are addresses already.

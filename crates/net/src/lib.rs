@@ -20,7 +20,7 @@ mod upload;
 use std::time::Duration;
 
 pub use address::{BadAddress, check_address};
-pub use client::{Answer, Client, unguarded};
+pub use client::{Answer, Call, Client, Reply, unguarded};
 pub use error::Error;
 pub use guard::{BadNetwork, Networks};
 pub use reqwest::header;

@@ -24,6 +24,9 @@ pub struct Launch {
     pub mode: Mode,
     /// Jobs at once in one child; without it the model decides.
     pub slots: Option<u32>,
+    /// How many slots a child gets whose code changes its mind about how many jobs it wants at once; without it,
+    /// it is asked once.
+    pub room: Option<u32>,
     /// How many children.
     pub workers: usize,
     /// How many callers may wait for a slot.

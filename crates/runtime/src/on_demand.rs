@@ -222,7 +222,10 @@ impl Executor for OnDemand {
     }
 
     fn schema(&self) -> Option<Arc<Bytes>> {
-        Some(Arc::clone(&self.inner.schema))
+        // A script says more of itself when it has run.
+        let loaded = self.inner.loaded.load();
+        let told = loaded.as_ref().and_then(|loaded| loaded.runtime.schema());
+        Some(told.unwrap_or_else(|| Arc::clone(&self.inner.schema)))
     }
 
     fn report(&self) -> Report {

@@ -195,6 +195,10 @@ impl Executor for Runtime {
         self.shared.state.report(self.shared.pool.count())
     }
 
+    fn wants(&self) -> Option<usize> {
+        self.shared.state.wants()
+    }
+
     fn crew(&self) -> Crew {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();

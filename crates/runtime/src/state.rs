@@ -112,6 +112,14 @@ impl State {
         Crew { children, deaths: self.deaths.each().collect(), ..Crew::default() }
     }
 
+    /// How many jobs at once the children's code wants, together.
+    pub(crate) fn wants(&self) -> Option<usize> {
+        self.with(|inner| {
+            let each = inner.workers.iter().filter_map(|worker| if let Worker::Ready(child) = worker { child.wanted() } else { None });
+            each.reduce(|all, one| all + one)
+        })
+    }
+
     pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
         self.with(|inner| {
             inner.workers[worker] = Worker::Ready(child);

@@ -83,6 +83,11 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 shared.observer.phase(worker, Phase::Ready { after: began.elapsed(), slots: booted.ready.slots.len() });
                 let ready = Instant::now();
                 let reason = live(&shared, worker, booted).await;
+                if child.has_retired() {
+                    strikes = 0;
+                    shared.observer.phase(worker, Phase::Died { reason: &reason, pause: Duration::ZERO });
+                    continue;
+                }
                 (reason, child.cause(), child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
             }
             Err(error) if !was_ready => {
@@ -95,7 +100,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             }
             Err(error) => (chain(&error).to_string(), Cause::Setup, false),
         };
-        if shared.stop.is_cancelled() {
+        // Of a model that leaves, a child that has given back its last slot is not replaced.
+        if shared.stop.is_cancelled() || shared.pool.is_closed() {
             return;
         }
         shared.state.died(cause);
@@ -188,12 +194,20 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
     let Booted { child, mut process, mut control, .. } = booted;
     let mut reason = None;
     let mut leave_by = None;
+    let mut retired = false;
     loop {
         let message = tokio::select! {
             message = control.next() => message,
             () = shared.stop.cancelled(), if leave_by.is_none() => {
                 leave_by = Some(Instant::now() + CHILD_GRACE);
                 child.shut_down();
+                continue;
+            }
+            () = child.retired(), if !retired => {
+                retired = true;
+                reason = Some("the model has asked for another child".to_owned());
+                // Those in use are closed when their jobs are over; then the child ends by itself.
+                shared.pool.retire(|link| Arc::ptr_eq(&link.child, &child));
                 continue;
             }
             () = tokio::time::sleep_until(leave_by.unwrap_or_else(Instant::now)), if leave_by.is_some() => {
@@ -216,6 +230,7 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
                 child.healthcheck_answered(id, complaint);
             }
             Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
+            Ok(Response::Wants { slots }) => child.wants(slots),
             Ok(other) => note(&other),
             Err(error) => {
                 // Either it is dying already or it can no longer be steered; both end the same way.

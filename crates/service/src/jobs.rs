@@ -22,6 +22,7 @@ use crate::job::Job;
 use crate::keeping::Noting;
 use crate::meter::Meter;
 use crate::registry::{Registry, Retention};
+use crate::succession::Succession;
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
 /// Webhooks that wait to be sent again.
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) wording: WordingOf,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
+    pub(crate) succession: Succession,
 }
 
 impl Inner {
@@ -113,6 +115,7 @@ impl Jobs {
             wording: config.wording,
             tasks: TaskTracker::new(),
             closing,
+            succession: Succession::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -147,6 +150,7 @@ impl Jobs {
             wording: Arc::clone(&same.wording),
             tasks: TaskTracker::new(),
             closing: same.closing.clone(),
+            succession: Succession::default(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -7,6 +7,7 @@
 
 mod audit;
 mod cabinet;
+mod carrier;
 mod config;
 mod deadline;
 mod files;
@@ -27,12 +28,14 @@ mod seeing;
 mod snapshot;
 mod stream;
 mod submission;
+mod succession;
 mod taking;
 mod tracker;
 mod upkeep;
 mod webhook;
 
 pub use cabinet::{Cabinet, FileRules, Filed, FilingError, Incoming, Label};
+pub use carrier::{Carried, Carrier};
 pub use config::{Config, OnLost, Tools, WordingOf};
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;

@@ -152,7 +152,8 @@ impl Models {
         let mut shelf = Shelf::clone(&self.inner.shelf.load());
         match shelf.get(&name) {
             Some(model) => {
-                let before = model.now.swap(version);
+                let before = model.now.swap(Arc::clone(&version));
+                before.jobs.inner.succession.pass_to(Some(version.jobs.clone()));
                 model.past.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(&before));
                 self.dismiss(before);
             }
@@ -169,6 +170,7 @@ impl Models {
         let mut shelf = Shelf::clone(&self.inner.shelf.load());
         if let Some(model) = shelf.remove(name) {
             self.inner.shelf.store(Arc::new(shelf));
+            model.now().jobs.inner.succession.pass_to(None);
             self.dismiss(model.now());
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Later, Patience, Turn};
 use tidegate_core::record::{Face, Order};
@@ -108,14 +109,20 @@ impl Jobs {
         let schema = match submission.face {
             // It is refused until the model is loaded, and its input is of no interest until then.
             Face::Cog => self.schema(),
-            Face::Replicate => self.description(),
+            Face::Replicate | Face::Runpod => self.description(),
         };
         if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
             return Err(Refusal::NotStreaming);
         }
-        if schema.is_none() && submission.face == Face::Replicate {
-            // It would wait in the line until the model is ready, and nobody would have looked at it.
-            return Err(Refusal::NotReady { health: inner.tools.executor.report().health });
+        if schema.is_none() && submission.face != Face::Cog {
+            match inner.tools.executor.report().health {
+                // Workers elsewhere say nothing about what they take.
+                Health::Ready | Health::Busy => {}
+                // It would wait in the line until the model is ready, and nobody would have looked at it.
+                health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => {
+                    return Err(Refusal::NotReady { health });
+                }
+            }
         }
         let checked = self.check(schema.as_deref(), &submission)?;
         if inner.closing.is_cancelled() {
@@ -125,7 +132,7 @@ impl Jobs {
         let patience = match submission.face {
             Face::Cog => Patience::Short,
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate => Patience::Endless,
+            Face::Replicate | Face::Runpod => Patience::Endless,
         };
         let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {
@@ -190,6 +197,7 @@ impl Jobs {
             addresses: checked.files,
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
+            succession: inner.succession.clone(),
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),
             kept,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
 use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
@@ -21,6 +22,7 @@ use crate::keeping::{Kept, Noting};
 use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
+use crate::succession::Succession;
 use crate::webhook::Sender;
 
 /// The pause before a job whose line was sent away stands in it again.
@@ -38,6 +40,8 @@ pub(crate) struct Tracker {
     pub(crate) addresses: Vec<(String, String)>,
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
+    /// Who runs it if the version that it was accepted for cannot and is replaced.
+    pub(crate) succession: Succession,
     pub(crate) registry: Arc<Registry>,
     pub(crate) meter: Arc<Meter>,
     /// What is written down about the job, if it is.
@@ -86,7 +90,7 @@ impl Tracker {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         let leave_at = self.kept.as_ref().and_then(|kept| kept.may_be_left());
         tokio::pin!(stopped);
-        let mut turn = turn;
+        let (mut turn, mut sent_away) = (turn, false);
         let admission = loop {
             let place = match turn {
                 Turn::Now(admission) => break admission,
@@ -101,9 +105,10 @@ impl Tracker {
             turn = match admitted {
                 Ok(admission) => Turn::Now(admission),
                 // Nobody is kept waiting: it waits until the model works again, in this server or the next.
-                Err(_) if leave_at.is_some() => Turn::Line(self.line_again()),
+                Err(_) if leave_at.is_some() && !sent_away => Turn::Line(self.line_again()),
                 Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
             };
+            sent_away = true;
         };
         self.job.assign();
         if !self.addresses.is_empty() {
@@ -125,13 +130,14 @@ impl Tracker {
         Some(self.on_executor(admission).await)
     }
 
-    /// A place in the line again, as soon as there is one.
+    /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
     fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
-        let (tools, account) = (Arc::clone(&self.tools), self.job.account().clone());
+        let (own, succession, account) = (Arc::clone(&self.tools.executor), self.succession.clone(), self.job.account().clone());
         Box::pin(async move {
             loop {
                 tokio::time::sleep(LINE_AGAIN).await;
-                match tools.executor.admit(&account, Patience::Endless) {
+                let executor = succession.executor(&own).ok_or(Refusal::NotReady { health: Health::Unknown })?;
+                match executor.admit(&account, Patience::Endless) {
                     Ok(Turn::Now(admission)) => return Ok(admission),
                     Ok(Turn::Line(place)) => match place.await {
                         Ok(admission) => return Ok(admission),

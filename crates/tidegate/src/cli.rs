@@ -1,6 +1,8 @@
 //! The command line.
 
+mod runpod;
 mod see;
+mod work;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +14,9 @@ use tidegate_core::Account;
 use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
+pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
+pub(crate) use work::Worker;
 
 use crate::data_dir::DataDir;
 use crate::files_store::FilesStore;
@@ -46,8 +50,14 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Serve a model over HTTP
     Serve(Box<Serve>),
+    /// Serve endpoints to Runpod's clients and workers
+    Platform(Box<Platform>),
+    /// Look after the endpoints of a running platform
+    Endpoints(Endpoints),
     /// Run one prediction, with a model folder or against a running server
     Predict(Box<Predict>),
+    /// Fetch jobs from a Runpod platform and run them
+    Worker(Box<Worker>),
     /// List the jobs of a running server
     Ps(Ps),
     /// Print what a job of a running server has printed
@@ -112,7 +122,7 @@ pub(crate) enum Mode {
 /// /health-check says when the model is ready.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The model's folder, or a folder of models
+    /// The model's folder, a folder of models, or a script with a Runpod handler
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
@@ -301,7 +311,7 @@ pub(crate) enum ProgressMode {
 /// the prediction is sent there.
 #[derive(Debug, Args)]
 pub(crate) struct Predict {
-    /// A model's folder, or the URL of a server
+    /// A model's folder, a script with a Runpod handler, or the URL of a server
     pub(crate) target: String,
     /// An input as `name=value`, or `name=@file` to send a file. Numbers, lists and objects are
     /// written as JSON
@@ -310,6 +320,10 @@ pub(crate) struct Predict {
     /// All inputs as one JSON object, `@file` or `@-` for standard input
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) json: Option<String>,
+    /// For a script with a Runpod handler: the job as `{"input": {…}}` [default: test_input.json beside
+    /// the script, if nothing else is given]
+    #[arg(long, alias = "test_input", value_name = "JSON", conflicts_with_all = ["inputs", "json"])]
+    pub(crate) test_input: Option<String>,
     /// Write the output there; several files become a folder
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,

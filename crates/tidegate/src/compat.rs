@@ -1,4 +1,4 @@
-//! The variables that Cog's users know, read here and nowhere else.
+//! The variables that Cog's users know, and one that Runpod's know, read here and nowhere else.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(crate) struct CogEnv {
     pub(crate) log_filter: Option<String>,
     /// `LOG_FORMAT`
     pub(crate) log_format: Option<String>,
+    /// `RUNPOD_ENDPOINT_ID`, which scripts with a handler know.
+    pub(crate) endpoint_id: Option<String>,
 }
 
 /// Secrets that sign webhooks. There is no flag for them: every user of a machine sees its command lines.
@@ -62,6 +64,7 @@ impl CogEnv {
             log_filter: filled("RUST_LOG")
                 .or_else(|| filled("COG_LOG_LEVEL").map(|level| level.to_ascii_lowercase().replace("warning", "warn"))),
             log_format: filled("LOG_FORMAT"),
+            endpoint_id: filled("RUNPOD_ENDPOINT_ID"),
         }
     }
 }

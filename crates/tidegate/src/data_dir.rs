@@ -47,7 +47,7 @@ pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Op
         // A port that nobody chose will be another one the next time.
         None if port == 0 => Ok(None),
         None => {
-            let Some(folder) = usual(model, port) else { return Ok(None) };
+            let Some(folder) = usual(model, &port.to_string()) else { return Ok(None) };
             match open(&folder) {
                 Ok(opened) => Ok(Some(opened)),
                 Err(error) => {
@@ -64,14 +64,14 @@ fn refused(error: OpenError) -> Usage {
     Usage::new(format!("--data-dir cannot be used: {}", chain(&error))).hint("give another folder, or `none` to keep jobs in memory only")
 }
 
-/// The same model on the same port finds its jobs again; others do not get in its way.
-fn usual(model: &Path, port: u16) -> Option<PathBuf> {
+/// The same model on the same port, or for the same worker, finds its jobs again; others do not get in its way.
+pub(crate) fn usual(model: &Path, whose: &str) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))?;
     let name = model.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
     let mut hasher = DefaultHasher::new();
     model.hash(&mut hasher);
-    Some(state.join("tidegate").join(format!("{name}-{:08x}-{port}", hasher.finish() as u32)))
+    Some(state.join("tidegate").join(format!("{name}-{:08x}-{whose}", hasher.finish() as u32)))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn two_servers_have_two_places() {
         let places: Vec<_> =
-            [("/a/m", 1), ("/b/m", 1), ("/a/m", 2)].iter().filter_map(|(model, port)| usual(Path::new(model), *port)).collect();
+            [("/a/m", "1"), ("/b/m", "1"), ("/a/m", "2")].iter().filter_map(|(model, port)| usual(Path::new(model), port)).collect();
         assert!(places.iter().all(|place| places.iter().filter(|other| *other == place).count() == 1), "{places:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::chain;
 use tidegate_http::edge::{Edge, Tls, descriptors};
@@ -10,21 +11,29 @@ use crate::cli::Serve;
 use crate::failure::Usage;
 use crate::reload::Reload;
 
+/// How long headers may take, and how long an idle connection is kept, where nothing is said.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
 pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
+    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+    Ok(Edge {
+        max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
+        header_timeout: args.header_timeout,
+        ..plain_edge(files, reload)?
+    })
+}
+
+/// The same with the usual limits; HTTPS with this certificate and key.
+pub(crate) fn plain_edge(files: Option<(&Path, &Path)>, reload: &mut Reload) -> Result<Edge, Usage> {
     descriptors::raise_limit();
-    let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(certificate, key)| tls(certificate, key)).transpose()?;
+    let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
     if let Some(tls) = &tls {
         let tls = Arc::clone(tls);
         reload.actions.push(("certificate", Box::new(move || Ok(tls.reload()?))));
     }
-    Ok(Edge {
-        max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
-        header_timeout: args.header_timeout,
-        tls,
-        traffic: Arc::default(),
-    })
+    Ok(Edge { max_connections: descriptors::default_connections(), header_timeout: HEADER_TIMEOUT, tls, traffic: Arc::default() })
 }
 
 /// How the server's address begins.

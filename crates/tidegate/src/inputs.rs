@@ -25,6 +25,16 @@ pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyh
     Ok(input)
 }
 
+/// The input of a job for trying a handler, `{"input": {…}}`, as Runpod's users write it.
+pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, Usage> {
+    let hint = "write {\"input\": {\"name\": \"value\"}}";
+    let job: Value = serde_json::from_str(text).map_err(|error| Usage::new(format!("{place} is not JSON: {error}")).hint(hint))?;
+    match job.get("input").cloned() {
+        Some(Value::Object(input)) => Ok(input),
+        Some(_) | None => Err(Usage::new(format!("{place} has no object `input`")).hint(hint)),
+    }
+}
+
 /// An input that the model takes: its required fields with examples.
 pub(crate) fn example(document: &Value) -> Value {
     let schema = document.pointer("/components/schemas/Input").cloned().unwrap_or_default();
@@ -55,7 +65,8 @@ fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
         .filter_map(|component| schema.pointer(&format!("/components/schemas/{component}/properties"))?.as_object())
         .flat_map(|properties| properties.keys().map(String::as_str))
         .collect();
-    if schema.is_null() || known.contains(&name) {
+    let anything = schema.pointer("/components/schemas/Input/additionalProperties") == Some(&Value::Bool(true));
+    if schema.is_null() || anything || known.contains(&name) {
         return Ok(());
     }
     let hint = if known.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", known.join(", ")) };

@@ -23,6 +23,8 @@ mod python;
 mod reload;
 mod remote;
 mod run_as;
+mod runpod_env;
+mod runpod_lines;
 mod secrets;
 mod shutdown;
 mod telemetry;

@@ -15,6 +15,8 @@ use crate::failure::Usage;
 pub(crate) struct Model {
     /// Absolute.
     pub(crate) dir: PathBuf,
+    /// The Python file that was given in the place of a folder; absolute.
+    pub(crate) script: Option<PathBuf>,
     pub(crate) predictor_ref: String,
     pub(crate) train_ref: Option<String>,
     /// `concurrency.max`
@@ -25,9 +27,15 @@ pub(crate) struct Model {
     pub(crate) image: Option<String>,
 }
 
+/// In the place of a name: the file is run as a script, and hands over its handler by itself.
+const SCRIPT: &str = "__main__";
+
 impl Model {
     /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
+        if dir.is_file() {
+            return Self::script(dir, args);
+        }
         let dir = existing(dir)?;
         let file = dir.join("cog.yaml");
         let text = match std::fs::read_to_string(&file) {
@@ -57,11 +65,52 @@ impl Model {
         Ok(Self {
             concurrency: yaml.concurrency.and_then(|concurrency| concurrency.max).filter(|max| *max > 0),
             dir,
+            script: None,
             predictor_ref,
             train_ref,
             env,
             image: yaml.image,
         })
+    }
+
+    /// A Python file that calls `runpod.serverless.start`. There is nothing else to say about it.
+    fn script(path: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
+        let path = path.canonicalize().with_context(|| format!("could not read `{}`", path.display()))?;
+        let (Some(dir), Some(file)) = (path.parent(), path.file_name()) else { return Err(not_a_folder(&path).into()) };
+        if path.extension().is_none_or(|extension| extension != "py") {
+            return Err(not_a_folder(&path).into());
+        }
+        let flag = match args {
+            ModelArgs { predict: Some(_), .. } => Some("--predict"),
+            ModelArgs { train: Some(_), .. } => Some("--train"),
+            ModelArgs { mode: Mode::Train, .. } => Some("--mode train"),
+            ModelArgs { .. } => None,
+        };
+        if let Some(flag) = flag {
+            let message = format!("{flag} is for a model's folder, and `{}` is a script", path.display());
+            return Err(Usage::new(message)
+                .hint("a script says itself what is run: `runpod.serverless.start({\"handler\": handler})`")
+                .into());
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            script: Some(path.clone()),
+            predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
+            train_ref: None,
+            concurrency: None,
+            env: Vec::new(),
+            image: None,
+        })
+    }
+
+    /// Where its files are: a folder, or a script among others.
+    pub(crate) fn source(&self) -> &Path {
+        self.script.as_deref().unwrap_or(&self.dir)
+    }
+
+    /// Whether it is a script that hands over a handler.
+    pub(crate) fn is_script(&self) -> bool {
+        self.predictor_ref.rsplit(':').next() == Some(SCRIPT)
     }
 }
 
@@ -72,8 +121,12 @@ fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
     if found.is_dir() {
         return Ok(found);
     }
-    let hint = found.parent().map_or_else(String::new, |parent| format!("tidegate serve {}", parent.display()));
-    Err(Usage::new(format!("`{}` is not a folder", dir.display())).hint(hint).into())
+    Err(not_a_folder(&found).into())
+}
+
+fn not_a_folder(path: &Path) -> Usage {
+    let hint = path.parent().map_or_else(String::new, |parent| format!("tidegate serve {}", parent.display()));
+    Usage::new(format!("`{}` is neither a folder nor a Python file", path.display())).hint(hint)
 }
 
 fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
@@ -166,6 +219,20 @@ mod tests {
     fn the_command_line_counts_more() {
         let model = read(&[("cog.yaml", "run: a.py:A"), ("b.py", "")], &["--predict", "b.py:B"]).unwrap();
         assert_eq!(model.predictor_ref, "b.py:B");
+    }
+
+    #[test]
+    fn a_python_file_is_a_script_with_a_handler() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("handler.py");
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(dir.path().join("cog.yaml"), "predict: other.py:P").unwrap();
+        let read = |path: &Path, words: &[&str]| Model::read(path, &args(words), &CogEnv::default()).map_err(|error| format!("{error:#}"));
+        let model = read(&file, &[]).unwrap();
+        assert_eq!((model.predictor_ref.as_str(), model.is_script()), ("handler.py:__main__", true));
+        assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
+        assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
+        assert!(read(&dir.path().join("cog.yaml"), &[]).unwrap_err().contains("neither a folder nor a Python file"));
     }
 
     #[test]

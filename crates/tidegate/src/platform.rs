@@ -90,7 +90,7 @@ async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Ar
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.
-async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
     let mut made = [0; 32];
     getrandom::fill(&mut made).expect("the system gives random bits");
     let Some(documents) = documents else { return Ok(made.to_vec()) };

@@ -78,6 +78,12 @@ impl Server {
         self.call(path, &[], Some(Bytes::from_static(b"{}"))).await.map(drop)
     }
 
+    /// Has something done that needs to be described, and reads the answer.
+    pub(crate) async fn post_json<T: DeserializeOwned>(&self, path: &[&str], body: &serde_json::Value) -> anyhow::Result<T> {
+        let body = Bytes::from(serde_json::to_vec(body)?);
+        serde_json::from_slice(&self.call(path, &[], Some(body)).await?).with_context(|| self.strange())
+    }
+
     /// The one job with this id.
     pub(crate) async fn find(&self, id: &str, account: Option<&str>) -> anyhow::Result<Job> {
         let mut query = vec![("id", id)];

@@ -22,12 +22,10 @@ pub(crate) struct Version {
 
 /// Reads the files of a model. Hidden folders and compiled Python do not count.
 pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
-    let mut files = Vec::new();
-    collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
-    files.sort();
+    let (folder, files) = files_of(folder)?;
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
     for name in &files {
-        let Some(changed) = add(&mut hash, folder, name) else { continue };
+        let Some(changed) = add(&mut hash, &folder, name) else { continue };
         changed_at = changed_at.max(changed);
     }
     let id = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -36,17 +34,28 @@ pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
 
 /// Tells one state of the files from another without reading them.
 pub(crate) fn fingerprint(folder: &Path) -> u64 {
-    let mut files = Vec::new();
-    if let Ok(entries) = fs::read_dir(folder) {
-        collect(entries, folder, Path::new(""), &mut files);
-    }
-    files.sort();
+    let (folder, files) = files_of(folder).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
     for name in files {
         let about = fs::metadata(folder.join(&name)).ok();
         (name, about.as_ref().map(fs::Metadata::len), about.and_then(|about| about.modified().ok())).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// The files of a model, by name. Those of a script are the Python files beside it: its folder may hold
+/// anything, and be as large as a home.
+fn files_of(model: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
+    let mut files = Vec::new();
+    let folder = if model.is_file() { model.parent().unwrap_or(model) } else { model };
+    if model.is_file() {
+        let names = fs::read_dir(folder)?.flatten().map(|entry| PathBuf::from(entry.file_name()));
+        files.extend(names.filter(|name| name.extension().is_some_and(|extension| extension == "py")));
+    } else {
+        collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
+    }
+    files.sort();
+    Ok((folder.to_owned(), files))
 }
 
 /// What cannot be read does not count: the model can do nothing with it either.
@@ -112,6 +121,21 @@ mod tests {
         assert_eq!(one.len(), 64);
         assert_eq!(one, id(&[("sub/predict.py", "b"), ("cog.yaml", "a")]));
         assert_eq!(one, id(&[("cog.yaml", "a"), ("sub/predict.py", "b"), (".git/x", "1"), ("sub/__pycache__/p.pyc", "2"), ("q.pyc", "3")]));
+    }
+
+    #[test]
+    fn a_script_is_what_is_written_in_python_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let script = folder.path().join("handler.py");
+        let look = || (of_folder(&script).unwrap().id, fingerprint(&script));
+        write("handler.py", "1");
+        write("tools.py", "1");
+        let before = look();
+        write("output.bin", "1");
+        assert_eq!(look(), before, "what a handler leaves beside itself is no new version");
+        write("tools.py", "22");
+        assert!(look().0 != before.0 && look().1 != before.1);
     }
 
     #[test]

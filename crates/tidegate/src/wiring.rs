@@ -14,7 +14,7 @@ use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Cabinet, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
+use tidegate_service::{Cabinet, Carrier, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -30,6 +30,8 @@ const GIVE_UP_AFTER: u32 = 5;
 pub(crate) struct Setting {
     pub(crate) workers: usize,
     pub(crate) slots: Option<u32>,
+    /// Slots for code that changes its mind about how many jobs it wants at once.
+    pub(crate) room: Option<u32>,
     pub(crate) line_limit: usize,
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
@@ -103,23 +105,12 @@ impl Workshop {
     /// The desk of a model, with everything that a desk needs.
     pub(crate) fn desk(&self, executor: Arc<dyn Executor>, target: Target) -> anyhow::Result<Jobs> {
         let Self { args, env, setting, scratch, .. } = self;
-        let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
-        let net = Arc::new(Client::new(NetConfig {
-            download_user_agent: env.user_agent.clone(),
-            networks: setting.outward.networks.clone(),
-            max_file: setting.outward.max_file,
-            ..NetConfig::default()
-        }));
+        let files = self.files()?;
         let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
         let tools = Tools {
             executor,
-            files: Files {
-                net: Arc::clone(&net),
-                upload_to,
-                owner: setting.run_as.as_ref().map(|user| user.uid),
-                own: setting.cabinet.clone(),
-            },
-            net,
+            net: Arc::clone(&files.net),
+            files,
             scratch: Arc::new(move || scratch.fresh()),
             room: Arc::new(move || room_in(&scratch_root)),
             spill_above: SPILL_ABOVE,
@@ -141,9 +132,28 @@ impl Workshop {
             max_output: setting.max_output,
             target,
             on_lost: setting.on_lost,
-            wording: tidegate_http::wording(setting.outward.voice.clone()),
+            wording: tidegate_http::wording(setting.outward.voice.clone(), tidegate_http::runpod::local::wording),
         };
         Ok(Jobs::new(tools, config))
+    }
+
+    /// What carries jobs to a model and back without a desk.
+    pub(crate) fn carrier(&self) -> anyhow::Result<Carrier> {
+        let scratch = self.scratch.clone();
+        Ok(Carrier::new(self.files()?, Arc::new(move || scratch.fresh())))
+    }
+
+    /// How files get in and out.
+    fn files(&self) -> anyhow::Result<Files> {
+        let Self { args, env, setting, .. } = self;
+        let net = Arc::new(Client::new(NetConfig {
+            download_user_agent: env.user_agent.clone(),
+            networks: setting.outward.networks.clone(),
+            max_file: setting.outward.max_file,
+            ..NetConfig::default()
+        }));
+        let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
+        Ok(Files { net, upload_to, owner: setting.run_as.as_ref().map(|user| user.uid), own: setting.cabinet.clone() })
     }
 
     /// Starts a model.
@@ -170,6 +180,7 @@ impl Workshop {
                 Mode::Train => control::Mode::Train,
             },
             slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
+            room: setting.room,
             workers: setting.workers,
             line_limit: setting.line_limit,
             setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),

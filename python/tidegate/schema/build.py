@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
+from tidegate.handler import is_script
+
 from .document import PREDICTION, TRAINING, Face, Interface, openapi
-from .inputs import Parameter, read_inputs
+from .handler import OUTPUT, add_paths
+from .inputs import AnyInput, Parameter, read_inputs
 from .names import Folder
 from .outputs import output_schema
 from .target import Target, find_predictor, find_trainer
@@ -16,11 +19,11 @@ class ModelSchema:
 
     __slots__ = ("concurrency", "document", "inputs", "streaming", "training_inputs")
 
-    def __init__(self, document: dict[str, object], predictor: Target, interfaces: list[Interface]) -> None:
+    def __init__(self, concurrency: int | None, interfaces: list[Interface]) -> None:
         """`interfaces` is the prediction, and the training if the model has one."""
-        self.document = document
+        self.document = openapi(interfaces)
         self.streaming: bool = interfaces[0].streaming
-        self.concurrency: int | None = predictor.concurrency()
+        self.concurrency = concurrency
         self.inputs: dict[str, Parameter] = interfaces[0].inputs.parameters
         self.training_inputs: dict[str, Parameter] = (
             interfaces[1].inputs.parameters if len(interfaces) > 1 else {}
@@ -32,12 +35,16 @@ def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str 
 
     The references are those of cog.yaml: `predict.py:Predictor`, `train.py:train`.
     """
+    if is_script(predictor_ref):
+        described = ModelSchema(None, [Interface(PREDICTION, AnyInput(), dict(OUTPUT), streaming=False)])
+        add_paths(described.document)
+        return described
     folder = Folder(model_dir)
     predictor = find_predictor(folder, predictor_ref)
     interfaces = [_interface(predictor, PREDICTION)]
     if train_ref:
         interfaces.append(_interface(find_trainer(folder, train_ref), TRAINING))
-    return ModelSchema(openapi(interfaces), predictor, interfaces)
+    return ModelSchema(predictor.concurrency(), interfaces)
 
 
 def _interface(target: Target, face: Face) -> Interface:

@@ -62,6 +62,16 @@ class Inputs:
         return schema
 
 
+class AnyInput(Inputs):
+    """An input of which nothing is known but that it is an object."""
+
+    __slots__ = ()
+
+    def component(self, title: str) -> Json:
+        """Return a schema that lets everything pass."""
+        return {"title": title, "type": "object", "additionalProperties": True}
+
+
 def read_inputs(function: Function, module: Module, *, is_method: bool) -> Inputs:
     """Describe the parameters of `function`."""
     inputs = Inputs()

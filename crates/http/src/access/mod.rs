@@ -23,6 +23,7 @@ use tidegate_core::Account;
 pub use tokens::{Digest, Duplicate, InvalidDigest, Table, Tokens};
 
 use crate::replicate;
+use crate::runpod::platform;
 use crate::shared::object::Object;
 
 /// The one path that needs no token: what looks after the server may not know one.
@@ -85,10 +86,12 @@ pub fn guarded(faces: Router, tokens: Tokens) -> Router {
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == OPEN || replicate::is_open(path) {
+    if path == OPEN || replicate::is_open(path) || platform::is_open(path) {
         return next.run(request).await;
     }
-    match presented(request.headers()).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {
+    // Clients of Runpod's API may send the token alone.
+    let scheme = if path.starts_with(platform::ROOT) { Scheme::IfAny } else { Scheme::Needed };
+    match presented(request.headers(), scheme).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
@@ -150,14 +153,24 @@ enum Denied {
     UnknownToken,
 }
 
+/// Whether there must be a word before the token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Needed,
+    IfAny,
+}
+
 /// The token in a request: `Bearer TOKEN`, or `Token TOKEN` as clients of Replicate's API say it.
-fn presented(headers: &HeaderMap) -> Result<&[u8], Denied> {
+fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], Denied> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, other) = (values.next().ok_or(Denied::NoToken)?, values.next());
     if other.is_some() {
         return Err(Denied::SeveralHeaders);
     }
     let value = value.as_bytes();
+    if wanted == Scheme::IfAny && !value.is_empty() && !value.contains(&b' ') {
+        return Ok(value);
+    }
     let space = value.iter().position(|byte| *byte == b' ').ok_or(Denied::NoToken)?;
     let (scheme, token) = (&value[..space], value[space..].trim_ascii());
     let known = [&b"bearer"[..], b"token"].iter().any(|name| scheme.eq_ignore_ascii_case(name));

@@ -98,20 +98,30 @@ impl Teller {
         }
     }
 
+    /// One of the last events. After it nothing more is to be seen than before it, so its name makes its id new.
     fn json_frame(&self, out: &mut String, event: &str, data: &impl Serialize) {
-        self.frame(out, event, &serde_json::to_string(data).expect("our events have string keys"));
+        let id = format!("{}.{event}", self.place());
+        write_frame(out, event, &id, &serde_json::to_string(data).expect("our events have string keys"));
     }
 
     fn frame(&self, out: &mut String, event: &str, data: &str) {
-        let Seen { outputs, logs } = self.seen;
-        out.push_str(&format!("event: {event}\nid: {}:{outputs}.{logs}\n", self.second));
-        for line in lines(data) {
-            out.push_str("data: ");
-            out.push_str(line);
-            out.push('\n');
-        }
+        write_frame(out, event, &self.place(), data);
+    }
+
+    /// How far the reader has come, as [`read_id`] understands it.
+    fn place(&self) -> String {
+        format!("{}:{}.{}", self.second, self.seen.outputs, self.seen.logs)
+    }
+}
+
+fn write_frame(out: &mut String, event: &str, id: &str, data: &str) {
+    out.push_str(&format!("event: {event}\nid: {id}\n"));
+    for line in lines(data) {
+        out.push_str("data: ");
+        out.push_str(line);
         out.push('\n');
     }
+    out.push('\n');
 }
 
 #[derive(Serialize)]
@@ -127,7 +137,8 @@ struct Done {
 
 /// How much a reader has seen, by the id of the last event that it got.
 fn read_id(id: &str) -> Option<Seen> {
-    let (outputs, logs) = id.split_once(':')?.1.split_once('.')?;
+    let (outputs, rest) = id.split_once(':')?.1.split_once('.')?;
+    let logs = rest.split('.').next()?;
     Some(Seen { outputs: outputs.parse().ok()?, logs: logs.parse().ok()? })
 }
 
@@ -167,6 +178,7 @@ mod tests {
     #[test]
     fn ids_are_read_back_and_foreign_ones_are_left_alone() {
         assert_eq!(read_id("1700000000:3.17"), Some(Seen { outputs: 3, logs: 17 }));
+        assert_eq!(read_id("1700000000:3.17.done"), Some(Seen { outputs: 3, logs: 17 }));
         for foreign in ["", "1", "1690212292:0", "a:b.c", ":.", "1:-1.0"] {
             assert_eq!(read_id(foreign), None, "{foreign}");
         }

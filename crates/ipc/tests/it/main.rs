@@ -41,6 +41,7 @@ fn control_requests() {
         train_ref: Some("train.py:train".into()),
         mode: Mode::Predict,
         num_slots: Some(4),
+        room: None,
         socket: "/tmp/t/s".into(),
         limits: control::Limits { memory: Some(1 << 30), processes: None, output_file: Some(1 << 28) },
     };
@@ -65,6 +66,7 @@ fn control_responses() {
         R::Ready(ready),
         R::Log { source: LogSource::Stderr, data: "loading\n".into() },
         R::WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },
+        R::Wants { slots: 3 },
         R::Idle { slot: 0 },
         R::Cancelled { slot: 1 },
         R::Failed { slot: 1, error: "socket closed".into() },
@@ -112,6 +114,7 @@ fn slot_responses() {
         R::Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
         R::Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
         R::Failed { id: "a".into(), error: "ValueError: no".into() },
+        R::Retire,
         R::Cancelled { id: "a".into() },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Response<'_>>(json).unwrap()).unwrap()));

@@ -127,6 +127,7 @@ impl Boot<'_> {
             predictor_ref: launch.predictor_ref.clone(),
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
+            room: launch.room,
             num_slots: launch.slots.map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
             socket: socket.to_string_lossy().into_owned(),
             limits: launch.limits,
@@ -167,6 +168,7 @@ impl Boot<'_> {
                     return Ok((ready, links));
                 }
                 Ok(Response::Log { source, data }) => (self.tell)(Phase::Log { source: log_source(source), text: &data }),
+                Ok(Response::Wants { slots }) => child.wants(slots),
                 Ok(Response::Described { schema }) => (self.describe)(&schema),
                 Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => note(&other),
@@ -234,6 +236,7 @@ pub(crate) fn note(message: &Response) {
         | Response::Cancelled { .. }
         | Response::ShuttingDown
         | Response::Described { .. }
+        | Response::Wants { .. }
         | Response::Ready(_)
         | Response::Fatal(_)
         | Response::HealthcheckResult { .. } => tracing::trace!(target: "child", ?message, "control message"),

@@ -1,7 +1,7 @@
 //! A child process as the rest of the runtime sees it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::{Pid, Signal};
@@ -20,6 +20,10 @@ pub(crate) struct Child {
     pid: u32,
     requests: mpsc::UnboundedSender<Request>,
     dead: CancellationToken,
+    /// It has asked to be replaced.
+    retired: CancellationToken,
+    /// How many jobs at once its code wants, and one more; zero until it has said.
+    wants: AtomicU32,
     /// Whether we ended it ourselves.
     killed: AtomicBool,
     /// Whether the system ended it because memory ran out.
@@ -41,6 +45,8 @@ impl Child {
             pid,
             requests,
             dead: CancellationToken::new(),
+            retired: CancellationToken::new(),
+            wants: AtomicU32::new(0),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
             cause: OnceLock::new(),
@@ -114,6 +120,36 @@ impl Child {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.is_cancelled()
+    }
+
+    /// Its code has said how many jobs at once it wants.
+    pub(crate) fn wants(&self, slots: u32) {
+        self.wants.store(slots.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How many jobs at once its code wants, if it says.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        self.wants.load(Ordering::Relaxed).checked_sub(1).map(|slots| slots as usize)
+    }
+
+    /// Gives it no more jobs. It ends by itself when the last of its slots is closed.
+    pub(crate) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Waits until it has asked to be replaced.
+    pub(crate) async fn retired(&self) {
+        self.retired.cancelled().await;
+    }
+
+    /// Whether it has asked to be replaced.
+    pub(crate) fn has_retired(&self) -> bool {
+        self.retired.is_cancelled()
+    }
+
+    /// Whether its slots are of no more use.
+    pub(crate) fn takes_no_more(&self) -> bool {
+        self.is_dead() || self.has_retired()
     }
 
     /// Notes how the process ended, before it is buried; says it in words.

@@ -84,6 +84,7 @@ impl Admission for Courier {
             refused: None,
             spilled: None,
             ended: false,
+            refreshes: false,
             cancel_grace: self.cancel_grace,
             kill_at: None,
         };
@@ -110,6 +111,8 @@ struct Delivery {
     spilled: Option<PathBuf>,
     /// Whether the last event has been given out.
     ended: bool,
+    /// Whether it has asked for another child.
+    refreshes: bool,
     cancel_grace: Duration,
     /// When user code that ignores its cancellation loses its child.
     kill_at: Option<Instant>,
@@ -198,6 +201,13 @@ impl Delivery {
                         FileOutputKind::Oversized => OutputFileKind::WholeOutput,
                     },
                 });
+                return Ok(None);
+            }
+            Response::Retire => {
+                self.refreshes = true;
+                if let Some(permit) = &mut self.permit {
+                    permit.slot().child.retire();
+                }
                 return Ok(None);
             }
             // The child checks names; only something else than our code writes one like this.
@@ -322,7 +332,7 @@ impl Drop for Delivery {
             std::fs::remove_file(path).ok();
         }
         if let Some(mut permit) = self.permit.take()
-            && permit.slot().child.is_dead()
+            && permit.slot().child.takes_no_more()
         {
             permit.poison();
         }
@@ -344,6 +354,10 @@ impl Running for Guarded {
         // The permit goes back when `self` is dropped, not yet: files of the output may still be read.
         delivery.ended |= matches!(event, Event::Ended(_));
         event
+    }
+
+    fn refreshes(&self) -> bool {
+        self.delivery.as_ref().is_some_and(|delivery| delivery.refreshes)
     }
 
     fn cancel(&mut self) {

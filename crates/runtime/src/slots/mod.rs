@@ -6,16 +6,15 @@
 //! ways out, so that no slot can be lost or given twice. `tests.rs` checks that by property and,
 //! with loom, for every interleaving.
 
-mod fair;
 mod lock;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use fair::Fair;
-pub use fair::Owned;
 pub use lock::Lock;
+use tidegate_core::fair::Fair;
+pub use tidegate_core::fair::Owned;
 
 /// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
 /// `L` how the state is locked.
@@ -162,6 +161,11 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
     /// Looks at each slot that is free.
     pub fn each_idle(&self, look: impl FnMut(&T)) {
         self.shared.with(|ledger| ledger.idle.iter().for_each(look));
+    }
+
+    /// Whether it gives no more permits.
+    pub fn is_closed(&self) -> bool {
+        self.shared.with(|ledger| ledger.closed)
     }
 
     /// How many slots are where.

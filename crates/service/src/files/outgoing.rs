@@ -68,8 +68,8 @@ impl Files {
         match (&self.upload_to, &self.own, job.face) {
             (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
             (None, Some(cabinet), Face::Replicate) => self.keep(cabinet, file, opened, mime, job).await,
-            // Cog's callers expect data URIs.
-            (None, Some(_), Face::Cog) | (None, None, _) => inline(&file.path, opened, mime).await,
+            // Callers of the others expect data URIs.
+            (None, Some(_), Face::Cog | Face::Runpod) | (None, None, _) => inline(&file.path, opened, mime).await,
         }
     }
 

@@ -16,6 +16,8 @@ pub struct ModelSchema {
     pub streaming: bool,
     /// Whether its output comes value by value, said to be streamed or not.
     pub iterates: bool,
+    /// Whether it is a handler that has shown that it is no generator: only running its script shows it.
+    pub returns: bool,
     /// Whether it can be trained.
     pub trainable: bool,
     prediction: InputCheck,
@@ -42,7 +44,9 @@ impl ModelSchema {
         let training = check("TrainingInput")?;
         let streaming = whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
         let iterates = whole.pointer("/components/schemas/Output/x-cog-array-type").and_then(Value::as_str) == Some("iterator");
-        Ok(Self { streaming, iterates, trainable: training.is_some(), prediction, training, document })
+        let shape = whole.pointer("/x-runpod-handler/shape").and_then(Value::as_str);
+        let returns = shape.is_some_and(|shape| !shape.ends_with("generator"));
+        Ok(Self { streaming, iterates, returns, trainable: training.is_some(), prediction, training, document })
     }
 
     /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.

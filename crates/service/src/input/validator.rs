@@ -69,6 +69,9 @@ impl Checked {
 
 impl InputCheck {
     pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
+        if takes_anything(schema) {
+            return Ok(Self::default());
+        }
         let mut schema = schema.clone();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
         let fields: BTreeMap<String, Field> = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
@@ -90,6 +93,11 @@ impl InputCheck {
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
         compiled.check(raw, value, files, account)
     }
+}
+
+/// A schema that names no field and says that others may come: what is in the input is the model's affair.
+fn takes_anything(schema: &Value) -> bool {
+    schema.get("properties").is_none() && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
 
 impl Compiled {
@@ -309,6 +317,16 @@ mod tests {
         let errors = check(json!({"n": 1, "image": "/etc/passwd", "images": ["data:,x", "../y", "http://127.0.0.1/"]})).unwrap_err();
         let fields: Vec<_> = errors.iter().map(|error| error.split(':').next().unwrap()).collect();
         assert_eq!(fields, ["image", "images/1", "images/2"]);
+    }
+
+    #[test]
+    fn a_model_that_takes_anything_gets_it_as_it_came() {
+        let schema = json!({"title": "Input", "type": "object", "additionalProperties": true});
+        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None, own: None };
+        for raw in ["{\"a\" : [1, \"http://127.0.0.1/\"]}", "[1]", "\"x\""] {
+            let check = InputCheck::compile(&schema, &json!({})).unwrap();
+            assert_eq!(check.check(&Bytes::from(raw), &files, &Account::ANONYMOUS).unwrap().json, raw);
+        }
     }
 
     #[test]

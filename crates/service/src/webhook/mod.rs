@@ -62,7 +62,7 @@ impl Pace {
     pub fn of(face: Face) -> Self {
         match face {
             Face::Cog => Self::EveryValue,
-            Face::Replicate => Self::Newest,
+            Face::Replicate | Face::Runpod => Self::Newest,
         }
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn face_text(face: Face) -> &'static str {
     match face {
         Face::Cog => "cog",
         Face::Replicate => "replicate",
+        Face::Runpod => "runpod",
     }
 }
 
@@ -58,6 +59,7 @@ pub(super) fn face(text: &str) -> Result<Face, Fault> {
     match text {
         "cog" => Ok(Face::Cog),
         "replicate" => Ok(Face::Replicate),
+        "runpod" => Ok(Face::Runpod),
         other => Err(Fault::Unreadable(format!("`{other}` is not a face"))),
     }
 }

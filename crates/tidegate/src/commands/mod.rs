@@ -2,14 +2,17 @@
 
 mod cancel;
 mod doctor;
+mod endpoints;
 mod greeting;
 mod init;
 mod logs;
+mod platform;
 mod predict;
 mod ps;
 mod schema;
 mod serve;
 mod token;
+mod worker;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,14 +21,17 @@ use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
 use crate::compat::CogEnv;
+use crate::runpod_env::RunpodEnv;
 use crate::telemetry;
 
 /// Runs the command that was given.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
-        Command::Serve(_) => "info",
+        Command::Serve(_) | Command::Platform(_) => "info",
+        Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
+        | Command::Endpoints(_)
         | Command::Ps(_)
         | Command::Logs(_)
         | Command::Cancel(_)
@@ -40,7 +46,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let format = telemetry::format(&cli, &env);
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
+        Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
+        Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
+        Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),
         Command::Ps(args) => on_runtime(ps::ps(&args)),
         Command::Logs(args) => on_runtime(logs::logs(&args)),
         Command::Cancel(args) => on_runtime(cancel::cancel(&args)),

@@ -113,6 +113,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let setting = Setting {
         workers: 1,
         slots: Some(1),
+        room: None,
         line_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,
@@ -135,21 +136,37 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let target = Target { model: full_name(&model, None, None), version: String::new(), deployment: None };
     let jobs = workshop.desk(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
-        result = once(args, &jobs) => result,
+        result = once(args, &model, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     runtime.stop().await;
     result
 }
 
-async fn once(args: &Predict, jobs: &Jobs) -> anyhow::Result<Answer> {
+/// What a handler is tried with when nothing else is said.
+const TEST_INPUT: &str = "test_input.json";
+
+/// The input. Runpod's users keep one for trying a handler beside it.
+fn input_of(args: &Predict, model: &Model, document: &Value) -> anyhow::Result<Map<String, Value>> {
+    if let Some(text) = &args.test_input {
+        return Ok(inputs::of_test(text, "--test-input")?);
+    }
+    let file = model.dir.join(TEST_INPUT);
+    if model.is_script() && args.json.is_none() && args.inputs.is_empty() && file.is_file() {
+        let text = std::fs::read_to_string(&file).with_context(|| format!("could not read `{}`", file.display()))?;
+        return Ok(inputs::of_test(&text, TEST_INPUT)?);
+    }
+    inputs::read(args.json.as_deref(), &args.inputs, document)
+}
+
+async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answer> {
     until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
         return Err(Usage::new("the model has no training function").hint("name it in cog.yaml: `train: \"train.py:train\"`").into());
     }
     let document: Value = serde_json::from_slice(&schema.document)?;
-    let input = inputs::read(args.json.as_deref(), &args.inputs, &document)?;
+    let input = input_of(args, model, &document)?;
     let submission = Submission {
         account: Account::ANONYMOUS,
         id: None,

@@ -16,6 +16,7 @@ use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::{self, Build};
 use tidegate_http::metrics;
 use tidegate_http::replicate::{self, Abroad};
+use tidegate_http::runpod;
 use tidegate_runtime::{Berths, Limits};
 use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -112,6 +113,10 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let cog_face = match (&one, models.all().pop()) {
         (Some(_), Some(model)) => cog::routes(model, cog_config, asked.clone()),
         _ => cog::routes_of_all(models.clone(), cog_config, asked.clone()),
+    };
+    let cog_face = match (&one, models.all().pop()) {
+        (Some(script), Some(model)) if script.is_script() => cog_face.merge(runpod::local::routes(model, handler_config(args, env))),
+        _ => cog_face,
     };
     let faces = cog_face.merge(admin::routes(desks)).merge(metrics::routes(watched)).merge(replicate::routes(models.clone(), platform));
     // Last, so that it stands before every route.
@@ -215,6 +220,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
     Ok(Setting {
         workers: args.workers.into(),
         slots: args.concurrency,
+        room: None,
         line_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
@@ -250,6 +256,10 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
 
 fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
     cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone(), abroad }
+}
+
+fn handler_config(args: &Serve, env: &CogEnv) -> runpod::local::Config {
+    runpod::local::Config { max_body: args.max_body, body_timeout: args.body_timeout, endpoint_id: env.endpoint_id.clone() }
 }
 
 fn build() -> Build {

@@ -45,6 +45,7 @@ mod tests {
     fn model(dir: &str, image: Option<&str>) -> Model {
         Model {
             dir: dir.into(),
+            script: None,
             predictor_ref: "predict.py:Predictor".to_owned(),
             train_ref: None,
             concurrency: None,

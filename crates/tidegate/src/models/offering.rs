@@ -123,13 +123,13 @@ impl Offering {
 
     async fn renew_one(&self, name: &str, model: &Model) -> anyhow::Result<()> {
         let known = self.models.get(name);
-        let seen = version_of(&model.dir).await?;
+        let seen = version_of(model.source()).await?;
         if known.is_some_and(|known| known.now().id() == seen.id) {
             return Ok(());
         }
         let version = self.prepare(name, model).await?;
         if let Manner::Eager = self.manner
-            && let Err(error) = works(&*version.executor(), &model.dir).await
+            && let Err(error) = works(&*version.executor(), model.source()).await
         {
             version.executor().stop().await;
             return Err(error);
@@ -141,7 +141,7 @@ impl Offering {
 
     /// A version that can be put on offer.
     async fn prepare(&self, name: &str, model: &Model) -> anyhow::Result<tidegate_service::Version> {
-        let seen = version_of(&model.dir).await?;
+        let seen = version_of(model.source()).await?;
         let executor: Arc<dyn Executor> = match &self.manner {
             Manner::Eager => Arc::new(self.workshop.start(model, (self.observer_of)(name))),
             Manner::OnDemand { idle_timeout, berths } => {

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use tidegate_core::planted::{Planted, planted};
+use crate::planted::{Planted, planted};
 
 /// Somebody in a line who belongs to an owner.
 pub trait Owned {
@@ -23,7 +23,7 @@ pub trait Owned {
 }
 
 /// A line that is fair between owners.
-pub(super) struct Fair<W: Owned> {
+pub struct Fair<W: Owned> {
     /// None of them is empty.
     lines: HashMap<W::Owner, VecDeque<W>>,
     /// Each owner with a line once, in the order of their turns.
@@ -38,16 +38,23 @@ impl<W: Owned> Default for Fair<W> {
 }
 
 impl<W: Owned> Fair<W> {
-    pub(super) fn len(&self) -> usize {
+    /// How many wait.
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// How many of this owner wait.
-    pub(super) fn len_of(&self, owner: &W::Owner) -> usize {
+    pub fn len_of(&self, owner: &W::Owner) -> usize {
         self.lines.get(owner).map_or(0, VecDeque::len)
     }
 
-    pub(super) fn push(&mut self, waiter: W) {
+    /// One more, behind the others of its owner.
+    pub fn push(&mut self, waiter: W) {
         let line = self.lines.entry(waiter.owner().clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(waiter.owner().clone());
@@ -58,7 +65,7 @@ impl<W: Owned> Fair<W> {
     }
 
     /// The first of the owner whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<W> {
+    pub fn pop(&mut self) -> Option<W> {
         let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
         let line = self.lines.get_mut(&owner)?;
         let waiter = if planted(Planted::Overtaking) { line.pop_back()? } else { line.pop_front()? };
@@ -72,7 +79,7 @@ impl<W: Owned> Fair<W> {
     }
 
     /// Keeps only those of this owner that pass.
-    pub(super) fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
+    pub fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
         let Some(line) = self.lines.get_mut(owner) else { return };
         let before = line.len();
         line.retain(stays);

@@ -1,0 +1,238 @@
+"""Runpod's own worker beside `tidegate worker`, at the same platform, in one run.
+
+The platform is the strict one of the tests (`tests/runpod/worker/job_server.py`). Both get the same scripts.
+Every row starts a fresh worker, and measures by the platform's clock; where it matters, after a first job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "runpod" / "worker"))
+
+from job_server import JobServer  # noqa: E402
+
+HANDLERS = HERE / "handlers"
+PATIENCE = 120.0
+
+
+class Bench:
+    """One worker at one platform."""
+
+    def __init__(self, command: Callable[[Path, Path], list[str]], handler: str, env: dict[str, str]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-runpod-"))
+        self.platform = JobServer(hold=30)
+        shutil.copy(HANDLERS / handler, self.folder / handler)
+        self._command = command(self.folder / handler, self.folder / "data")
+        self._env = {**os.environ, **self.platform.environment(), "RUNPOD_LOG_LEVEL": "ERROR", **env}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        nowhere = subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            self._command, cwd=self.folder, env=self._env, stdin=nowhere, stdout=nowhere, stderr=nowhere
+        )
+        return self.process
+
+    def warm(self) -> None:
+        self.start()
+        self.platform.offer("warm")
+        self.platform.result("warm", PATIENCE)
+
+    def close(self) -> None:
+        for pid in reversed(tree(self.process.pid) if self.process else []):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        if self.process:
+            self.process.wait()
+        self.platform.die()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+Maker = Callable[..., contextlib.AbstractContextManager[Bench]]
+
+
+def maker(command: Callable[[Path, Path], list[str]], env: dict[str, str]) -> Maker:
+    @contextlib.contextmanager
+    def make(handler: str) -> Iterator[Bench]:
+        bench = Bench(command, handler, env)
+        try:
+            yield bench
+        finally:
+            bench.close()
+
+    return make
+
+
+def throughput(make: Maker, handler: str, seconds: float) -> float:
+    """Jobs per second while the queue is never empty."""
+    with make(handler) as bench:
+        bench.warm()
+        bench.platform.offer(*[{"id": f"j{n}", "input": {"n": n}} for n in range(20_000)])
+        bench.platform.wait(lambda: len(bench.platform.finals()) > 1, PATIENCE)
+        before, began = len(bench.platform.finals()), time.monotonic()
+        time.sleep(seconds)
+        return (len(bench.platform.finals()) - before) / (time.monotonic() - began)
+
+
+def latency(make: Maker, handler: str, count: int) -> float:
+    """Milliseconds from a job to its result, one at a time; the median."""
+    with make(handler) as bench:
+        bench.warm()
+        times = []
+        for n in range(count):
+            began = time.monotonic()
+            bench.platform.offer(f"one-{n}")
+            bench.platform.result(f"one-{n}", PATIENCE)
+            times.append(1000 * (bench.platform.finals(f"one-{n}")[0].at - began))
+        return statistics.median(times)
+
+
+def progress(make: Maker) -> tuple[float, float, float]:
+    """200 updates: seconds until the result, how many came out of order, how many after it."""
+    with make("progress.py") as bench:
+        bench.start()
+        bench.platform.wait(lambda: bench.platform.open_takes, PATIENCE)
+        began = time.monotonic()
+        bench.platform.offer("p")
+        bench.platform.result("p", PATIENCE)
+        result = bench.platform.finals("p")[0].at
+        with contextlib.suppress(AssertionError):
+            bench.platform.wait(lambda: len(bench.platform.progress("p")) == 200, 5)
+        steps = bench.platform.progress("p")
+        disordered = sum(later < earlier for earlier, later in pairwise(steps))
+        told = bench.platform.of("done", "p")
+        late = (
+            len(told) - 1 - max(i for i, seen in enumerate(told) if seen.body.get("status") != "IN_PROGRESS")
+        )
+        return result - began, disordered, late
+
+
+def raised(make: Maker) -> float:
+    """Seconds until a limit that is raised from 1 to 4 acts, while a job of 12 s runs."""
+    with make("coroutine.py") as bench:
+        limit = bench.folder / "limit"
+        limit.write_text("1")
+        bench.start()
+        bench.platform.offer({"id": "long", "input": {"seconds": 12}})
+        named = lambda: any("long" in ping.query.get("job_id", "") for ping in bench.platform.of("ping"))  # noqa: E731
+        bench.platform.wait(named, PATIENCE)
+        bench.platform.offer("next")
+        began = time.monotonic()
+        limit.write_text("4")
+        bench.platform.result("next", PATIENCE)
+        return bench.platform.finals("next")[0].at - began
+
+
+def goodbye(make: Maker) -> float:
+    """Seconds from SIGTERM to the end of an idle worker, at a platform that holds questions for 30 s."""
+    with make("plain.py") as bench:
+        bench.warm()
+        bench.platform.wait(lambda: bench.platform.open_takes, PATIENCE)
+        began = time.monotonic()
+        assert bench.process is not None
+        bench.process.terminate()
+        bench.process.wait(PATIENCE)
+        return time.monotonic() - began
+
+
+def memory(make: Maker) -> tuple[float, float]:
+    """PSS of the process tree in MB, and the number of processes."""
+    with make("plain.py") as bench:
+        bench.warm()
+        assert bench.process is not None
+        pids = tree(bench.process.pid)
+        return sum(pss(pid) for pid in pids) / 1e6, len(pids)
+
+
+def polls(make: Maker, seconds: float) -> float:
+    """Questions per second at a platform that answers 500."""
+    with make("plain.py") as bench:
+        bench.platform.always["take"] = 500
+        bench.start()
+        bench.platform.wait(lambda: bench.platform.of("take"), PATIENCE)
+        before, began = len(bench.platform.of("take")), time.monotonic()
+        time.sleep(seconds)
+        return (len(bench.platform.of("take")) - before) / (time.monotonic() - began)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all below it."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def pss(pid: int) -> int:
+    """Memory of a process in bytes; what n processes share counts 1/n for each."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tidegate-bin", type=Path, default=ROOT / "target" / "debug" / "tidegate")
+    parser.add_argument(
+        "--python", type=Path, default=ROOT / ".venv" / "bin" / "python", help="runs our scripts"
+    )
+    parser.add_argument("--runpod-python", type=Path, default=ROOT / ".venv-runpod" / "bin" / "python")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long the rates are measured")
+    args = parser.parse_args()
+    ours = maker(
+        lambda script, data: [
+            str(args.tidegate_bin.absolute()),
+            "worker",
+            str(script),
+            "--data-dir",
+            str(data),
+        ],
+        {"TIDEGATE_PYTHON": str(args.python.absolute())},
+    )
+    real = maker(lambda script, _data: [str(args.runpod_python.absolute()), str(script)], {})
+    rows: list[tuple[str, Callable[[Maker], float]]] = [
+        ("jobs/s, plain function, 1 at once", lambda make: throughput(make, "plain.py", args.seconds)),
+        ("jobs/s, coroutine, 4 at once", lambda make: throughput(make, "coroutine.py", args.seconds)),
+        ("one job to its result, ms, 1 at once", lambda make: latency(make, "plain.py", 15)),
+        ("one job to its result, ms, 4 at once", lambda make: latency(make, "coroutine.py", 15)),
+        ("raised limit acts after, s", raised),
+        ("SIGTERM to the end, idle, s", goodbye),
+        ("questions/s at a platform that answers 500", lambda make: polls(make, args.seconds)),
+    ]
+    print("| | runpod 1.12.0 | tidegate | ratio |\n|---|---|---|---|")
+    for name, measure in rows:
+        show(name, measure(real), measure(ours))
+    (theirs, disordered, late), (mine, our_disorder, our_late) = progress(real), progress(ours)
+    show("200 updates and the result, s", theirs, mine)
+    show("… out of order", disordered, our_disorder)
+    show("… after the result", late, our_late)
+    (their_memory, their_count), (our_memory, our_count) = memory(real), memory(ours)
+    show("memory (PSS), MB", their_memory, our_memory)
+    show("processes", their_count, our_count)
+
+
+def show(name: str, real: float, ours: float) -> None:
+    ratio = f"{ours / real:.3g}" if real and ours else "-"
+    print(f"| {name} | {real:.3g} | {ours:.3g} | {ratio} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+//! `GET /health`: jobs and workers in numbers, as Runpod's cloud gives them for an endpoint.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use tidegate_core::Status;
+use tidegate_core::crew::{Crew, MemberState};
+
+use super::Shared;
+use crate::shared::json::json;
+
+#[derive(Serialize)]
+struct Health {
+    jobs: Jobs,
+    workers: Workers,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Jobs {
+    completed: u64,
+    failed: u64,
+    in_progress: usize,
+    in_queue: usize,
+    /// Only a platform gives a job to another worker.
+    retried: u64,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Workers {
+    idle: usize,
+    initializing: usize,
+    ready: usize,
+    running: usize,
+    throttled: usize,
+    unhealthy: usize,
+}
+
+pub(super) async fn health(State(face): State<Shared>) -> Response {
+    let jobs = face.jobs();
+    let ended = |wanted| jobs.meter().finished_jobs().filter(|(_, _, status, _)| *status == wanted).map(|(.., count)| count).sum();
+    let queue = jobs.queue().all;
+    let health = Health {
+        jobs: Jobs {
+            completed: ended(Status::Succeeded),
+            failed: ended(Status::Failed),
+            in_progress: queue.running,
+            in_queue: queue.waiting,
+            retried: 0,
+        },
+        workers: workers(&jobs.crew()),
+    };
+    json(StatusCode::OK, serde_json::to_vec(&health).expect("it has string keys").into())
+}
+
+fn workers(crew: &Crew) -> Workers {
+    let mut workers = Workers::default();
+    for child in &crew.children {
+        match child.state {
+            MemberState::Starting => workers.initializing += 1,
+            MemberState::Ready if child.jobs > 0 => workers.running += 1,
+            MemberState::Ready => workers.idle += 1,
+            MemberState::SetupFailed | MemberState::Defunct => workers.unhealthy += 1,
+        }
+    }
+    workers.ready = workers.idle + workers.running;
+    workers
+}

@@ -1,0 +1,154 @@
+//! Bring, show, wait for and cancel jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use tidegate_core::record::Face as Way;
+use tidegate_core::{Account, JobId, JobKind, Refusal};
+use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
+
+use super::reply::{self, Trouble};
+use super::wire::{Fault, Kind};
+use super::{Face, Shared, voice};
+use crate::access::Identity;
+use crate::shared::body::{part_of, whole};
+use crate::shared::json::json;
+use crate::shared::trace::passed_on;
+
+/// How long a job waits for a model whose code has not been read yet.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is said of a job that nobody knows.
+pub(super) const UNKNOWN: &str = "Job ID not found";
+
+/// `POST /run`
+pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+    let job = bring(&face, caller.account, request).await?;
+    // Runpod's own server says so of a job that has just come.
+    Ok(reply::short(job.id().as_str(), "IN_PROGRESS"))
+}
+
+/// `POST /runsync`
+pub(super) async fn runsync(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+    let job = bring(&face, caller.account, request).await?;
+    job.ended().await;
+    Ok(reply::outcome(&job.snapshot()))
+}
+
+/// `GET /status/{id}`: the job as it is now.
+pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+    match face.find(&caller.account, &id).await {
+        Some(job) => json(StatusCode::OK, voice::state(&job.snapshot())),
+        None => reply::failed(&id, UNKNOWN),
+    }
+}
+
+/// `POST /status/{id}`: the job when it is over. Runpod's own server runs it only now.
+pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+    match face.find(&caller.account, &id).await {
+        Some(job) => {
+            job.ended().await;
+            reply::outcome(&job.snapshot())
+        }
+        None => reply::failed(&id, UNKNOWN),
+    }
+}
+
+/// `POST /cancel/{id}`
+pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+    match face.find(&caller.account, &id).await {
+        Some(job) if face.jobs().cancel(&caller.account, job.id()) => reply::short(&id, "CANCELLED"),
+        Some(job) => reply::short(&id, voice::word(job.status())),
+        None => reply::failed(&id, UNKNOWN),
+    }
+}
+
+impl Face {
+    /// A job of this account.
+    pub(super) async fn find(&self, account: &Account, id: &str) -> Option<Arc<Job>> {
+        self.jobs().get(account, &JobId::parse(id).ok()?).await
+    }
+
+    /// Takes a job in. Whoever brought it may leave: it goes on.
+    pub(super) async fn take(&self, submission: Submission) -> Result<Arc<Job>, Refusal> {
+        let jobs = self.jobs();
+        jobs.described(PATIENCE).await;
+        match jobs.submit(submission).await? {
+            Submitted::New(ticket) => Ok(Arc::clone(ticket.job())),
+            Submitted::Running(job) | Submitted::Over(job) => Ok(job),
+        }
+    }
+}
+
+async fn bring(face: &Face, account: Account, request: Request) -> Result<Arc<Job>, Trouble> {
+    let (parts, body) = request.into_parts();
+    let body = whole(body, face.bounds()).await?;
+    let run = Kind::Request.read(&parts.headers, &body)?;
+    let webhook = match &run.webhook {
+        Some(url) => Some(webhook(&face.jobs(), url, &parts.headers)?),
+        None => None,
+    };
+    let input = part_of(&body, run.input.get());
+    Ok(face.take(Submission { webhook, ..submission(account, input) }).await?)
+}
+
+/// A job with nothing but its input.
+pub(super) fn submission(account: Account, input: Bytes) -> Submission {
+    Submission {
+        account,
+        id: Some(new_id()),
+        kind: JobKind::Prediction,
+        input,
+        webhook: None,
+        context: BTreeMap::new(),
+        delivery: Delivery::Later,
+        replay: Replay::Refuse,
+        deadline: None,
+        face: Way::Runpod,
+        deployment: None,
+    }
+}
+
+fn webhook(jobs: &Jobs, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Vec<Fault>> {
+    let checked = jobs.webhook_url(url).map_err(|refusal| {
+        jobs.count_refusal(Way::Runpod, &refusal);
+        vec![Fault::of_webhook(url, &refusal.to_string())]
+    })?;
+    Ok(Arc::new(Webhook {
+        url: checked,
+        filter: EventFilter::only([WebhookEvent::Completed]),
+        headers: passed_on(headers),
+        pace: Pace::of(Way::Runpod),
+        origin: None,
+        streams: false,
+        wording: voice::wording(),
+    }))
+}
+
+/// `test-` and a random UUID, as Runpod's own server makes them.
+fn new_id() -> JobId {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the system gives random bits");
+    bits[6] = bits[6] & 0x0f | 0x40;
+    bits[8] = bits[8] & 0x3f | 0x80;
+    let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = format!("test-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    JobId::parse(&id).expect("letters, digits and dashes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_uuid_with_a_prefix() {
+        let id = new_id().to_string();
+        let parts: Vec<&str> = id.split('-').collect();
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [4, 8, 4, 4, 4, 12], "{id}");
+        assert!(parts[3].starts_with('4') && ['8', '9', 'a', 'b'].contains(&parts[4].chars().next().unwrap()), "{id}");
+    }
+}

@@ -1,0 +1,30 @@
+//! `POST /ENDPOINT/realtime`: one job for who waits for nothing but its result.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use tidegate_service::Submission;
+
+use super::Shared;
+use super::jobs::submission;
+use super::reply::{self, Trouble};
+use super::wire::Kind;
+use crate::access::Identity;
+use crate::shared::body::{part_of, whole};
+
+/// The note in a job's context that holds further keys of the job; see `tidegate.handler.calls`.
+const EXTRAS: &str = "runpod";
+
+pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+    let (parts, body) = request.into_parts();
+    let body = whole(body, face.bounds()).await?;
+    let run = Kind::Realtime.read(&parts.headers, &body)?;
+    // The caller's id is for the handler. Nobody looks the job up by it, and it may come twice.
+    let extras = serde_json::json!({ "id": run.id }).to_string();
+    let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
+    let input = part_of(&body, run.input.get());
+    let job = face.take(Submission { context, ..submission(caller.account, input) }).await?;
+    job.ended().await;
+    Ok(reply::bare(&job.snapshot()))
+}

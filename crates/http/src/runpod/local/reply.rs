@@ -1,0 +1,120 @@
+//! How the desk's answers and refusals are said in the local API: each status code and each body is here.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use bytes::{BufMut, Bytes, BytesMut};
+use tidegate_core::{Refusal, Status};
+use tidegate_service::Snapshot;
+
+use super::voice::{room, word};
+use super::wire::Fault;
+use crate::shared::body::BodyError;
+use crate::shared::json::json;
+use crate::shared::object::Object;
+
+/// How a job ended, in the words of Runpod's own server: what is null is left out.
+pub(super) fn outcome(job: &Snapshot) -> Response {
+    let mut body = Object::with_room_for(room(job));
+    body.field("id", &job.id).field("status", word(job.status));
+    match job.status {
+        Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"null"[..])),
+        _ => body.maybe("error", job.error.as_deref()),
+    };
+    json(StatusCode::OK, body.finish())
+}
+
+/// The parts of a job's output, each as Runpod wraps it.
+pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
+    let stream = wrapped(parts);
+    let mut body = Object::with_room_for(stream.len() + 512);
+    body.field("id", &job.id).field("status", word(job.status)).raw("stream", Some(&stream));
+    json(StatusCode::OK, body.maybe("error", job.error.as_deref()).finish())
+}
+
+fn wrapped(parts: &[Bytes]) -> Bytes {
+    let mut list = BytesMut::with_capacity(parts.iter().map(|part| part.len() + 16).sum::<usize>() + 2);
+    list.put_u8(b'[');
+    for (n, part) in parts.iter().enumerate() {
+        list.put_slice(if n > 0 { b",{\"output\":" } else { b"{\"output\":" });
+        list.put_slice(part);
+        list.put_u8(b'}');
+    }
+    list.put_u8(b']');
+    list.freeze()
+}
+
+/// What `realtime` says: the result and nothing else.
+pub(super) fn bare(job: &Snapshot) -> Response {
+    let mut body = Object::with_room_for(room(job));
+    match job.status {
+        Status::Succeeded => body.raw("output", job.output.as_ref()),
+        Status::Canceled | Status::Aborted => body.field("error", "the job was canceled"),
+        _ => body.maybe("error", job.error.as_deref()),
+    };
+    json(StatusCode::OK, body.finish())
+}
+
+/// A job's id and one word about it.
+pub(super) fn short(id: &str, status: &str) -> Response {
+    json(StatusCode::OK, Object::with_room_for(64).field("id", id).field("status", status).finish())
+}
+
+/// A job that cannot be shown; Runpod calls that failed too.
+pub(super) fn failed(id: &str, error: &str) -> Response {
+    let mut body = Object::with_room_for(128);
+    json(StatusCode::OK, body.field("id", id).field("status", "FAILED").field("error", error).finish())
+}
+
+/// The answer to methods that a path does not have. Those that it has are in `Allow`.
+pub(super) async fn no_such_method() -> Response {
+    detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+}
+
+fn detail(status: StatusCode, text: &str) -> Response {
+    json(status, Object::with_room_for(text.len()).field("detail", text).finish())
+}
+
+/// Everything that can be wrong with a request to this face.
+pub(super) enum Trouble {
+    Body(BodyError),
+    Unfit(Vec<Fault>),
+    Refused(Refusal),
+}
+
+impl From<BodyError> for Trouble {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<Vec<Fault>> for Trouble {
+    fn from(faults: Vec<Fault>) -> Self {
+        Self::Unfit(faults)
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Body(error) => detail(error.status(), &error.to_string()),
+            Self::Unfit(faults) => json(StatusCode::UNPROCESSABLE_ENTITY, Object::with_room_for(256).field("detail", &faults).finish()),
+            Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
+        }
+    }
+}
+
+fn status_of(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::NotReady { .. } | Refusal::Closing | Refusal::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => StatusCode::CONFLICT,
+        Refusal::InvalidInput(_) | Refusal::NotStreaming | Refusal::BadWebhook { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}

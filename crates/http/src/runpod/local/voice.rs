@@ -1,0 +1,61 @@
+//! A job in the words of Runpod's cloud.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::Status;
+use tidegate_service::{Snapshot, Wording};
+
+use crate::shared::object::Object;
+
+/// What a handler tells with `progress_update`; see `tidegate.handler.calls`.
+const PROGRESS: &str = "progress";
+
+/// How webhooks are written: what `status` says, with the input and the webhook's own address.
+pub fn wording() -> Wording {
+    Wording::new(|job| {
+        let mut body = Object::with_room_for(room(job));
+        times(&mut body, job);
+        body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
+        body.raw("output", job.output.as_ref()).field("status", word(job.status));
+        body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url)).finish()
+    })
+}
+
+/// What `status` says: while a job runs, its output is what it has told about its progress.
+pub(super) fn state(job: &Snapshot) -> Bytes {
+    let mut body = Object::with_room_for(room(job));
+    times(&mut body, job);
+    body.maybe("error", job.error.as_deref()).field("id", &job.id);
+    if job.status.is_terminal() {
+        body.raw("output", job.output.as_ref());
+    } else {
+        body.maybe("output", job.metrics.get(PROGRESS));
+    }
+    body.field("status", word(job.status)).finish()
+}
+
+/// How long it waited, and how long it ran, in milliseconds.
+fn times(body: &mut Object, job: &Snapshot) {
+    let between = |from: Timestamp, to: Timestamp| to.duration_since(from).as_millis().max(0);
+    if let Some(started_at) = job.started_at {
+        body.field("delayTime", &between(job.created_at, started_at));
+        body.maybe("executionTime", job.completed_at.map(|completed_at| between(started_at, completed_at)).as_ref());
+    }
+}
+
+/// A status in the cloud's words.
+pub(super) fn word(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "IN_QUEUE",
+        Status::Starting | Status::Processing => "IN_PROGRESS",
+        Status::Succeeded => "COMPLETED",
+        Status::Failed => "FAILED",
+        Status::Canceled => "CANCELLED",
+        // It was not wanted any more before it could begin.
+        Status::Aborted => "TIMED_OUT",
+    }
+}
+
+pub(super) fn room(job: &Snapshot) -> usize {
+    job.output.as_ref().map_or(0, Bytes::len) + job.input.len() + 512
+}

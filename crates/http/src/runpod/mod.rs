@@ -1,0 +1,4 @@
+//! The Runpod faces.
+
+pub mod local;
+pub mod platform;

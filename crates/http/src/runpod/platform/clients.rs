@@ -1,0 +1,315 @@
+//! What clients ask: run, look, stop, and how the endpoint is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+use tidegate_core::record::{Brief, Face as FaceName};
+use tidegate_core::store::Wanted as Sought;
+use tidegate_core::{JobId, JobKind, Status};
+use tidegate_remote::EXECUTION_TIMEOUT;
+use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
+
+use super::endpoints::Endpoint;
+use super::limits::Asked;
+use super::question::Question;
+use super::reply::Trouble;
+use super::wire::Wanted;
+use super::{Face, Shared, voice};
+use crate::access::Identity;
+use crate::shared::body::{Bounds, whole};
+use crate::shared::json::json;
+use crate::shared::trace::passed_on;
+
+/// The largest bodies.
+const MAX_RUN: usize = 10 * 1000 * 1000;
+const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
+/// What the id of a job begins with that somebody waited for.
+const SYNC: &str = "sync-";
+/// How long the result of a job is there.
+const KEPT: Duration = Duration::from_secs(30 * 60);
+const KEPT_SYNC: Duration = Duration::from_secs(60);
+/// How long a caller waits that does not say, and the bounds for those who do, in milliseconds.
+const WAIT: u64 = 90_000;
+const WAITS: (u64, u64) = (1000, 300_000);
+/// How long a cancel waits for the end: its clients wait for three seconds.
+const UNTIL_CANCELED: Duration = Duration::from_secs(2);
+/// How many requests are listed.
+const LISTED: usize = 100;
+
+/// `POST /v2/{endpoint}/run`
+pub(super) async fn run(
+    State(face): State<Shared>,
+    Path(endpoint): Path<String>,
+    caller: Identity,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Run)?;
+    let wanted = Wanted::read(&face.body(body, MAX_RUN).await?)?;
+    let job = face.submit(&endpoint, caller, new_id("", "-u1"), wanted, &headers).await?;
+    Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
+}
+
+/// `POST /v2/{endpoint}/runsync`
+pub(super) async fn runsync(
+    State(face): State<Shared>,
+    Path(endpoint): Path<String>,
+    caller: Identity,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::RunSync)?;
+    let wait = wait(&uri)?;
+    let wanted = Wanted::read(&face.body(body, MAX_RUNSYNC).await?)?;
+    let job = face.submit(&endpoint, caller, new_id(SYNC, "-u1"), wanted, &headers).await?;
+    Ok(after(&job, wait).await)
+}
+
+/// `GET /v2/{endpoint}/status/{id}`
+pub(super) async fn status(
+    State(face): State<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Status)?;
+    let job = face.find(&endpoint, &caller, &id).await?;
+    Ok(json(StatusCode::OK, voice::told(&job.snapshot())))
+}
+
+/// `GET /v2/{endpoint}/status-sync/{id}`
+pub(super) async fn status_sync(
+    State(face): State<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+    uri: Uri,
+) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Status)?;
+    let job = face.find(&endpoint, &caller, &id).await?;
+    Ok(after(&job, wait(&uri)?).await)
+}
+
+/// `POST /v2/{endpoint}/cancel/{id}`
+pub(super) async fn cancel(
+    State(face): State<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Cancel)?;
+    let job = face.find(&endpoint, &caller, &id).await?;
+    if endpoint.jobs.cancel(&caller.account, job.id()) {
+        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
+        return Ok(json(StatusCode::OK, voice::brief(&id, "CANCELLED")));
+    }
+    Ok(json(StatusCode::OK, voice::brief(&id, voice::status(&job.snapshot()))))
+}
+
+#[derive(Serialize)]
+struct Purged {
+    removed: usize,
+    status: &'static str,
+}
+
+/// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
+pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Purge)?;
+    let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
+    let removed = waiting.iter().filter(|job| endpoint.jobs.cancel(&caller.account, &job.id)).count();
+    Ok(said(&Purged { removed, status: "completed" }))
+}
+
+#[derive(Serialize)]
+struct Health {
+    jobs: JobCount,
+    workers: WorkerCount,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JobCount {
+    completed: u64,
+    failed: u64,
+    in_progress: usize,
+    in_queue: usize,
+    retried: u64,
+}
+
+#[derive(Serialize)]
+struct WorkerCount {
+    idle: usize,
+    initializing: usize,
+    ready: usize,
+    running: usize,
+    throttled: usize,
+    unhealthy: usize,
+}
+
+/// `GET /v2/{endpoint}/health`
+pub(super) async fn health(State(face): State<Shared>, Path(endpoint): Path<String>) -> Result<Response, Trouble> {
+    let endpoint = face.endpoint(&endpoint)?;
+    let ended = |wanted: &[Status]| {
+        endpoint.jobs.meter().finished_jobs().filter(|(_, _, status, _)| wanted.contains(status)).map(|(.., count)| count).sum()
+    };
+    let (queue, workers) = (endpoint.jobs.queue().all, endpoint.remote.count());
+    Ok(said(&Health {
+        jobs: JobCount {
+            completed: ended(&[Status::Succeeded]),
+            failed: ended(&[Status::Failed, Status::Aborted]),
+            in_progress: queue.running,
+            in_queue: queue.waiting,
+            retried: endpoint.remote.retried(),
+        },
+        workers: WorkerCount {
+            idle: workers.idle,
+            initializing: workers.initializing,
+            ready: workers.idle,
+            running: workers.running,
+            throttled: 0,
+            unhealthy: workers.unhealthy,
+        },
+    }))
+}
+
+#[derive(Serialize)]
+struct Requests {
+    requests: Vec<Request>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    id: JobId,
+    status: &'static str,
+    created_at: Timestamp,
+}
+
+/// `GET /v2/{endpoint}/requests`: the caller's last jobs, newest first.
+pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
+    let endpoint = face.asked(&endpoint, Asked::Requests)?;
+    let sought = sought(&endpoint, &caller, Vec::new());
+    let written = endpoint.jobs.written_down(&sought).await.map_err(|error| {
+        tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
+        Trouble::Store
+    })?;
+    // What is in memory is newer than what is written about it.
+    let all: BTreeMap<JobId, Brief> =
+        written.into_iter().chain(endpoint.jobs.in_memory(&sought)).map(|brief| (brief.id.clone(), brief)).collect();
+    let mut requests: Vec<Request> =
+        all.into_values().map(|job| Request { id: job.id, status: voice::word(job.status), created_at: job.created_at }).collect();
+    requests.sort_by_key(|request| std::cmp::Reverse(request.created_at));
+    requests.truncate(LISTED);
+    Ok(said(&Requests { requests }))
+}
+
+impl Face {
+    pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
+        self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
+    }
+
+    /// The endpoint, unless too much is asked of it.
+    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Arc<Endpoint>, Trouble> {
+        let endpoint = self.endpoint(name)?;
+        match self.config.limits.refuse(name, asked) {
+            None => Ok(endpoint),
+            Some(seconds) => Err(Trouble::TooOften(seconds)),
+        }
+    }
+
+    pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
+        Ok(whole(body, Bounds { size, stall: self.config.body_timeout }).await?)
+    }
+
+    /// A job of the caller's at this endpoint, as long as its result is there.
+    pub(super) async fn find(&self, endpoint: &Endpoint, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
+        let unknown = || Trouble::NoSuchJob(id.chars().take(100).collect());
+        let parsed = JobId::parse(id).map_err(|_| unknown())?;
+        let job = endpoint.jobs.get(&caller.account, &parsed).await.ok_or_else(unknown)?;
+        let brief = job.brief();
+        let kept = if id.starts_with(SYNC) { KEPT_SYNC } else { KEPT };
+        let age = brief.completed_at.map(|over| Timestamp::now().duration_since(over).unsigned_abs());
+        let here = brief.target.model == endpoint.jobs.target().model && age.is_none_or(|age| age < kept);
+        here.then_some(job).ok_or_else(unknown)
+    }
+
+    pub(super) async fn submit(
+        &self,
+        endpoint: &Endpoint,
+        caller: Identity,
+        id: JobId,
+        wanted: Wanted,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Job>, Trouble> {
+        let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
+        let timeout = wanted.execution_timeout.as_millis().to_string();
+        let submission = Submission {
+            account: caller.account,
+            id: Some(id),
+            kind: JobKind::Prediction,
+            input: wanted.envelope,
+            webhook,
+            context: BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), timeout)]),
+            // Who waits may leave, and the job goes on.
+            delivery: Delivery::Later,
+            replay: Replay::Refuse,
+            deadline: Some(wanted.ttl),
+            face: FaceName::Runpod,
+            deployment: None,
+        };
+        Ok(match endpoint.jobs.submit(submission).await? {
+            Submitted::New(ticket) => Arc::clone(ticket.job()),
+            Submitted::Running(job) | Submitted::Over(job) => job,
+        })
+    }
+}
+
+fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Trouble> {
+    let url = endpoint.jobs.webhook_url(url).inspect_err(|refusal| endpoint.jobs.count_refusal(FaceName::Runpod, refusal))?;
+    Ok(Arc::new(Webhook {
+        url,
+        filter: EventFilter::only([WebhookEvent::Completed]),
+        headers: passed_on(headers),
+        pace: Pace::of(FaceName::Runpod),
+        origin: None,
+        streams: false,
+        wording: voice::wording(),
+    }))
+}
+
+fn new_id(before: &str, after: &str) -> JobId {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the system gives random bits");
+    let id = JobId::from_random(u128::from_ne_bytes(bits));
+    JobId::parse(&format!("{before}{id}{after}")).expect("it is short and plain")
+}
+
+/// The caller's jobs at this endpoint.
+fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> Sought {
+    let model = Some(endpoint.jobs.target().model.clone());
+    Sought { account: Some(caller.account.clone()), id: None, model, statuses, limit: LISTED }
+}
+
+/// How long a caller wants to wait.
+fn wait(uri: &Uri) -> Result<Duration, Trouble> {
+    let question = Question::of(uri);
+    let Some(text) = question.get("wait") else { return Ok(Duration::from_millis(WAIT)) };
+    let ms: u64 = text.parse().map_err(|_| Trouble::Unusable("`wait` is a number of milliseconds".to_owned()))?;
+    Ok(Duration::from_millis(ms.clamp(WAITS.0, WAITS.1)))
+}
+
+/// The job when it is over, or as it is after this time.
+async fn after(job: &Job, wait: Duration) -> Response {
+    tokio::time::timeout(wait, job.ended()).await.ok();
+    json(StatusCode::OK, voice::told(&job.snapshot()))
+}
+
+pub(super) fn said(body: &impl Serialize) -> Response {
+    json(StatusCode::OK, serde_json::to_vec(body).expect("our fields have string keys").into())
+}

@@ -1,0 +1,101 @@
+//! What operators do with endpoints: list them, open one, and learn what its workers need to know.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::clients::said;
+use super::reply::Trouble;
+use super::{Face, Shared};
+use crate::shared::envelope::read_object;
+
+/// The largest body.
+const MAX_BODY: usize = 64 * 1024;
+/// How often workers say what they have. Shorter than what a platform waits for that after a start.
+const PING_MS: &str = "3000";
+/// Behind each address: workers put `&…` behind it, which needs a `?` before.
+const QUERY: &str = "?gpu=any";
+
+#[derive(Serialize)]
+struct Listed {
+    endpoints: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    url: String,
+    waiting: usize,
+    running: usize,
+    workers: usize,
+}
+
+#[derive(Deserialize)]
+struct Add {
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Environment {
+    env: BTreeMap<&'static str, String>,
+}
+
+/// `GET /health-check`: it takes jobs, whether workers are there or not.
+pub(super) async fn check() -> Response {
+    said(&serde_json::json!({ "status": "READY" }))
+}
+
+/// `GET /admin/endpoints`
+pub(super) async fn list(State(face): State<Shared>) -> Response {
+    let endpoints = face.endpoints.all().iter().map(|endpoint| face.entry(&endpoint.name)).collect::<Result<_, _>>();
+    said(&Listed { endpoints: endpoints.unwrap_or_default() })
+}
+
+/// `POST /admin/endpoints` with `{"name": …}`
+pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Response, Trouble> {
+    let body = face.body(body, MAX_BODY).await?;
+    let add: Add = read_object(&body)?.ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
+    let endpoint = face.endpoints.add(&add.name).await?;
+    Ok(said(&face.entry(&endpoint.name)?))
+}
+
+/// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.
+pub(super) async fn env(State(face): State<Shared>, Path(endpoint): Path<String>) -> Result<Response, Trouble> {
+    let endpoint = face.endpoint(&endpoint)?;
+    let at = |path: &str| format!("{}/v2/{}/{path}{QUERY}", face.config.base_url, endpoint.name);
+    let key = face.config.keys.as_ref().map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
+    let mut bits = [0; 6];
+    getrandom::fill(&mut bits).expect("the system gives random bits");
+    let worker: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(said(&Environment {
+        env: BTreeMap::from([
+            ("RUNPOD_AI_API_KEY", key),
+            ("RUNPOD_ENDPOINT_ID", endpoint.name.clone()),
+            ("RUNPOD_PING_INTERVAL", PING_MS.to_owned()),
+            ("RUNPOD_POD_ID", worker),
+            // Its own checks want memory and the internet, and end the worker without them.
+            ("RUNPOD_SKIP_AUTO_SYSTEM_CHECKS", "true".to_owned()),
+            ("RUNPOD_WEBHOOK_GET_JOB", at("job-take/$ID")),
+            ("RUNPOD_WEBHOOK_PING", at("ping/$RUNPOD_POD_ID")),
+            ("RUNPOD_WEBHOOK_POST_OUTPUT", at("job-done/$RUNPOD_POD_ID/$ID")),
+            ("RUNPOD_WEBHOOK_POST_STREAM", at("job-stream/$RUNPOD_POD_ID/$ID")),
+        ]),
+    }))
+}
+
+impl Face {
+    fn entry(&self, name: &str) -> Result<Entry, Trouble> {
+        let endpoint = self.endpoint(name)?;
+        let (queue, workers) = (endpoint.jobs.queue().all, endpoint.remote.count());
+        Ok(Entry {
+            name: name.to_owned(),
+            url: format!("{}/v2/{name}", self.config.base_url),
+            waiting: queue.waiting,
+            running: queue.running,
+            workers: workers.idle + workers.running,
+        })
+    }
+}

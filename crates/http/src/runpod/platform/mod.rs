@@ -1,0 +1,97 @@
+//! The Runpod face of the platform: clients bring jobs to an endpoint, and workers come for them.
+//!
+//! Both speak Runpod's own words, so that its SDKs work unchanged on either side. An endpoint is a desk
+//! whose executor is [`tidegate_remote::Remote`].
+
+mod clients;
+mod endpoints;
+mod handout;
+mod lenient;
+mod limits;
+mod manage;
+mod question;
+mod reply;
+mod retry;
+mod stream;
+mod voice;
+mod wire;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::{get, post};
+
+pub use endpoints::{Endpoint, Endpoints, InvalidName, MODELS, NotOpened, WorkerKeys};
+pub use limits::Limits;
+pub use voice::wording;
+
+use crate::access::operators_only;
+use stream::Given;
+
+/// Everything of this face is below it.
+pub(crate) const ROOT: &str = "/v2/";
+
+/// What only workers ask. They have keys of their own, which are looked at here and not before.
+const WORKERS_ASK: [&str; 6] = ["job-take", "job-take-batch", "job-done", "job-stream", "job-stop", "ping"];
+
+/// Whether a path is for workers.
+pub(crate) fn is_open(path: &str) -> bool {
+    let asked = path.strip_prefix(ROOT).and_then(|rest| rest.split('/').nth(1));
+    asked.is_some_and(|asked| WORKERS_ASK.contains(&asked))
+}
+
+/// What the face is told.
+pub struct Config {
+    /// The largest result of a worker, in bytes.
+    pub max_body: usize,
+    /// The longest that a body may make no progress.
+    pub body_timeout: Duration,
+    /// How workers show that they belong to an endpoint; without it nobody has to.
+    pub keys: Option<WorkerKeys>,
+    /// How workers reach this server, without a slash at the end.
+    pub base_url: String,
+    /// How much may be asked.
+    pub limits: Limits,
+}
+
+struct Face {
+    endpoints: Endpoints,
+    config: Config,
+    given: Given,
+}
+
+type Shared = Arc<Face>;
+
+/// The face, with a health check: it is the whole of a server.
+pub fn routes(endpoints: Endpoints, config: Config) -> Router {
+    let face = Arc::new(Face { endpoints, config, given: Given::default() });
+    let operators = Router::new()
+        .route("/admin/endpoints", get(manage::list).post(manage::add))
+        .route("/admin/endpoints/{endpoint}/env", get(manage::env))
+        .route_layer(from_fn(operators_only));
+    Router::new()
+        .route("/v2/{endpoint}/run", post(clients::run))
+        .route("/v2/{endpoint}/runsync", post(clients::runsync))
+        .route("/v2/{endpoint}/status/{id}", get(clients::status).post(clients::status))
+        .route("/v2/{endpoint}/status-sync/{id}", get(clients::status_sync).post(clients::status_sync))
+        .route("/v2/{endpoint}/stream/{id}", get(stream::stream).post(stream::stream))
+        .route("/v2/{endpoint}/cancel/{id}", post(clients::cancel))
+        .route("/v2/{endpoint}/retry/{id}", post(retry::retry))
+        .route("/v2/{endpoint}/purge-queue", post(clients::purge))
+        .route("/v2/{endpoint}/health", get(clients::health).post(clients::health))
+        .route("/v2/{endpoint}/requests", get(clients::requests).post(clients::requests))
+        .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
+        .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))
+        .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
+        .route("/v2/{endpoint}/job-stream/{worker}/{id}", post(workers::part))
+        .route("/v2/{endpoint}/job-stop/{worker}", get(workers::stop))
+        .route("/v2/{endpoint}/ping/{worker}", get(workers::ping))
+        .route("/health-check", get(manage::check))
+        .fallback(reply::no_such_path)
+        .merge(operators)
+        .method_not_allowed_fallback(reply::no_such_method)
+        .with_state(face)
+}

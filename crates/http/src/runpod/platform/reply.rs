@@ -1,0 +1,104 @@
+//! What is answered when something is wrong.
+
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use tidegate_core::Refusal;
+
+use super::endpoints::NotOpened;
+use crate::shared::body::BodyError;
+use crate::shared::envelope::EnvelopeError;
+use crate::shared::json::json;
+use crate::shared::object::Object;
+
+/// Everything that can be wrong with a request to this face.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("there is nothing at `{0}`")]
+    NoSuchPath(String),
+    #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
+    NoSuchMethod(Method, String),
+    #[error("there is no endpoint `{0}`; `tidegate endpoints list` shows those that there are")]
+    NoSuchEndpoint(String),
+    /// Some clients look at the body only, and would wait for this job for ever.
+    #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
+    NoSuchJob(String),
+    #[error("the job is {0}; only one that is FAILED or TIMED_OUT can be tried again")]
+    NotRetried(&'static str),
+    #[error("{0}")]
+    Unusable(String),
+    #[error("this was asked too often; try again in {0} s")]
+    TooOften(u64),
+    #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
+    NotAWorker,
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("the store cannot be used now; try again later")]
+    Store,
+}
+
+impl From<NotOpened> for Trouble {
+    fn from(error: NotOpened) -> Self {
+        match error {
+            NotOpened::Name(error) => Self::Unusable(error.to_string()),
+            NotOpened::Unkept(error) => {
+                tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be kept");
+                Self::Store
+            }
+        }
+    }
+}
+
+impl Trouble {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
+            Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
+            Self::TooOften(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotAWorker => StatusCode::UNAUTHORIZED,
+            Self::Body(error) => error.status(),
+            Self::Refused(refusal) => of_refusal(refusal),
+            Self::Store => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::InvalidInput(_) | Refusal::BadWebhook { .. } | Refusal::InputDiffers(_) | Refusal::NotStreaming => StatusCode::BAD_REQUEST,
+        Refusal::IdInUse(_) => StatusCode::CONFLICT,
+        Refusal::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let error = self.to_string();
+        let mut body = Object::with_room_for(error.len());
+        if let Self::NoSuchJob(id) = &self {
+            body.field("id", id).field("status", "FAILED");
+        }
+        let mut response = json(self.status(), body.field("error", &error).finish());
+        if let Self::TooOften(seconds) = self {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// The answer on paths that nobody knows.
+pub(super) async fn no_such_path(uri: Uri) -> Trouble {
+    Trouble::NoSuchPath(uri.path().chars().take(200).collect())
+}
+
+/// The answer to methods that a path does not have.
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Trouble {
+    Trouble::NoSuchMethod(method, uri.path().chars().take(200).collect())
+}

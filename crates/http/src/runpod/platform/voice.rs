@@ -1,0 +1,84 @@
+//! A job in Runpod's words: the same in answers and in webhooks.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::Value;
+use tidegate_core::Status;
+use tidegate_remote::note;
+use tidegate_service::{Snapshot, Wording};
+
+use super::wire::input_of;
+use crate::shared::object::Object;
+
+/// How webhooks are written.
+pub fn wording() -> Wording {
+    Wording::new(|job| {
+        let mut told = Object::with_room_for(job.input.len() + job.output.as_ref().map_or(0, Bytes::len));
+        written(&mut told, job).raw("input", input_of(&job.input).as_ref());
+        told.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str())).finish()
+    })
+}
+
+/// The whole state of a job.
+pub(super) fn told(job: &Snapshot) -> Bytes {
+    written(&mut Object::with_room_for(job.output.as_ref().map_or(0, Bytes::len)), job).finish()
+}
+
+/// The least that is said about a job.
+pub(super) fn brief(id: &str, status: &str) -> Bytes {
+    Object::with_room_for(64).field("id", id).field("status", status).finish()
+}
+
+fn written<'a>(object: &'a mut Object, job: &Snapshot) -> &'a mut Object {
+    let note = |name| job.metrics.get(name);
+    let delay = job.started_at.map(|began| between(job.created_at, began));
+    let ran = job.started_at.zip(job.completed_at).map(|(began, over)| between(began, over));
+    object
+        .maybe("delayTime", delay.as_ref())
+        .maybe("error", job.error.as_ref())
+        .maybe("executionTime", ran.as_ref())
+        .field("id", &job.id)
+        .raw("output", output(job).as_ref())
+        .maybe("retries", note(note::RETRIES))
+        .field("status", status(job))
+        .maybe("workerId", note(note::WORKER))
+}
+
+/// What has become of a job, in one word.
+pub(super) fn status(job: &Snapshot) -> &'static str {
+    // One that was stopped at its deadline was stopped by it.
+    let too_late = job.deadline.zip(job.completed_at).is_some_and(|(deadline, over)| over >= deadline);
+    match job.status {
+        Status::Failed if job.metrics.contains_key(note::TIMED_OUT) => "TIMED_OUT",
+        Status::Canceled if too_late => "TIMED_OUT",
+        other => word(other),
+    }
+}
+
+/// The same for a job of which nothing else is known.
+pub(super) fn word(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "IN_QUEUE",
+        Status::Starting | Status::Processing => "IN_PROGRESS",
+        Status::Succeeded => "COMPLETED",
+        Status::Failed => "FAILED",
+        Status::Canceled => "CANCELLED",
+        Status::Aborted => "TIMED_OUT",
+    }
+}
+
+/// What a worker gave in the end; what it says about its progress until then.
+fn output(job: &Snapshot) -> Option<Bytes> {
+    let noted = |name| job.metrics.get(name).map(|value: &Value| Bytes::from(value.to_string()));
+    match job.status {
+        Status::Queued | Status::Starting | Status::Processing => noted(note::PROGRESS),
+        Status::Succeeded if job.metrics.contains_key(note::NO_OUTPUT) || job.data_removed => None,
+        Status::Succeeded => noted(note::FINAL_OUTPUT).or_else(|| job.output.clone()),
+        Status::Failed | Status::Canceled | Status::Aborted => noted(note::FINAL_OUTPUT),
+    }
+}
+
+/// Milliseconds; none when the clock was set back.
+fn between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_millis()).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! What clients and workers send, to the letter.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::reply::Trouble;
+use crate::shared::envelope::read_object;
+
+const SECOND: u64 = 1000;
+const WEEK: u64 = 7 * 24 * 60 * 60 * SECOND;
+
+/// The body of `run` and `runsync`. What is not read here goes to the worker all the same.
+#[derive(Debug, Deserialize)]
+struct Run<'a> {
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    webhook: Option<Cow<'a, str>>,
+    #[serde(default)]
+    policy: Option<Policy>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Policy {
+    execution_timeout: Option<u64>,
+    ttl: Option<u64>,
+}
+
+/// A request for a job, checked.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The body as the worker gets it, but for the id.
+    pub(super) envelope: Bytes,
+    pub(super) webhook: Option<String>,
+    pub(super) execution_timeout: Duration,
+    pub(super) ttl: Duration,
+}
+
+impl Wanted {
+    pub(super) fn read(body: &Bytes) -> Result<Self, Trouble> {
+        let missing = || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
+        let run: Run<'_> = read_object(body)?.ok_or_else(missing)?;
+        if run.input.is_none_or(|input| input.get() == "null") {
+            return Err(missing());
+        }
+        let policy = run.policy.unwrap_or_default();
+        Ok(Self {
+            execution_timeout: within("executionTimeout", policy.execution_timeout, 600 * SECOND, 5 * SECOND)?,
+            ttl: within("ttl", policy.ttl, 24 * 60 * 60 * SECOND, 10 * SECOND)?,
+            webhook: run.webhook.filter(|url| !url.is_empty()).map(Cow::into_owned),
+            envelope: envelope(body)?,
+        })
+    }
+}
+
+/// The body without an id: the job has one of ours.
+fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
+    fields.remove("id");
+    Ok(serde_json::to_vec(&fields).expect("the keys are strings").into())
+}
+
+fn within(name: &str, given: Option<u64>, usual: u64, least: u64) -> Result<Duration, Trouble> {
+    match given.unwrap_or(usual) {
+        ms if (least..=WEEK).contains(&ms) => Ok(Duration::from_millis(ms)),
+        ms => Err(Trouble::Unusable(format!("policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"))),
+    }
+}
+
+/// The input in a job's envelope, as JSON.
+pub(super) fn input_of(envelope: &Bytes) -> Option<Bytes> {
+    let run: Run<'_> = serde_json::from_slice(envelope).ok()?;
+    Some(envelope.slice_ref(run.input?.get().as_bytes()))
+}
+
+/// What a worker posts about a job.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Posted<'a> {
+    /// `null` is an output, and not the same as none.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(super) output: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) status: Option<Cow<'a, str>>,
+}
+
+fn present<'de, D: Deserializer<'de>>(given: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(given).map(Some)
+}
+
+impl Posted<'_> {
+    /// The error as text, whatever the worker made of it; what says nothing is none.
+    pub(super) fn error(&self) -> Option<String> {
+        let error = self.error?.get();
+        let text = serde_json::from_str::<String>(error).unwrap_or_else(|_| error.to_owned());
+        (!matches!(text.as_str(), "" | "null" | "false")).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &'static str) -> Result<Wanted, Trouble> {
+        Wanted::read(&Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn everything_but_the_id_goes_to_the_worker() {
+        let wanted = read(r#"{"s3Config": {"a": 1}, "input": [1], "id": "mine", "webhook": "https://x/"}"#).unwrap();
+        assert_eq!(wanted.envelope, r#"{"input":[1],"s3Config":{"a": 1},"webhook":"https://x/"}"#);
+        assert_eq!(input_of(&wanted.envelope).unwrap(), "[1]");
+        assert_eq!((wanted.webhook.as_deref(), wanted.ttl.as_secs()), (Some("https://x/"), 86_400));
+    }
+
+    #[test]
+    fn bodies_without_an_input_and_times_out_of_range_are_refused() {
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            "1",
+            r#"{"input": null}"#,
+            r#"{"input": 1, "policy": {"ttl": 9999}}"#,
+            r#"{"input": 1, "policy": {"executionTimeout": 604800001}}"#,
+            r#"{"input": 1, "policy": {"executionTimeout": "5000"}}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
+        assert_eq!(wanted.execution_timeout.as_secs(), 5);
+    }
+
+    #[test]
+    fn an_error_is_text() {
+        let error = |body: &str| serde_json::from_str::<Posted<'_>>(body).unwrap().error();
+        assert_eq!(error(r#"{"error": "a\nb"}"#).as_deref(), Some("a\nb"));
+        assert_eq!(error(r#"{"error": {"k": 1}}"#).as_deref(), Some(r#"{"k": 1}"#));
+        for none in [r#"{"error": ""}"#, r#"{"error": null}"#, r#"{"output": 1}"#] {
+            assert_eq!(error(none), None, "{none}");
+        }
+    }
+}

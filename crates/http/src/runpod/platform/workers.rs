@@ -1,0 +1,273 @@
+//! What workers ask and say: Runpod's SDK, unchanged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Serialize;
+use tidegate_core::JobId;
+use tidegate_remote::{Finish, Heard, Holds, Parcel, Report, WorkerId};
+
+use super::endpoints::Endpoint;
+use super::question::{Question, plain};
+use super::reply::Trouble;
+use super::wire::Posted;
+use super::{Face, Shared, clients, handout, lenient};
+use crate::shared::body::{BodyError, Bounds, part_of, whole};
+use crate::shared::json::json;
+use crate::shared::object::Object;
+
+/// How long a worker is held that wants a job: proxies cut longer silences, and a worker that is told to end
+/// waits for the answer.
+const TAKE: Duration = Duration::from_secs(20);
+/// How long a worker is held that asks what to stop. It gives up after ninety seconds.
+const STOP: Holds = Holds { idle: TAKE, busy: Duration::from_secs(80) };
+/// The most jobs in one answer.
+const MOST: usize = 256;
+/// A worker that is refused asks again at once, for ever. So it waits for the refusal.
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
+/// Job ids travel to the ping through a text of bounded size; a longer list may have been cut.
+const CUT: usize = 60_000;
+
+/// `GET /v2/{endpoint}/job-take/{worker}`
+pub(super) async fn take(
+    State(face): State<Shared>,
+    Path((endpoint, worker)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let question = Question::of(&uri);
+    listen(&endpoint, &worker, &question);
+    match question.get("batch_size") {
+        Some(size) => Ok(batch(&endpoint, &worker, size).await),
+        None => {
+            let parcels = endpoint.remote.take(&worker, 1, TAKE).await;
+            Ok(match parcels.first().map(job) {
+                Some(job) => handed(job, parcels),
+                None => none(&endpoint).await,
+            })
+        }
+    }
+}
+
+/// `GET /v2/{endpoint}/job-take-batch/{worker}`
+pub(super) async fn take_batch(
+    State(face): State<Shared>,
+    Path((endpoint, worker)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let question = Question::of(&uri);
+    listen(&endpoint, &worker, &question);
+    Ok(batch(&endpoint, &worker, question.get("batch_size").unwrap_or("1")).await)
+}
+
+/// A worker that asks says whether it has jobs. It forgets one when its result was sent, not before.
+fn listen(endpoint: &Endpoint, worker: &WorkerId, question: &Question) {
+    if question.get("job_in_progress") == Some("0") {
+        endpoint.remote.has_nothing(worker);
+    }
+}
+
+async fn batch(endpoint: &Endpoint, worker: &WorkerId, size: &str) -> Response {
+    let most = size.parse().unwrap_or(1).clamp(1, MOST);
+    let parcels = endpoint.remote.take(worker, most, TAKE).await;
+    if parcels.is_empty() {
+        return none(endpoint).await;
+    }
+    let jobs: Vec<Bytes> = parcels.iter().map(job).collect();
+    let mut list = Vec::with_capacity(jobs.iter().map(|job| job.len() + 1).sum::<usize>() + 2);
+    list.push(b'[');
+    for (place, job) in jobs.iter().enumerate() {
+        if place > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(job);
+    }
+    list.push(b']');
+    handed(list.into(), parcels)
+}
+
+/// A job as a worker gets it: what the client sent, with our id before it.
+fn job(parcel: &Parcel) -> Bytes {
+    let work = parcel.work();
+    let mut job = Object::with_room_for(work.input.len()).field("id", &work.id).finish().to_vec();
+    job.pop();
+    job.push(b',');
+    // The envelope is an object with at least an input.
+    job.extend_from_slice(&work.input[1..]);
+    job.into()
+}
+
+fn handed(json: Bytes, parcels: Vec<Parcel>) -> Response {
+    let mut response = Response::new(handout::body(json, parcels));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// No job. A server on its way out has none at once, and would be asked again at once.
+async fn none(endpoint: &Endpoint) -> Response {
+    if endpoint.remote.is_closed() {
+        tokio::time::sleep(REFUSED_AFTER).await;
+    }
+    empty(StatusCode::NO_CONTENT)
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Stops {
+    jobs_to_stop: Vec<JobId>,
+}
+
+/// `GET /v2/{endpoint}/job-stop/{worker}`
+pub(super) async fn stop(
+    State(face): State<Shared>,
+    Path((endpoint, worker)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let jobs_to_stop = endpoint.remote.stops(&worker, STOP).await;
+    Ok(if jobs_to_stop.is_empty() { empty(StatusCode::NO_CONTENT) } else { clients::said(&Stops { jobs_to_stop }) })
+}
+
+/// `GET /v2/{endpoint}/ping/{worker}`
+pub(super) async fn ping(
+    State(face): State<Shared>,
+    Path((endpoint, worker)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let question = Question::of(&uri);
+    if question.get("status") == Some("unhealthy") {
+        let reason = question.get("reason").unwrap_or_default();
+        tracing::warn!(endpoint = endpoint.name, %worker, check = question.get("check"), reason, "a worker cannot work");
+        endpoint.remote.unhealthy(&worker);
+        return Ok(empty(StatusCode::OK));
+    }
+    let named = question.get("job_id").unwrap_or_default();
+    let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
+    endpoint.remote.ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()));
+    Ok(empty(StatusCode::OK))
+}
+
+/// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
+pub(super) async fn done(
+    State(face): State<Shared>,
+    Path((endpoint, worker, id)): Path<(String, String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let id = job_id(&id)?;
+    let report = match face.posted(body).await? {
+        Ok(body) => match read(&body) {
+            Report::Done(finish) if Question::of(&uri).get("isStream") == Some("true") => Report::StreamDone(finish),
+            report => report,
+        },
+        // A worker forgets a result that is refused, and nobody would ever hear of it.
+        Err(error) => failed(error),
+    };
+    heard(&endpoint, &worker, &id, report)
+}
+
+/// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
+pub(super) async fn part(
+    State(face): State<Shared>,
+    Path((endpoint, worker, id)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
+    let id = job_id(&id)?;
+    let report = match face.posted(body).await? {
+        Ok(body) => match posted(&body) {
+            Ok(Posted { output: Some(output), .. }) => Report::Part(part_of(&body, output.get())),
+            Ok(_) => Report::Part(Bytes::from_static(b"null")),
+            Err(error) => failed(error),
+        },
+        Err(error) => failed(error),
+    };
+    heard(&endpoint, &worker, &id, report)
+}
+
+fn read(body: &Bytes) -> Report {
+    let posted = match posted(body) {
+        Ok(posted) => posted,
+        Err(error) => return failed(error),
+    };
+    if posted.status.as_deref() == Some("IN_PROGRESS") {
+        let value = posted.output.and_then(|output| serde_json::from_str(output.get()).ok());
+        return Report::Progress(value.unwrap_or_default());
+    }
+    Report::Done(Finish { output: posted.output.map(|output| part_of(body, output.get())), error: posted.error() })
+}
+
+fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
+    serde_json::from_slice(body).map_err(|error| format!("the worker's result cannot be read: {error}"))
+}
+
+fn failed(error: String) -> Report {
+    Report::Done(Finish { output: None, error: Some(error) })
+}
+
+fn job_id(text: &str) -> Result<JobId, Trouble> {
+    JobId::parse(plain(text)).map_err(|error| Trouble::Unusable(error.to_string()))
+}
+
+/// Whatever becomes of a report, the worker need not send it again.
+fn heard(endpoint: &Endpoint, worker: &WorkerId, id: &JobId, report: Report) -> Result<Response, Trouble> {
+    if endpoint.remote.hear(worker, id, report) == Heard::Ignored {
+        tracing::debug!(endpoint = endpoint.name, %worker, job = %id, "a report came too late");
+    }
+    Ok(json(StatusCode::OK, Bytes::from_static(b"{}")))
+}
+
+impl Face {
+    /// The endpoint that a worker may work for, and who it is.
+    async fn worker(&self, endpoint: &str, worker: &str, headers: &HeaderMap) -> Result<(Arc<Endpoint>, WorkerId), Trouble> {
+        let found = self.allowed(endpoint, headers).and_then(|endpoint| {
+            let worker = WorkerId::parse(plain(worker)).map_err(|error| Trouble::Unusable(error.to_string()))?;
+            Ok((endpoint, worker))
+        });
+        if let Err(trouble) = &found {
+            tracing::warn!(target: "audit", endpoint, reason = %trouble, "a worker was refused");
+            tokio::time::sleep(REFUSED_AFTER).await;
+        }
+        found
+    }
+
+    fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, Trouble> {
+        // The key first: who has none does not learn which endpoints there are.
+        let key = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let key = key.strip_prefix(b"Bearer ").unwrap_or(key).trim_ascii();
+        if self.config.keys.as_ref().is_some_and(|keys| !keys.fits(endpoint, key)) {
+            return Err(Trouble::NotAWorker);
+        }
+        self.endpoint(endpoint)
+    }
+
+    /// What a worker posted, as JSON; or why the job has failed with it.
+    async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, Trouble> {
+        let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
+        match whole(body, bounds).await {
+            Ok(body) => Ok(lenient::as_json(&body).ok_or_else(|| "the worker's result is not JSON".to_owned())),
+            Err(error @ BodyError::TooLarge { .. }) => Ok(Err(format!("the worker's result was refused: {error}"))),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

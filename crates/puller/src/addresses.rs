@@ -1,0 +1,213 @@
+//! The platform's addresses, made from the templates that it puts into its workers' environment.
+//!
+//! The templates are text in which `$ID` and `$RUNPOD_POD_ID` stand for ids, and parameters are put at their
+//! end with `&` whether or not there is a `?`: that is how the platform's own workers do it, so that is what
+//! platforms expect. One thing is done better: `$RUNPOD_POD_ID` is filled in everywhere.
+
+use std::fmt::Write;
+
+use tidegate_net::Url;
+
+/// The part of a take template that the addresses of batches and stops are derived from.
+const TAKE: &str = "/job-take/";
+const POD: &str = "$RUNPOD_POD_ID";
+const ID: &str = "$ID";
+
+/// The templates as the environment has them.
+#[derive(Debug, Clone, Default)]
+pub struct Templates {
+    /// `RUNPOD_WEBHOOK_GET_JOB`
+    pub take: String,
+    /// `RUNPOD_WEBHOOK_POST_OUTPUT`
+    pub done: String,
+    /// `RUNPOD_WEBHOOK_POST_STREAM`
+    pub stream: Option<String>,
+    /// `RUNPOD_WEBHOOK_PING`
+    pub ping: Option<String>,
+}
+
+/// A template that is no address.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{variable} is `{template}`, which is no http or https address")]
+pub struct BadTemplate {
+    /// Where it was read.
+    pub variable: &'static str,
+    /// What it says.
+    pub template: String,
+}
+
+/// Whether a worker that asks for jobs holds some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// None.
+    Idle,
+    /// At least one.
+    Busy,
+}
+
+/// How the output of a job went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivered {
+    /// All of it with the result.
+    AtOnce,
+    /// In parts before the result.
+    InParts,
+}
+
+/// Where everything of one worker is sent.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    take: String,
+    batch: String,
+    stop: Option<String>,
+    done: String,
+    stream: Option<String>,
+    ping: Option<String>,
+}
+
+impl Addresses {
+    /// Fills in the worker's id, and looks whether every template is an address.
+    pub fn read(templates: &Templates, worker: &str) -> Result<Self, BadTemplate> {
+        let worker = encoded(worker);
+        let filled = |template: &str| template.replace(POD, &worker);
+        let take = filled(&templates.take).replace(ID, &worker);
+        let addresses = Self {
+            batch: take.replace(TAKE, "/job-take-batch/"),
+            stop: take.contains(TAKE).then(|| take.replace(TAKE, "/job-stop/")),
+            take,
+            done: filled(&templates.done),
+            stream: templates.stream.as_deref().map(filled),
+            ping: templates.ping.as_deref().map(filled),
+        };
+        let all = [
+            ("RUNPOD_WEBHOOK_GET_JOB", Some(&addresses.take)),
+            ("RUNPOD_WEBHOOK_POST_OUTPUT", Some(&addresses.done)),
+            ("RUNPOD_WEBHOOK_POST_STREAM", addresses.stream.as_ref()),
+            ("RUNPOD_WEBHOOK_PING", addresses.ping.as_ref()),
+        ];
+        for (variable, template) in all {
+            if let Some(template) = template.filter(|template| !is_address(template)) {
+                return Err(BadTemplate { variable, template: template.clone() });
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// Where `count` jobs are asked for.
+    pub fn take(&self, count: usize, load: Load) -> Url {
+        let busy = match load {
+            Load::Idle => 0,
+            Load::Busy => 1,
+        };
+        match count {
+            1 => parsed(&format!("{}&job_in_progress={busy}", self.take)),
+            _ => parsed(&format!("{}&batch_size={count}&job_in_progress={busy}", self.batch)),
+        }
+    }
+
+    /// Where the platform says which jobs to stop, if that can be derived.
+    pub fn stop(&self) -> Option<Url> {
+        self.stop.as_deref().map(parsed)
+    }
+
+    /// Where the result of a job goes, and its progress.
+    pub fn done(&self, job: &str, delivered: Delivered) -> Url {
+        let streamed = delivered == Delivered::InParts;
+        parsed(&format!("{}&isStream={streamed}", self.done.replace(ID, &encoded(job))))
+    }
+
+    /// Where the parts of a job's output go.
+    pub fn stream(&self, job: &str) -> Option<Url> {
+        Some(parsed(&format!("{}&isStream=false", self.stream.as_ref()?.replace(ID, &encoded(job)))))
+    }
+
+    /// Where the worker says that it lives, with what it says.
+    pub fn ping(&self, said: &[(&str, &str)]) -> Option<Url> {
+        let mut url = parsed(self.ping.as_ref()?);
+        url.query_pairs_mut().extend_pairs(said);
+        Some(url)
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Parameters and encoded ids do not make an address unreadable.
+fn parsed(text: &str) -> Url {
+    Url::parse(text).expect("the template was an address")
+}
+
+/// An id as part of an address, whatever is in it.
+fn encoded(id: &str) -> String {
+    let mut text = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => text.push(char::from(byte)),
+            _ => write!(text, "%{byte:02X}").expect("a String never fails to write"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(take: &str) -> Addresses {
+        let templates = Templates {
+            take: take.to_owned(),
+            done: "http://p/v2/e/job-done/$RUNPOD_POD_ID/$ID?gpu=X".to_owned(),
+            stream: Some("http://p/v2/e/job-stream/$RUNPOD_POD_ID/$ID?gpu=X".to_owned()),
+            ping: Some("http://p/v2/e/ping/$RUNPOD_POD_ID?gpu=X".to_owned()),
+        };
+        Addresses::read(&templates, "pod 1").unwrap()
+    }
+
+    #[test]
+    fn every_address_is_what_the_platform_expects() {
+        let at = addresses("http://p/v2/e/job-take/$ID?gpu=X");
+        let all = [
+            at.take(1, Load::Idle),
+            at.take(3, Load::Busy),
+            at.stop().unwrap(),
+            at.done("a/b", Delivered::AtOnce),
+            at.done("j", Delivered::InParts),
+            at.stream("j").unwrap(),
+            at.ping(&[("job_id", "a,b"), ("runpod_version", "1")]).unwrap(),
+        ];
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "http://p/v2/e/job-take/pod%201?gpu=X&job_in_progress=0",
+                "http://p/v2/e/job-take-batch/pod%201?gpu=X&batch_size=3&job_in_progress=1",
+                "http://p/v2/e/job-stop/pod%201?gpu=X",
+                "http://p/v2/e/job-done/pod%201/a%2Fb?gpu=X&isStream=false",
+                "http://p/v2/e/job-done/pod%201/j?gpu=X&isStream=true",
+                "http://p/v2/e/job-stream/pod%201/j?gpu=X&isStream=false",
+                "http://p/v2/e/ping/pod%201?gpu=X&job_id=a%2Cb&runpod_version=1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_template_without_a_query_gets_its_parameters_all_the_same() {
+        let at = addresses("http://p/job-take/$RUNPOD_POD_ID");
+        assert_eq!(at.take(1, Load::Idle).as_str(), "http://p/job-take/pod%201&job_in_progress=0");
+    }
+
+    #[test]
+    fn without_the_known_path_there_are_no_stops_and_batches_go_to_the_one_address() {
+        let at = addresses("http://p/jobs?w=$ID");
+        assert!(at.stop().is_none());
+        assert_eq!(at.take(2, Load::Idle).as_str(), "http://p/jobs?w=pod%201&batch_size=2&job_in_progress=0");
+    }
+
+    #[test]
+    fn what_is_no_address_is_named_with_its_variable() {
+        let templates = Templates { take: "http://p/".to_owned(), done: "job-done/$ID".to_owned(), ..Templates::default() };
+        let bad = Addresses::read(&templates, "w").unwrap_err();
+        assert_eq!(bad.variable, "RUNPOD_WEBHOOK_POST_OUTPUT");
+    }
+}

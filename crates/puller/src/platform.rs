@@ -1,0 +1,242 @@
+//! The platform as this worker sees it: five kinds of calls, and what their answers mean.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_core::chain;
+use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tidegate_net::{Call, Client, Error, Reply, Url};
+
+use crate::addresses::{Addresses, Delivered, Load};
+use crate::wire::{self, Taken};
+
+/// The longest that the platform may hold a question that it has no answer to.
+const POLL: Duration = Duration::from_secs(90);
+/// The longest that a result or a part may take.
+const POST: Duration = Duration::from_secs(60);
+/// The longest that a message may take that is out of date soon.
+const BRIEF: Duration = Duration::from_secs(10);
+/// The pause that a platform gets that says it is too much and does not say for how long.
+const TOO_MUCH: Duration = Duration::from_secs(5);
+/// The longest pause that a platform may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The version of the platform's own workers that this one behaves like.
+pub const SPEAKS: &str = "1.12.0";
+
+/// How to reach the platform.
+pub struct Platform {
+    client: Client,
+    addresses: Addresses,
+    /// Sent as it is, without any word in front of it.
+    key: Option<HeaderValue>,
+}
+
+/// What became of a question for jobs.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// These were handed out.
+    Given(Taken),
+    /// There are none.
+    Nothing,
+    /// The platform wants to be left alone.
+    TooMuch(Duration),
+    /// It did not work.
+    Failed(String),
+}
+
+/// What became of something that was brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// It is there.
+    Accepted,
+    /// It will never be taken.
+    Refused(String),
+    /// It may be taken later, after a pause if one was asked for.
+    NotNow(String, Option<Duration>),
+}
+
+impl Platform {
+    /// A platform at these addresses. `key` is what `RUNPOD_AI_API_KEY` says.
+    pub fn new(client: Client, addresses: Addresses, key: Option<&str>) -> Self {
+        let key = key.and_then(|key| HeaderValue::from_str(key.trim()).ok()).map(|mut key| {
+            key.set_sensitive(true);
+            key
+        });
+        Self { client, addresses, key }
+    }
+
+    /// Whether parts of an output can be sent before its end.
+    pub(crate) fn takes_parts(&self) -> bool {
+        self.addresses.stream("x").is_some()
+    }
+
+    /// Whether it can say which jobs to stop.
+    pub(crate) fn says_stops(&self) -> bool {
+        self.addresses.stop().is_some()
+    }
+
+    /// Asks for jobs. Dropping it may lose one that is on its way.
+    pub(crate) async fn take(&self, count: usize, load: Load) -> Asked {
+        match self.get(self.addresses.take(count, load), POLL).await {
+            Ok(reply) => asked(reply),
+            Err(Error::Unreachable { source, .. }) if source.is_timeout() => Asked::Nothing,
+            Err(error) => Asked::Failed(chain(&error).to_string()),
+        }
+    }
+
+    /// Asks which jobs to stop. An error is told with what to do about it.
+    pub(crate) async fn stops(&self) -> Result<Vec<String>, String> {
+        let Some(url) = self.addresses.stop() else { return Ok(Vec::new()) };
+        match self.get(url, POLL).await {
+            Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
+            Ok(reply) => Ok(wire::stops(&reply.body)),
+            Err(Error::Unreachable { source, .. }) if source.is_timeout() => Ok(Vec::new()),
+            Err(error) => Err(chain(&error).to_string()),
+        }
+    }
+
+    /// Brings the end of a job.
+    pub(crate) async fn end(&self, job: &str, delivered: Delivered, body: Bytes) -> Brought {
+        self.post(self.addresses.done(job, delivered), job, body, POST).await
+    }
+
+    /// Brings a part of a job's output.
+    pub(crate) async fn part(&self, job: &str, body: Bytes) -> Brought {
+        match self.addresses.stream(job) {
+            Some(url) => self.post(url, job, body, POST).await,
+            None => Brought::Accepted,
+        }
+    }
+
+    /// Tells how far a job is.
+    pub(crate) async fn progress(&self, job: &str, body: Bytes) -> Brought {
+        self.post(self.addresses.done(job, Delivered::AtOnce), job, body, BRIEF).await
+    }
+
+    /// Says that the worker lives and what it works on.
+    pub(crate) async fn ping(&self, jobs: &[String], limit: Duration) -> Result<(), String> {
+        let named = jobs.join(",");
+        let mut said = vec![("runpod_version", SPEAKS)];
+        if !jobs.is_empty() {
+            said.insert(0, ("job_id", &named));
+        }
+        self.say(&said, limit).await
+    }
+
+    /// Says that the worker cannot work, and why. Nobody waits long for that.
+    pub async fn unhealthy(&self, check: &str, reason: &str) {
+        let reason: String = reason.chars().take(256).collect();
+        let said = [("status", "unhealthy"), ("check", check), ("reason", &reason), ("runpod_version", SPEAKS)];
+        // The worker ends either way.
+        self.say(&said, Duration::from_secs(2)).await.ok();
+    }
+
+    async fn say(&self, said: &[(&str, &str)], limit: Duration) -> Result<(), String> {
+        let Some(url) = self.addresses.ping(said) else { return Ok(()) };
+        match self.get(url, limit).await {
+            Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
+            Ok(_) => Ok(()),
+            Err(error) => Err(chain(&error).to_string()),
+        }
+    }
+
+    async fn get(&self, url: Url, limit: Duration) -> Result<Reply, Error> {
+        let mut headers = self.headers();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.client.call(Call { url, headers, body: None, limit }).await
+    }
+
+    async fn post(&self, url: Url, job: &str, body: Bytes, limit: Duration) -> Brought {
+        let mut headers = self.headers();
+        // It is JSON; platforms know their own workers by saying so.
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        headers.insert(HeaderName::from_static("charset"), HeaderValue::from_static("utf-8"));
+        if let Ok(id) = HeaderValue::from_str(job) {
+            headers.insert(HeaderName::from_static("x-request-id"), id);
+        }
+        match self.client.call(Call { url, headers, body: Some(body), limit }).await {
+            Ok(reply) => brought(&reply),
+            Err(error) => Brought::NotNow(chain(&error).to_string(), None),
+        }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &self.key {
+            headers.insert(AUTHORIZATION, key.clone());
+        }
+        headers
+    }
+}
+
+fn asked(reply: Reply) -> Asked {
+    match reply.status {
+        // 400 means that the platform has frozen the worker and wants nothing.
+        204 | 400 => Asked::Nothing,
+        429 => Asked::TooMuch(pause(&reply)),
+        200..300 => match wire::jobs(&reply.body) {
+            taken if taken == Taken::default() => Asked::Nothing,
+            taken => Asked::Given(taken),
+        },
+        status => Asked::Failed(told(status)),
+    }
+}
+
+fn brought(reply: &Reply) -> Brought {
+    match reply.status {
+        200..300 => Brought::Accepted,
+        429 => Brought::NotNow(told(429), Some(pause(reply))),
+        // A key can be put right, and then the work was not in vain.
+        status @ (401 | 403 | 408 | 425 | 500..) => Brought::NotNow(told(status), reply.retry_after.map(|pause| pause.min(LONGEST_PAUSE))),
+        status => Brought::Refused(told(status)),
+    }
+}
+
+fn pause(reply: &Reply) -> Duration {
+    reply.retry_after.unwrap_or(TOO_MUCH).min(LONGEST_PAUSE)
+}
+
+/// A status with what to do about it.
+fn told(status: u16) -> String {
+    let hint = match status {
+        401 | 403 => "; is RUNPOD_AI_API_KEY the platform's key?",
+        404 => "; are the addresses in RUNPOD_WEBHOOK_… those of this platform?",
+        _ => "",
+    };
+    format!("the platform answered {status}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(status: u16, retry_after: Option<u64>) -> Reply {
+        Reply { status, retry_after: retry_after.map(Duration::from_secs), body: Bytes::new() }
+    }
+
+    #[test]
+    fn no_result_is_given_up_for_a_reason_that_passes() {
+        for status in [401, 403, 408, 429, 500, 502, 503, 599] {
+            assert!(matches!(brought(&reply(status, None)), Brought::NotNow(..)), "{status}");
+        }
+        for status in [301, 400, 404, 409, 410, 413, 422] {
+            assert!(matches!(brought(&reply(status, None)), Brought::Refused(_)), "{status}");
+        }
+        assert_eq!(brought(&reply(201, None)), Brought::Accepted);
+    }
+
+    #[test]
+    fn a_platform_is_left_alone_as_long_as_it_says_within_reason() {
+        assert!(matches!(asked(reply(429, None)), Asked::TooMuch(TOO_MUCH)));
+        assert!(matches!(asked(reply(429, Some(7))), Asked::TooMuch(pause) if pause.as_secs() == 7));
+        assert!(matches!(asked(reply(429, Some(1 << 40))), Asked::TooMuch(LONGEST_PAUSE)));
+    }
+
+    #[test]
+    fn answers_without_jobs_are_no_errors() {
+        for status in [200, 204, 400] {
+            assert!(matches!(asked(reply(status, None)), Asked::Nothing), "{status}");
+        }
+        assert!(matches!(asked(reply(500, None)), Asked::Failed(_)));
+    }
+}

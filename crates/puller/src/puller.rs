@@ -1,0 +1,264 @@
+//! The loops of a worker: take, stop, ping, and how many at once; and how they begin and end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::health::Health;
+use tidegate_core::port::Executor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::addresses::Delivered;
+use crate::hand::Hand;
+use crate::journal::{Journal, Left, Stage};
+use crate::labour::{Labour, SaidParts};
+use crate::pace::Pace;
+use crate::platform::Platform;
+use crate::port::{Habits, Porter};
+use crate::runner::Runner;
+use crate::takes::Takes;
+use crate::wire;
+
+/// How often is looked how many jobs the model can run at once.
+const LIMIT_EVERY: Duration = Duration::from_millis(200);
+/// How often is looked whether the model still works.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The pause after an answer that stops nothing.
+const STOPS_AGAIN: Duration = Duration::from_secs(1);
+/// How long results are still brought when the model is broken.
+const LAST_RESULTS: Duration = Duration::from_secs(30);
+/// How often a job is given to the model before it is held for what kills its worker.
+const MOST_BEGINNINGS: u32 = 2;
+
+/// What becomes of a job that the model worked on when the worker died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLost {
+    /// It is run again, once, unless parts of its output are with the platform already.
+    Retry,
+    /// It has failed.
+    Fail,
+}
+
+/// How the worker behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The time between two signs of life.
+    pub ping_every: Duration,
+    /// What the model's code means by what it does.
+    pub habits: Habits,
+    /// What becomes of jobs that a worker before this one has lost.
+    pub on_lost: OnLost,
+    /// How long the model may work on one job.
+    pub job_timeout: Option<Duration>,
+}
+
+/// Why a worker has no more to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Over {
+    /// It was told to end.
+    Asked,
+    /// It wants to be replaced.
+    Refreshed,
+    /// The model does not work any more.
+    Broken(String),
+}
+
+/// A worker for one platform.
+pub struct Puller {
+    runner: Arc<Runner>,
+    options: Options,
+    tasks: TaskTracker,
+    /// No more jobs.
+    enough: CancellationToken,
+    /// No more of anything.
+    over: CancellationToken,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Who runs the jobs.
+    pub executor: Arc<dyn Executor>,
+    /// Who carries them.
+    pub porter: Arc<dyn Porter>,
+    /// Where they come from.
+    pub platform: Arc<Platform>,
+    /// Where they are written down.
+    pub journal: Journal,
+}
+
+impl Puller {
+    /// A worker that does nothing yet.
+    pub fn new(parts: Parts, options: Options) -> Self {
+        let Parts { executor, porter, platform, journal } = parts;
+        let parts = if platform.takes_parts() { SaidParts::OneByOne } else { SaidParts::AtTheEnd };
+        let (habits, job_timeout) = (options.habits, options.job_timeout);
+        let labour = Labour { executor, porter, journal, habits, parts, job_timeout };
+        let runner = Arc::new(Runner { labour, platform, hand: Hand::default() });
+        Self { runner, options, tasks: TaskTracker::new(), enough: CancellationToken::new(), over: CancellationToken::new() }
+    }
+
+    /// Works until `leave` is canceled or the model is broken; then what is in hand is brought to its end, for at most
+    /// `patience`. What is not, is in the journal. The model must be ready.
+    pub async fn run(&self, leave: &CancellationToken, patience: Duration) -> Over {
+        set_limit(&self.runner);
+        self.resume();
+        for task in [Loop::Ping, Loop::Stops, Loop::Limit] {
+            self.spawn(task);
+        }
+        let takes = Takes::new(Arc::clone(&self.runner), self.starter(), self.enough.clone());
+        let takes = self.tasks.spawn(takes.run());
+        let over = tokio::select! {
+            () = leave.cancelled() => Over::Asked,
+            () = self.enough.cancelled() => Over::Refreshed,
+            reason = self.broken() => Over::Broken(reason),
+        };
+        self.enough.cancel();
+        // A panic in it has been told, and the jobs in hand are not lost by it.
+        takes.await.ok();
+        let patience = match over {
+            Over::Asked | Over::Refreshed => patience,
+            // Nobody works on what is not over yet; results are still brought.
+            Over::Broken(_) => patience.min(LAST_RESULTS),
+        };
+        if tokio::time::timeout(patience, self.runner.hand.empty()).await.is_err() {
+            tracing::warn!(jobs = ?self.runner.hand.ids(), "these jobs are left to the next worker");
+        }
+        self.over.cancel();
+        over
+    }
+
+    /// What a worker before this one has left.
+    fn resume(&self) {
+        for Left { job, stage } in self.runner.labour.journal.held() {
+            let Some(stop) = self.runner.hand.add(&job.id) else { continue };
+            let runner = Arc::clone(&self.runner);
+            let lost = match (stage, self.options.on_lost) {
+                (Stage::Over { delivered, body }, _) => {
+                    tracing::info!(job = job.id, "the result of a worker before this one is brought");
+                    self.starter().start(runner.bring(job.id, stop, delivered, body));
+                    continue;
+                }
+                (Stage::Taken { begun: 0 }, _) => None,
+                (Stage::Taken { begun }, OnLost::Retry) if begun < MOST_BEGINNINGS => None,
+                (Stage::Taken { .. }, _) => Some(Delivered::AtOnce),
+                (Stage::Parted, _) => Some(Delivered::InParts),
+            };
+            match lost {
+                None => {
+                    tracing::info!(job = job.id, "a job of a worker before this one is run");
+                    self.starter().start(runner.run(job, stop));
+                }
+                Some(delivered) => {
+                    tracing::warn!(job = job.id, "a job was lost with the worker before this one");
+                    let body = wire::failure("the worker died while it worked on the job");
+                    self.runner.labour.journal.over(&job.id, delivered, &body);
+                    self.starter().start(runner.bring(job.id, stop, delivered, body));
+                }
+            }
+        }
+    }
+
+    fn spawn(&self, which: Loop) {
+        let (runner, every) = (Arc::clone(&self.runner), self.options.ping_every);
+        self.starter().start(async move {
+            match which {
+                Loop::Ping => pings(&runner, every).await,
+                Loop::Stops => stops(&runner).await,
+                Loop::Limit => limits(&runner).await,
+            }
+        });
+    }
+
+    fn starter(&self) -> Starter {
+        Starter { tasks: self.tasks.clone(), over: self.over.clone() }
+    }
+
+    /// Waits until the model is given up.
+    async fn broken(&self) -> String {
+        loop {
+            let report = self.runner.labour.executor.report();
+            if matches!(report.health, Health::SetupFailed | Health::Defunct) {
+                return report.complaint.unwrap_or_else(|| "the model does not work any more".to_owned());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+impl Drop for Puller {
+    /// Jobs that are left to the next worker say nothing more: their model is about to be ended, which would look
+    /// like a crash.
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+/// Starts what lasts no longer than the worker. What is cut off by its end is in the journal.
+#[derive(Clone)]
+pub(crate) struct Starter {
+    tasks: TaskTracker,
+    over: CancellationToken,
+}
+
+impl Starter {
+    pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let over = self.over.clone();
+        self.tasks.spawn(async move { over.run_until_cancelled(task).await });
+    }
+}
+
+enum Loop {
+    Ping,
+    Stops,
+    Limit,
+}
+
+async fn limits(runner: &Runner) {
+    loop {
+        tokio::time::sleep(LIMIT_EVERY).await;
+        set_limit(runner);
+    }
+}
+
+/// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that
+/// could do the next one can.
+fn set_limit(runner: &Runner) {
+    match (runner.labour.executor.crew().slots, runner.labour.executor.wants()) {
+        (0, _) => {}
+        (slots, wanted) => runner.hand.set_limit(wanted.unwrap_or(slots).min(slots)),
+    }
+}
+
+async fn pings(runner: &Runner, every: Duration) {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(reason) = runner.platform.ping(&runner.hand.ids(), every.max(Duration::from_secs(1)) * 2).await {
+            tracing::warn!(reason, "the platform did not take a sign of life");
+        }
+    }
+}
+
+async fn stops(runner: &Runner) {
+    if !runner.platform.says_stops() {
+        return tracing::warn!("RUNPOD_WEBHOOK_GET_JOB has no `/job-take/`, so the platform cannot stop jobs");
+    }
+    let mut trouble = Pace::new(Duration::from_secs(1), Duration::from_secs(15));
+    loop {
+        match runner.platform.stops().await {
+            Ok(ids) => {
+                trouble.succeed();
+                let stopped = ids.iter().filter(|id| runner.hand.stop(id)).count();
+                if stopped == 0 {
+                    tokio::time::sleep(STOPS_AGAIN).await;
+                }
+            }
+            Err(reason) => {
+                let pause = trouble.fail();
+                tracing::warn!(reason, ?pause, "the platform did not say which jobs to stop; it is asked again");
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}

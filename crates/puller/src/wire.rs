@@ -1,0 +1,163 @@
+//! The platform's words: jobs as it hands them out, and what it is sent.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A job that the platform handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The platform's name for it.
+    pub id: String,
+    /// The whole object, for handlers that want to see it.
+    pub whole: Bytes,
+}
+
+/// What an answer to a take holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) jobs: Vec<Job>,
+    /// Jobs that can only be sent back: they have an id and no input.
+    pub(crate) empty: Vec<String>,
+    /// What cannot even be named.
+    pub(crate) nameless: usize,
+}
+
+impl Job {
+    /// The job's input, as its caller wrote it.
+    pub fn input(&self) -> Bytes {
+        let members: HashMap<String, &RawValue> = serde_json::from_slice(&self.whole).unwrap_or_default();
+        members.get("input").map_or(Bytes::from_static(b"null"), |input| self.whole.slice_ref(input.get().as_bytes()))
+    }
+}
+
+/// Reads the answer to a take: one job, a list of jobs, or nothing that is one.
+pub(crate) fn jobs(body: &Bytes) -> Taken {
+    let mut taken = Taken::default();
+    if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(body) {
+        for item in list {
+            take_in(&mut taken, body.slice_ref(item.get().as_bytes()));
+        }
+    } else if let Ok(one) = serde_json::from_slice::<&RawValue>(body)
+        && one.get() != "null"
+    {
+        take_in(&mut taken, body.slice_ref(one.get().as_bytes()));
+    }
+    taken
+}
+
+fn take_in(taken: &mut Taken, whole: Bytes) {
+    let members: HashMap<String, &RawValue> = serde_json::from_slice(&whole).unwrap_or_default();
+    let id = members.get("id").and_then(|id| serde_json::from_str::<String>(id.get()).ok()).filter(|id| !id.is_empty());
+    match (id, members.contains_key("input")) {
+        (Some(id), true) => taken.jobs.push(Job { id, whole }),
+        (Some(id), false) => taken.empty.push(id),
+        (None, _) => taken.nameless += 1,
+    }
+}
+
+/// The ids in an answer to the question what to stop.
+pub(crate) fn stops(body: &[u8]) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Stops<'a> {
+        #[serde(rename = "jobsToStop", borrow, default)]
+        jobs: Vec<&'a RawValue>,
+    }
+    let stops: Stops<'_> = serde_json::from_slice(body).unwrap_or(Stops { jobs: Vec::new() });
+    stops.jobs.iter().filter_map(|id| serde_json::from_str(id.get()).ok()).collect()
+}
+
+/// The end of a job, as the platform is told.
+#[derive(Debug, Default, Serialize)]
+pub struct Ending<'a> {
+    /// What the job gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<&'a RawValue>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'a str>,
+    /// Whether the worker wants to be replaced.
+    #[serde(rename = "stopPod", skip_serializing_if = "Option::is_none")]
+    pub stop_pod: Option<bool>,
+}
+
+impl Ending<'_> {
+    /// As bytes.
+    pub fn to_bytes(&self) -> Bytes {
+        serde_json::to_vec(self).expect("it is JSON already").into()
+    }
+}
+
+/// The body of a failed job.
+pub(crate) fn failure(error: &str) -> Bytes {
+    Ending { error: Some(error), ..Ending::default() }.to_bytes()
+}
+
+/// The body of one part of an output.
+pub(crate) fn part(json: &[u8]) -> Bytes {
+    [b"{\"output\":", json, b"}"].concat().into()
+}
+
+/// The body of a message about progress.
+pub(crate) fn progress(json: &[u8]) -> Bytes {
+    [b"{\"status\":\"IN_PROGRESS\",\"output\":", json, b"}"].concat().into()
+}
+
+/// A JSON list of these values.
+pub(crate) fn list(parts: &[Bytes]) -> Vec<u8> {
+    let mut text = vec![b'['];
+    for (i, part) in parts.iter().enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        text.extend_from_slice(part);
+    }
+    text.push(b']');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<String>, Vec<String>, usize) {
+        let taken = jobs(&Bytes::copy_from_slice(text.as_bytes()));
+        (taken.jobs.into_iter().map(|job| job.id).collect(), taken.empty, taken.nameless)
+    }
+
+    #[test]
+    fn one_job_a_list_or_nothing() {
+        let none: Vec<String> = Vec::new();
+        assert_eq!(read(r#"{"id":"a","input":{"x":1}}"#), (vec!["a".to_owned()], none.clone(), 0));
+        assert_eq!(read(r#"[{"id":"a","input":1},{"id":"b","input":[]}]"#).0, ["a", "b"]);
+        for nothing in ["", "null", "[]", "   "] {
+            assert_eq!(read(nothing), (none.clone(), none.clone(), 0), "{nothing:?}");
+        }
+        assert_eq!(read(r#"{"id":"a"}"#), (none.clone(), vec!["a".to_owned()], 0));
+        assert_eq!(read(r#"[{"input":{}}, 5, {"id":7,"input":{}}]"#), (none, Vec::new(), 3));
+    }
+
+    #[test]
+    fn the_job_stays_the_bytes_it_was() {
+        let text = r#"{"id":"a", "webhook" : "x","input": {"n": 1.50} }"#;
+        let taken = jobs(&Bytes::from_static(text.as_bytes()));
+        assert_eq!(taken.jobs[0].whole, text);
+        assert_eq!(taken.jobs[0].input(), r#"{"n": 1.50}"#);
+    }
+
+    #[test]
+    fn only_texts_are_stops() {
+        assert_eq!(stops(br#"{"jobsToStop":["a",3,null,"b"]}"#), ["a", "b"]);
+        assert!(stops(b"[]").is_empty() && stops(b"").is_empty() && stops(b"{}").is_empty());
+    }
+
+    #[test]
+    fn bodies_are_joined_without_being_read() {
+        assert_eq!(part(b"1"), r#"{"output":1}"#);
+        assert_eq!(progress(b"\"x\""), r#"{"status":"IN_PROGRESS","output":"x"}"#);
+        assert_eq!(list(&["1".into(), "2".into()]), b"[1,2]");
+        assert_eq!(failure("no"), r#"{"error":"no"}"#);
+    }
+}

@@ -1,0 +1,112 @@
+//! The port: workers elsewhere as an executor like any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_core::crew::Crew;
+use tidegate_core::health::{Health, Report};
+use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
+use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Work};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::ledger::Waiting;
+use crate::parcel::Parcel;
+use crate::remote::Remote;
+use crate::worker::WorkerId;
+
+/// How often a job looks whether its worker is still there.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
+
+#[async_trait]
+impl Executor for Remote {
+    fn admit(&self, account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+        let (give, place) = oneshot::channel();
+        self.stand_in_line(Waiting { account: account.clone(), give })?;
+        let closed = Refusal::NotReady { health: Health::Unknown };
+        Ok(Turn::Line(Box::pin(async move {
+            let seat: Seat = place.await.map_err(|_| closed)?;
+            Ok(Box::new(seat) as Box<dyn Admission>)
+        })))
+    }
+
+    /// What a worker takes is known to the worker only.
+    fn schema(&self) -> Option<Arc<Bytes>> {
+        None
+    }
+
+    fn report(&self) -> Report {
+        // It takes jobs, also while no worker is there.
+        Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None }
+    }
+
+    async fn check(&self) -> Report {
+        self.report()
+    }
+
+    async fn stop(&self) {
+        self.close();
+    }
+
+    fn crew(&self) -> Crew {
+        let count = self.count();
+        Crew { slots: count.idle + count.running, free: count.idle, ..Crew::default() }
+    }
+}
+
+/// The right to send one job to a worker that asks.
+pub(crate) struct Seat {
+    pub(crate) remote: Remote,
+    pub(crate) worker: WorkerId,
+    /// To the question of the worker. When it is gone, the job waits for another.
+    pub(crate) parcel: oneshot::Sender<Parcel>,
+}
+
+#[async_trait]
+impl Admission for Seat {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let Self { remote, worker, parcel: seat } = *self;
+        let (tell, events) = mpsc::unbounded_channel();
+        let id = work.id.clone();
+        if let Some(parcel) = remote.begin(work, tell, worker) {
+            // Whoever asked may have left meanwhile; the parcel comes back by itself then.
+            drop(seat.send(parcel));
+        }
+        Box::new(Errand { remote, id, events })
+    }
+}
+
+/// A job in the hands of some worker.
+struct Errand {
+    remote: Remote,
+    id: JobId,
+    /// Never full: a worker waits for the answer to each report, and the desk bounds what a job may give.
+    events: mpsc::UnboundedReceiver<Event>,
+}
+
+#[async_trait]
+impl Running for Errand {
+    async fn next(&mut self) -> Event {
+        loop {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => {
+                    return event.unwrap_or_else(|| Event::Ended(Outcome::Failed { error: "the job was forgotten".to_owned() }));
+                }
+                () = tokio::time::sleep(LOOK_AFTER) => self.remote.look_after(&self.id),
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.remote.cancel(&self.id);
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        // Nothing happens when it is over, which is nearly always.
+        self.remote.cancel(&self.id);
+    }
+}

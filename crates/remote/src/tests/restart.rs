@@ -1,0 +1,67 @@
+//! Workers that have jobs from a server before this one.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_result_from_before_a_restart_is_kept_for_its_job() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Kept);
+        let (first, second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "w").await, "b", "nobody runs what is done");
+        assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
+        remote.hear(&worker("w"), &id("b"), done("2"));
+        assert!(second.await.unwrap().end.unwrap().is_ok());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.ping(&worker("old"), Some(&["a"]));
+        let (first, _second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "idle").await, "b", "the other is at work");
+        remote.hear(&worker("old"), &id("a"), done("1"));
+        let ran = first.await.unwrap();
+        assert_eq!((ran.end, ran.notes["worker"].clone()), (Some(Ok(Some("1".to_owned()))), json!("old")));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.rest(Duration::from_secs(3));
+        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let asked = remote.clone();
+        let asking = tokio::task::spawn_local(async move { take_one(&asked, "idle").await });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        remote.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(asking.await.unwrap(), "b", "the first one is in good hands");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_from_before_a_restart_begins_again() {
+    local(async {
+        let (remote, mut desk) = (remote(), Desk::default());
+        remote.ping(&worker("old"), Some(&["a"]));
+        let (ran, _other) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        assert_eq!(take_one(&remote, "idle").await, "b");
+        assert_eq!(remote.hear(&worker("old"), &id("a"), part("2")), Heard::Ignored, "the first part is lost");
+        assert_eq!(take_one(&remote, "new").await, "a");
+        let end = || Report::StreamDone(Finish { output: Some(Bytes::from_static(b"[]")), error: None });
+        assert_eq!(remote.hear(&worker("old"), &id("a"), end()), Heard::Ignored, "it has the job no more");
+        for json in ["1", "2"] {
+            remote.hear(&worker("new"), &id("a"), part(json));
+        }
+        assert_eq!(remote.hear(&worker("new"), &id("a"), end()), Heard::Told);
+        assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
+        assert_eq!(remote.hear(&worker("old"), &id("unknown"), end()), Heard::Ignored, "an end without its parts is kept for nobody");
+    })
+    .await;
+}

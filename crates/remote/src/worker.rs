@@ -1,0 +1,104 @@
+//! A worker as it is known from what it asks and says.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::JobId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::Config;
+
+/// The longest name of a worker, in bytes.
+const MAX_LEN: usize = 128;
+
+/// The name that a worker gave itself, unique among those of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(Arc<str>);
+
+/// A text cannot be the name of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a worker's name has 1 to {MAX_LEN} bytes of visible ASCII without `/`")]
+pub struct InvalidWorkerId;
+
+impl WorkerId {
+    /// Takes a worker's word for who it is.
+    pub fn parse(text: &str) -> Result<Self, InvalidWorkerId> {
+        let allowed = |byte: &u8| byte.is_ascii_graphic() && *byte != b'/';
+        let fits = !text.is_empty() && text.len() <= MAX_LEN && text.as_bytes().iter().all(allowed);
+        if fits { Ok(Self(text.into())) } else { Err(InvalidWorkerId) }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How many workers do what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// They wait for jobs.
+    pub idle: usize,
+    /// They have jobs.
+    pub running: usize,
+    /// They live and have not asked for a job yet.
+    pub initializing: usize,
+    /// They have said that they cannot work.
+    pub unhealthy: usize,
+}
+
+/// What is known about one worker.
+pub(crate) struct Worker {
+    /// The last time that it did anything but ping.
+    pub(crate) seen: Instant,
+    pub(crate) pinged: Option<Instant>,
+    /// When it left a question without waiting for the answer.
+    vanished: Option<Instant>,
+    pub(crate) unhealthy: bool,
+    /// Whether it has ever asked for a job.
+    pub(crate) asked: bool,
+    /// Jobs that it is to stop.
+    pub(crate) stops: BTreeSet<JobId>,
+    /// Something has changed for whoever waits in [`crate::Remote::stops`].
+    pub(crate) stirred: Arc<Notify>,
+}
+
+impl Worker {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { seen: now, pinged: None, vanished: None, unhealthy: false, asked: false, stops: BTreeSet::new(), stirred: Arc::default() }
+    }
+
+    /// It has done something that only a worker does whose main part lives.
+    pub(crate) fn is_there(&mut self, now: Instant) {
+        self.seen = now;
+        self.vanished = None;
+    }
+
+    pub(crate) fn has_vanished(&mut self, now: Instant) {
+        self.vanished.get_or_insert(now);
+    }
+
+    /// Why its jobs should not be left to it any longer, if so.
+    pub(crate) fn is_lost(&self, config: &Config, now: Instant) -> Option<&'static str> {
+        let longer = |since: Instant, than| now.saturating_duration_since(since) > than;
+        if self.vanished.is_some_and(|at| longer(at, config.return_within)) {
+            return Some("its connection broke and it did not come back");
+        }
+        // One that has never pinged may be at work without a word.
+        let silent = self.pinged.is_some_and(|at| longer(at, config.ping_within)) && longer(self.seen, config.ping_within);
+        silent.then_some("it is silent")
+    }
+
+    /// The last sign of life of any kind.
+    pub(crate) fn last_sign(&self) -> Instant {
+        self.pinged.map_or(self.seen, |pinged| pinged.max(self.seen))
+    }
+}

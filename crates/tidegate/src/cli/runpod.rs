@@ -1,0 +1,140 @@
+//! The part of the command line that is about endpoints for Runpod's clients and workers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use tidegate_net::{Networks, Url};
+
+use super::Remote;
+use crate::data_dir::DataDir;
+use crate::{platform, units};
+
+/// Serve endpoints to Runpod's clients and workers.
+///
+/// Clients bring jobs to an endpoint with Runpod's API; workers that use Runpod's SDK come for them. The
+/// server runs no model itself. `tidegate endpoints env NAME` prints what a worker is started with.
+#[derive(Debug, Args)]
+pub(crate) struct Platform {
+    /// An endpoint to open; may be given several times. Those of an earlier start are there again
+    #[arg(long = "endpoint", env = "TIDEGATE_ENDPOINTS", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) endpoints: Vec<String>,
+    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
+    /// --allow-anonymous
+    #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// The port to listen on; 0 for any free one
+    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
+    pub(crate) port: u16,
+    /// Only callers with a token from this file are let in, and workers with the key of their endpoint;
+    /// it is read again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
+    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Let everybody who reaches the address call, also from other machines
+    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) allow_anonymous: bool,
+    /// Where jobs and endpoints are written down, so that they survive a restart; `none` keeps them in
+    /// memory only [default: a folder for this port under ~/.local/state/tidegate; none with --port 0]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<DataDir>,
+    /// The address by which workers reach the server [default: the one that is listened on]
+    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]
+    pub(crate) public_url: Option<Url>,
+    /// A worker that has pinged and then says nothing for so long is lost, and its jobs go to others
+    #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration)]
+    pub(crate) worker_timeout: Duration,
+    /// Keep the rate limits of Runpod's cloud; more is answered with 429
+    #[arg(long, env = "TIDEGATE_CLOUD_LIMITS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) cloud_limits: bool,
+    /// How long a finished job can be looked up at most; Runpod's own times (30 minutes, one for
+    /// `runsync`) hold as well
+    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "30m", value_parser = units::duration)]
+    pub(crate) keep_for: Duration,
+    /// The most that one job may give, all its parts together
+    #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    pub(crate) max_output: usize,
+    /// The largest result or part that a worker may send at once; with a larger one the job fails
+    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
+    pub(crate) max_body: usize,
+    /// How long is waited after SIGTERM for jobs that workers have; what is not over then is left to the
+    /// next start
+    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
+    pub(crate) drain_timeout: Duration,
+    /// Private networks that webhooks may reach: networks or addresses such as
+    /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
+    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
+    pub(crate) allow_private_networks: Networks,
+    /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
+    /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
+    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+    pub(crate) webhook_secret_file: Option<PathBuf>,
+    /// How long a webhook is sent again when its receiver does not take it
+    #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
+    pub(crate) webhook_retry_for: Duration,
+    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM)
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// Look after the endpoints of a running platform. With tokens, an administrator's is needed.
+#[derive(Debug, Args)]
+pub(crate) struct Endpoints {
+    #[command(subcommand)]
+    pub(crate) command: EndpointsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EndpointsCommand {
+    /// List the endpoints
+    List(ListEndpoints),
+    /// Open an endpoint; it is there after a restart too
+    Add(AddEndpoint),
+    /// Print the environment that a worker of an endpoint is started with
+    Env(EndpointEnv),
+}
+
+/// List the endpoints.
+#[derive(Debug, Args)]
+pub(crate) struct ListEndpoints {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Open an endpoint; it is there after a restart too.
+#[derive(Debug, Args)]
+pub(crate) struct AddEndpoint {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// Its name: small letters, digits, `-` and `_`
+    pub(crate) name: String,
+}
+
+/// Print the environment that a worker of an endpoint is started with. Each call names another worker.
+#[derive(Debug, Args)]
+pub(crate) struct EndpointEnv {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// The endpoint
+    pub(crate) name: String,
+    /// How it is written
+    #[arg(long, value_enum, default_value = "shell")]
+    pub(crate) format: EnvFormat,
+}
+
+/// How an environment is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EnvFormat {
+    /// `export NAME='value'`, for `eval "$(…)"`
+    Shell,
+    /// `NAME=value`, for `docker run --env-file`
+    Docker,
+    /// One object
+    Json,
+}

@@ -1,0 +1,90 @@
+//! `tidegate endpoints`: the endpoints of a platform that runs.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cli::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints};
+use crate::remote::Server;
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    endpoints: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    name: String,
+    url: String,
+    waiting: usize,
+    running: usize,
+    workers: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Environment {
+    env: BTreeMap<String, String>,
+}
+
+pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
+    let text = match &args.command {
+        EndpointsCommand::List(args) => list(args).await?,
+        EndpointsCommand::Add(args) => add(args).await?,
+        EndpointsCommand::Env(args) => env(args).await?,
+    };
+    // Whoever closes the pipe has seen enough.
+    writeln!(std::io::stdout().lock(), "{text}").ok();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
+    let server = Server::of(&args.remote)?;
+    if args.json {
+        return Ok(String::from_utf8_lossy(&server.get_raw(&["admin", "endpoints"], &[]).await?).into_owned());
+    }
+    let Listed { endpoints } = server.get(&["admin", "endpoints"], &[]).await?;
+    let width = endpoints.iter().map(|entry| entry.name.len()).chain(["ENDPOINT".len()]).max().unwrap_or_default();
+    let mut lines = vec![format!("{:width$}  WAITING  RUNNING  WORKERS  URL", "ENDPOINT")];
+    lines.extend(endpoints.iter().map(|entry| {
+        let Entry { name, url, waiting, running, workers } = entry;
+        format!("{name:width$}  {waiting:>7}  {running:>7}  {workers:>7}  {url}")
+    }));
+    Ok(lines.join("\n"))
+}
+
+async fn add(args: &AddEndpoint) -> anyhow::Result<String> {
+    let entry: Entry = Server::of(&args.remote)?.post_json(&["admin", "endpoints"], &json!({ "name": args.name })).await?;
+    Ok(entry.url)
+}
+
+async fn env(args: &EndpointEnv) -> anyhow::Result<String> {
+    let Environment { env } = Server::of(&args.remote)?.get(&["admin", "endpoints", &args.name, "env"], &[]).await?;
+    Ok(match args.format {
+        EnvFormat::Json => serde_json::to_string_pretty(&env)?,
+        EnvFormat::Shell => lines(&env, |name, value| format!("export {name}={}", quoted(value))),
+        EnvFormat::Docker => lines(&env, |name, value| format!("{name}={value}")),
+    })
+}
+
+fn lines(env: &BTreeMap<String, String>, line: impl Fn(&str, &str) -> String) -> String {
+    env.iter().map(|(name, value)| line(name, value)).collect::<Vec<_>>().join("\n")
+}
+
+/// For a shell: nothing in it means anything, `$ID` neither.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_was_written() {
+        assert_eq!(quoted("a$ID?b&c"), "'a$ID?b&c'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

@@ -1,0 +1,207 @@
+//! `tidegate platform`: endpoints for Runpod's clients and workers.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use tidegate_core::JobKind;
+use tidegate_core::record::Target;
+use tidegate_core::store::{Documents, Store};
+use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin::{self, Desks};
+use tidegate_http::cog::Build;
+use tidegate_http::metrics;
+use tidegate_http::replicate::{Aborted, Voice};
+use tidegate_http::runpod::platform::{self as face, Endpoint, Endpoints, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_net::{Client, Config as NetConfig};
+use tidegate_remote::Remote;
+use tidegate_runtime::Scratch;
+use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Platform;
+use crate::compat::CogEnv;
+use crate::data_dir::{self, Opened};
+use crate::failure::Usage;
+use crate::listen::{Callers, addresses};
+use crate::platform::secret;
+use crate::reload::Reload;
+use crate::shutdown::{Cause, Signals};
+use crate::tokens::Sources;
+use crate::{build_info, exit, front, webhook_secrets};
+
+/// Times that a job may be begun, when the server dies with it again and again.
+const ATTEMPTS: u32 = 3;
+/// The longest that a body may make no progress.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long open answers may take in the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// Longer than anybody waits.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// How long nothing is handed out after a start that found jobs.
+const REST: Duration = Duration::from_secs(4);
+/// From what the keys of workers are made.
+const WORKERS: &str = "runpod-worker-secret";
+/// Endpoints have no versions.
+const VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let started_at = Timestamp::now();
+    let mut signals = Signals::listen(false)?;
+    let mut reload = Reload::default();
+    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
+    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let edge = front::plain_edge(args.tls_cert.as_deref().zip(args.tls_key.as_deref()), &mut reload)?;
+    let reload = reload.listen()?;
+    let listener = listen(args, tokens.as_ref()).await?;
+    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
+
+    let data = data_dir::open(args.data_dir.as_ref(), Path::new("platform"), args.port)?;
+    let documents = data.as_ref().map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
+    let store_meter = data.as_ref().map(|data| data.store.meter());
+    let models = Models::new(desk(args, env, webhook_secrets, data.as_ref())?);
+    let endpoints = open(args, &models, documents.clone()).await?;
+    let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
+    if resumed != Resumed::default() {
+        tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
+    }
+    if resumed.queued > 0 {
+        // Some of them may still be in the hands of workers, which say so in their pings.
+        endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
+    }
+
+    let config = face::Config {
+        max_body: args.max_body,
+        body_timeout: BODY_TIMEOUT,
+        keys: match &tokens {
+            Some(_) => Some(WorkerKeys::new(&secret(documents.as_deref(), WORKERS).await?)),
+            None => None,
+        },
+        base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
+        limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+    };
+    let watched = metrics::Sources {
+        desks: desks_of(models.clone()),
+        traffic: Arc::clone(&edge.traffic),
+        store: store_meter,
+        build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
+        started_at,
+    };
+    let faces = face::routes(endpoints.clone(), config).merge(admin::routes(desks_of(models.clone()))).merge(metrics::routes(watched));
+    // Last, so that it stands before every route.
+    let faces = match tokens {
+        Some(tokens) => access::guarded(faces, tokens),
+        None => faces,
+    };
+    let (stop, goodbye) = (CancellationToken::new(), CancellationToken::new());
+    let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
+    let names: Vec<String> = endpoints.all().iter().map(|endpoint| endpoint.name.clone()).collect();
+    tracing::info!(url, endpoints = names.join(","), "the platform takes jobs");
+    tokio::pin!(http, reload);
+    let cause = tokio::select! {
+        () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = &mut reload => unreachable!("it listens for ever"),
+        cause = signals.next() => cause,
+    };
+    tracing::info!(?cause, "shutting down");
+    tokio::select! {
+        // Workers bring their results while they are waited for.
+        () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = drain(&endpoints, &models, args.drain_timeout) => {}
+        second = signals.next() => {
+            tracing::warn!("a second signal: ending at once");
+            return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
+        }
+    }
+    stop.cancel();
+    if tokio::time::timeout(LAST_ANSWERS, &mut http).await.is_err() {
+        goodbye.cancel();
+        http.await;
+    }
+    Ok(ExitCode::from(cause.exit_code()))
+}
+
+/// Gives out no more jobs, and waits for those that workers have. What is not over in time is neither ended
+/// nor forgotten: the next server takes it up, and the result too if its worker brings it then.
+async fn drain(endpoints: &Endpoints, models: &Models, patience: Duration) {
+    endpoints.all().iter().for_each(|endpoint| endpoint.remote.close());
+    if tokio::time::timeout(patience, models.close(FOR_EVER)).await.is_err() {
+        tracing::warn!(?patience, "some jobs are not over and are left to the next start");
+    }
+}
+
+async fn listen(args: &Platform, tokens: Option<&Tokens>) -> anyhow::Result<TcpListener> {
+    let callers = match tokens {
+        Some(_) => Callers::WithToken,
+        None if args.allow_anonymous => Callers::AnybodyOnPurpose,
+        None => Callers::Anybody,
+    };
+    let addresses = addresses(&args.host, args.port, callers).await?;
+    TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
+        let usage = Usage::new(format!("cannot listen on {}:{}: {error}", args.host, args.port));
+        usage.hint("check --host, and choose another port with --port, or --port 0 for any free one").into()
+    })
+}
+
+/// Opens the endpoints of the command line and those of before.
+async fn open(args: &Platform, models: &Models, documents: Option<Arc<dyn Documents>>) -> anyhow::Result<Endpoints> {
+    let config = tidegate_remote::Config { ping_within: args.worker_timeout, ..tidegate_remote::Config::default() };
+    let models = models.clone();
+    let endpoints = Endpoints::new(documents, move |name| {
+        let remote = Remote::new(config);
+        let target = Target { model: format!("{MODELS}{name}"), version: VERSION.to_owned(), deployment: None };
+        let jobs = models.lookup().beside(Arc::new(remote.clone()), target);
+        models.offer(Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: PathBuf::new() });
+        Endpoint { name: name.to_owned(), jobs, remote }
+    });
+    endpoints.resume().await.context("the endpoints of before cannot be read")?;
+    for name in &args.endpoints {
+        endpoints.add(name).await.map_err(|error| match error {
+            NotOpened::Name(error) => Usage::new(format!("--endpoint `{name}`: {error}")).hint("choose another name").into(),
+            NotOpened::Unkept(_) => anyhow::Error::new(error),
+        })?;
+    }
+    Ok(endpoints)
+}
+
+/// A desk that finds the jobs of all endpoints, with everything that theirs need.
+fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&Opened>) -> anyhow::Result<Jobs> {
+    let scratch = Scratch::new(None).context("could not make a folder for temporary files; is TMPDIR writable?")?;
+    let net = Arc::new(Client::new(NetConfig { networks: args.allow_private_networks.clone(), ..NetConfig::default() }));
+    let scratch_root = scratch.path().to_owned();
+    let tools = Tools {
+        executor: Arc::new(Nobody),
+        files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
+        net,
+        scratch: Arc::new(move || scratch.fresh()),
+        room: Arc::new(move || room_in(&scratch_root)),
+        // Inputs go to workers as they are.
+        spill_above: usize::MAX,
+        store: data.map(|data| Arc::clone(&data.store) as Arc<dyn Store>),
+    };
+    let config = Config {
+        webhook_token: env.webhook_token.clone(),
+        webhook_secrets,
+        webhook_throttle: env.throttle,
+        webhook_retry_for: args.webhook_retry_for,
+        stream_history: 0,
+        keep_for: args.keep_for,
+        keep_data_for: None,
+        predictions_are: JobKind::Prediction,
+        job_timeout: None,
+        max_output: args.max_output,
+        target: Target { model: String::new(), version: String::new(), deployment: None },
+        on_lost: OnLost::Retry { attempts: ATTEMPTS },
+        wording: tidegate_http::wording(Voice::new(&[], Aborted::AsIs), tidegate_http::runpod::platform::wording),
+    };
+    Ok(Jobs::new(tools, config))
+}
+
+/// The desks of all endpoints.
+fn desks_of(models: Models) -> Desks {
+    Arc::new(move || models.all().iter().map(|model| model.jobs()).collect())
+}

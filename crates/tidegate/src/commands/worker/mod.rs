@@ -1,0 +1,209 @@
+//! `tidegate worker`: runs jobs that a Runpod platform hands out, or one to try.
+
+mod keeping;
+mod once;
+mod porter;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tidegate_core::health::{Health, SetupStatus};
+use tidegate_core::port::Executor;
+use tidegate_net::{Client, Config as NetConfig, Networks};
+use tidegate_puller::{Addresses, Job, OnLost, Options, Over, Parts, Platform, Puller, Templates};
+use tidegate_runtime::{Limits, Observer, Phase, Runtime};
+use tidegate_service as service;
+use tokio_util::sync::CancellationToken;
+
+use self::porter::{Carrying, habits};
+use crate::cli::{self, Worker};
+use crate::compat::CogEnv;
+use crate::exit;
+use crate::failure::Usage;
+use crate::model::Model;
+use crate::runpod_env::RunpodEnv;
+use crate::shutdown::{Cause, Signals};
+use crate::wiring::{Outward, Setting, Workshop};
+
+/// Jobs at once that a `concurrency_modifier` can have; each costs a socket.
+const ROOM: u32 = 128;
+/// How often is looked whether the model is ready.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
+
+pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> anyhow::Result<ExitCode> {
+    let model = Model::read(&args.target, &args.model, env)?;
+    let mut signals = Signals::listen(false)?;
+    // Before the model is loaded: what is wrong here is said at once.
+    let purpose = match (&args.test_input, &runpod.templates) {
+        (None, Some(templates)) => Purpose::Pull(Post::open(args, &model, runpod, templates)?),
+        (Some(_), _) | (None, None) => Purpose::Try(once::trial(args.test_input.as_deref())?),
+    };
+    let workshop = Workshop::open(&args.model, env, setting(args))?;
+    let runtime = workshop.start(&model, Arc::new(Shown));
+    let carrying = Carrying::new(workshop.carrier()?, Arc::new(runtime.clone()));
+    let ready = tokio::select! {
+        ready = until_ready(&runtime) => ready,
+        cause = signals.next() => {
+            runtime.stop().await;
+            return Ok(ExitCode::from(cause.exit_code()));
+        }
+    };
+    let code = match (ready, purpose) {
+        (Err(reason), purpose) => unfit(&reason, purpose).await,
+        (Ok(()), Purpose::Try(job)) => once::run(&runtime, carrying, &job, &mut signals).await?,
+        (Ok(()), Purpose::Pull(post)) => pull(args, runpod, &runtime, carrying, post, &mut signals).await,
+    };
+    runtime.stop().await;
+    Ok(code)
+}
+
+/// What a worker is there for.
+enum Purpose {
+    /// One job.
+    Try(Job),
+    /// All that a platform has.
+    Pull(Post),
+}
+
+/// The platform, and what is kept for it.
+struct Post {
+    platform: Arc<Platform>,
+    journal: tidegate_puller::Journal,
+}
+
+impl Post {
+    fn open(args: &Worker, model: &Model, runpod: &RunpodEnv, templates: &Templates) -> anyhow::Result<Self> {
+        let kept = keeping::open(args.data_dir.as_ref(), &model.dir.join(&model.predictor_ref), runpod.worker.as_deref())?;
+        let addresses = Addresses::read(templates, &kept.worker).map_err(|bad| {
+            let message = bad.to_string();
+            Usage::new(message).hint(format!("set {} to an address that the platform gives out", bad.variable))
+        })?;
+        // The operator's own addresses: nothing is guarded.
+        let client = Client::new(NetConfig { networks: Networks::everything(), ..NetConfig::default() });
+        tracing::info!(worker = kept.worker, "this worker");
+        Ok(Self { platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())), journal: kept.journal })
+    }
+}
+
+async fn pull(args: &Worker, runpod: &RunpodEnv, runtime: &Runtime, carrying: Carrying, post: Post, signals: &mut Signals) -> ExitCode {
+    let options = Options {
+        ping_every: runpod.ping_every,
+        habits: habits(runtime.schema().as_deref()),
+        on_lost: match args.on_lost {
+            cli::OnLost::Retry => OnLost::Retry,
+            cli::OnLost::Fail => OnLost::Fail,
+        },
+        job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
+    };
+    let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
+    let platform = Arc::clone(&post.platform);
+    let puller = Puller::new(Parts { executor, porter: Arc::new(carrying), platform: post.platform, journal: post.journal }, options);
+    let leave = CancellationToken::new();
+    let run = puller.run(&leave, args.drain_timeout);
+    tokio::pin!(run);
+    loop {
+        tokio::select! {
+            over = &mut run => return ended(over, &platform).await,
+            cause = signals.next() => {
+                if leave.is_cancelled() {
+                    tracing::warn!("a second signal: ending at once; what is in hand is left to the next worker");
+                    return ExitCode::from(if cause == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED });
+                }
+                tracing::info!("no more jobs are taken; those in hand are finished");
+                leave.cancel();
+            }
+        }
+    }
+}
+
+async fn ended(over: Over, platform: &Platform) -> ExitCode {
+    match over {
+        Over::Asked | Over::Refreshed => ExitCode::SUCCESS,
+        Over::Broken(reason) => {
+            tracing::error!(reason, "the model does not work any more");
+            platform.unhealthy("model", &reason).await;
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+/// The model could not be loaded, or a fitness check says that the machine is not fit for it.
+async fn unfit(reason: &str, purpose: Purpose) -> ExitCode {
+    writeln!(std::io::stderr().lock(), "error: the model could not be loaded\n{reason}").ok();
+    if let Purpose::Pull(post) = purpose {
+        let (check, reason) = fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
+        post.platform.unhealthy(check, reason).await;
+    }
+    ExitCode::from(exit::FAILED)
+}
+
+/// The name of the check that failed, and what it said.
+fn fitness(reason: &str) -> Option<(&str, &str)> {
+    let (_, said) = reason.rsplit_once("the fitness check `")?;
+    let (check, said) = said.split_once("` says ")?;
+    Some((check, said.trim()))
+}
+
+async fn until_ready(runtime: &Runtime) -> Result<(), String> {
+    loop {
+        let report = runtime.report();
+        match report.health {
+            Health::Ready | Health::Busy => return Ok(()),
+            Health::SetupFailed | Health::Defunct => {
+                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
+                return Err(logs.or(report.complaint).unwrap_or_default());
+            }
+            Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+fn setting(args: &Worker) -> Setting {
+    let outward = Outward { networks: args.allow_private_networks.clone(), max_file: args.max_file as u64, ..Outward::own() };
+    Setting {
+        workers: 1,
+        slots: args.concurrency,
+        room: Some(ROOM),
+        line_limit: 0,
+        cancel_grace: args.cancel_grace,
+        respawn: true,
+        keep_for: std::time::Duration::ZERO,
+        keep_data_for: None,
+        job_timeout: None,
+        max_output: usize::MAX,
+        store: None,
+        cabinet: None,
+        hidden_env: &[],
+        on_lost: service::OnLost::Fail,
+        run_as: None,
+        limits: Limits::default(),
+        outward,
+    }
+}
+
+/// Shows what the model prints outside of jobs, and when it had to be replaced.
+struct Shown;
+
+impl Observer for Shown {
+    fn phase(&self, _worker: usize, phase: Phase<'_>) {
+        match phase {
+            Phase::Log { text, .. } => tracing::info!(target: "model", "{}", text.trim_end()),
+            Phase::Died { reason, pause } => tracing::warn!(reason, ?pause, "the model's process has ended and is replaced"),
+            Phase::Ready { after, slots } => tracing::info!(?after, slots, "the model is ready"),
+            Phase::Loading { .. } | Phase::Failed { .. } | Phase::Defunct { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fitness_check_is_told_by_its_name() {
+        let reason = "Traceback\nsetup failed: the fitness check `gpu` says RuntimeError: none `here` says nvidia\n";
+        assert_eq!(fitness(reason), Some(("gpu", "RuntimeError: none `here` says nvidia")));
+        assert_eq!(fitness("no module named x"), None);
+    }
+}

@@ -1,0 +1,11 @@
+"""Each `yield` is a part of the stream; all of them together are the output."""
+
+import runpod
+
+
+def handler(job):
+    for word in job["input"].get("text", "the tide is on").split():
+        yield word.upper()
+
+
+runpod.serverless.start({"handler": handler, "return_aggregate_stream": True})

@@ -1,0 +1,203 @@
+"""Calls a handler in Runpod's way: one job in, a result or an error out.
+
+What a handler returns is looked at here, once: `error` fails the job, `refresh_worker` asks for another
+child, everything else is the output. How the words of an error are written is part of Runpod's interface.
+"""
+
+import json
+import os
+from collections.abc import Awaitable
+from threading import Lock
+
+from tidegate import _native
+from tidegate.errors import HandlerError
+from tidegate.report import message, traceback_text
+from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from typing import Any
+
+    from tidegate._native import Job
+
+    Handler = Callable[[dict[str, Any]], Any]
+
+EXTRAS = "runpod"
+"""The note in a job's context that holds further keys of the job, as one JSON object."""
+
+_running: "dict[str, Job]" = {}
+_lock = Lock()
+
+
+def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
+    """Make what turns a job into the arguments of `wrap`'s functions."""
+
+    def convert(native: "Job") -> "dict[str, object]":
+        job: dict[str, object] = {"id": native.id, "input": native.input}
+        extras = native.context.get(EXTRAS)
+        if extras is not None:
+            job.update(json.loads(extras))
+        if refresh:
+            native.retire()
+        return {"job": job, "native": native}
+
+    return convert
+
+
+def wrap(handler: "Handler", version: str) -> "Callable[..., Any]":
+    """Make a function of the handler's own shape that ends as Runpod says."""
+    shape = shape_of(handler)
+    if shape == GENERATOR:
+        return _generator(handler)
+    if shape == ASYNC_GENERATOR:
+        return _async_generator(handler)
+    return _coroutine(handler, version) if shape == ASYNC else _function(handler, version)
+
+
+def progress(job: "dict[str, Any]", update: object) -> None:
+    """Tell what a job is about; callers see it in its metrics, and Runpod's as its output until it ends."""
+    with _lock:
+        native = _running.get(str(job.get("id"))) if isinstance(job, dict) else None
+    native = native or _native.current_job()
+    if native is None or native.ended:
+        return
+    try:
+        native.metric("progress", update, "replace")
+    except Exception as error:  # Runpod's own never raises: an update is not worth a job
+        _native.remark("warn", f"job {native.id}", f"a progress update cannot be sent: {message(error)}")
+
+
+class _Running:
+    """Notes that a job runs, for those who know only its id."""
+
+    def __init__(self, job: "dict[str, Any]", native: "Job") -> None:
+        self._id = str(job.get("id"))
+        self._native = native
+
+    def __enter__(self) -> None:
+        with _lock:
+            _running[self._id] = self._native
+
+    def __exit__(self, *_details: object) -> None:
+        with _lock:
+            _running.pop(self._id, None)
+
+
+def _function(handler: "Handler", version: str) -> "Callable[..., object]":
+    def call(job: "dict[str, Any]", native: "Job") -> object:
+        with _Running(job, native):
+            try:
+                value = handler(job)
+            except Exception as error:
+                raise _failure(native, error, version) from None
+        if isinstance(value, Awaitable):
+            return _awaited(value, job, native, version)
+        return _settled(value, native)
+
+    return call
+
+
+def _coroutine(handler: "Handler", version: str) -> "Callable[..., Coroutine[Any, Any, object]]":
+    async def call(job: "dict[str, Any]", native: "Job") -> object:
+        async def run() -> object:
+            return await handler(job)
+
+        return await _awaited(run(), job, native, version)
+
+    return call
+
+
+async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", version: str) -> object:
+    with _Running(job, native):
+        try:
+            result = await value
+        except Exception as error:
+            raise _failure(native, error, version) from None
+    return _settled(result, native)
+
+
+def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
+    def call(job: "dict[str, Any]", native: "Job") -> "Iterator[object]":
+        with _Running(job, native):
+            items = handler(job)
+            try:
+                for item in items:
+                    yield _checked(item)
+            except HandlerError:
+                raise
+            except Exception as error:
+                raise _stream_failure(native, error) from None
+            finally:
+                items.close()
+
+    return call
+
+
+def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]]":
+    async def call(job: "dict[str, Any]", native: "Job") -> "AsyncIterator[object]":
+        with _Running(job, native):
+            items = handler(job)
+            try:
+                async for item in items:
+                    yield _checked(item)
+            except HandlerError:
+                raise
+            except Exception as error:
+                raise _stream_failure(native, error) from None
+            finally:
+                await items.aclose()
+
+    return call
+
+
+def _settled(value: object, native: "Job") -> object:
+    """Return the output in what the handler has returned."""
+    if not isinstance(value, dict) or not ("error" in value or "refresh_worker" in value):
+        return value
+    if value.get("refresh_worker"):
+        native.retire()
+    if value.get("error"):
+        raise HandlerError(_text(value["error"]))
+    return {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}
+
+
+def _checked(item: object) -> object:
+    """Return the item of a stream, unless it is an error, which ends the job."""
+    if isinstance(item, dict) and item.get("error"):
+        raise HandlerError(_text(item["error"]))
+    return item
+
+
+def _text(error: object) -> str:
+    """Write what a handler calls an error; who gets it expects a text."""
+    if isinstance(error, str):
+        return error
+    try:
+        return json.dumps(error)
+    except (TypeError, ValueError):
+        return str(error)
+
+
+def _failure(native: "Job", error: Exception, version: str) -> HandlerError:
+    text = traceback_text(error)
+    _native.remark("warn", f"job {native.id}", text)
+    return HandlerError(
+        json.dumps(
+            {
+                "error_type": str(type(error)),
+                "error_message": message(error),
+                "error_traceback": text,
+                "hostname": os.environ.get("RUNPOD_POD_HOSTNAME", "unknown"),
+                "worker_id": os.environ.get("RUNPOD_POD_ID", "unknown"),
+                "runpod_version": version,
+            }
+        )
+    )
+
+
+def _stream_failure(native: "Job", error: Exception) -> HandlerError:
+    text = traceback_text(error)
+    _native.remark("warn", f"job {native.id}", text)
+    # The blank before the line break is Runpod's.
+    return HandlerError(f"handler: {message(error)} \ntraceback: {text}")

@@ -1,0 +1,143 @@
+"""What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
+
+import sys
+import time
+
+from tidegate.errors import LoadError
+from tidegate.handler import wish
+from tidegate.handler.calls import converter, progress, wrap
+from tidegate.handler.hook import when_imported
+from tidegate.loader import Target
+from tidegate.plan import Plan, Plans
+from tidegate.report import describe, traceback_text
+from tidegate.shape import is_async, shape_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+    Config = dict[str, Any]
+    Serve = Callable[[Config], None]
+
+_SHIMS = __file__.rpartition("/")[0] + "/shims"
+_FACTS = "x-runpod-handler"
+# What a script may look for in its own config. There are no arguments to read them from.
+_ARGUMENTS = {
+    "rp_log_level": None,
+    "rp_debugger": None,
+    "rp_serve_api": None,
+    "rp_api_port": 8000,
+    "rp_api_concurrency": 1,
+    "rp_api_host": "localhost",
+    "test_input": None,
+}
+
+
+class Handed:
+    """A handler, and how it wants to be run. Nothing in it changes."""
+
+    __slots__ = ("_config", "plans", "slots", "target")
+
+    def __init__(self, config: "Config", slots: "int | None", room: "int | None") -> None:
+        """`slots` is what the server wants; without it the script decides, up to `room` whenever it likes."""
+        handler = config.get("handler")
+        if not callable(handler):
+            raise LoadError(
+                f"the handler of `runpod.serverless.start` is {describe_value(handler)}, not a function"
+            )
+        self._config = config
+        self.target = Target(None, wrap(handler, _version()))
+        convert = converter(refresh=bool(config.get("refresh_worker")))
+        plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
+        self.plans = Plans(plan, plan)
+        modifier = config.get("concurrency_modifier")
+        if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):
+            self.slots = room
+            wish.begin(modifier)
+        else:
+            self.slots = _number_of_slots(config, shape_of(handler), slots)
+
+    def amend(self, document: "dict[str, Any]") -> None:
+        """Write into the model's description what is known only now that the script has run."""
+        document[_FACTS] = {
+            "shape": self.target.shape,
+            "return_aggregate_stream": bool(self._config.get("return_aggregate_stream")),
+            "refresh_worker": bool(self._config.get("refresh_worker")),
+        }
+        if "generator" in self.target.shape:
+            document["paths"]["/predictions"]["post"]["x-cog-streaming"] = True
+            document["components"]["schemas"]["Output"] = {
+                "title": "Output",
+                "type": "array",
+                "items": {},
+                "x-cog-array-type": "iterator",
+            }
+
+
+def install(serve: "Serve") -> None:
+    """Be there when the script imports `runpod`: the real one, or ours when there is none."""
+
+    def start(config: "Config") -> None:
+        print(f"--- Starting Serverless Worker |  Version {_version()} ---")
+        config["reference_counter_start"] = time.perf_counter()
+        config["rp_args"] = dict(_ARGUMENTS)
+        serve(config)
+
+    def adopt(serverless: "ModuleType") -> None:
+        module: Any = serverless
+        module.start = start
+        module.progress_update = progress
+        known: Any = sys.modules.get("runpod.serverless.modules.rp_progress")
+        if known is not None:
+            known.progress_update = progress
+
+    # At the end: it must never hide a real one.
+    sys.path.append(_SHIMS)
+    when_imported("runpod.serverless", adopt)
+
+
+def run_checks() -> None:
+    """Run the script's own fitness checks. The first that fails is the last."""
+    fitness: Any = sys.modules.get("runpod.serverless.modules.rp_fitness")
+    for check in list(getattr(fitness, "_fitness_checks", ())):
+        try:
+            result = check()
+            if hasattr(result, "__await__"):
+                import asyncio
+
+                asyncio.run(_awaited(result))
+        except Exception as error:
+            print(traceback_text(error), file=sys.stderr)
+            name = getattr(check, "__name__", "?")
+            raise LoadError(f"setup failed: the fitness check `{name}` says {describe(error)}") from error
+
+
+async def _awaited(result: "Any") -> object:
+    return await result
+
+
+def _number_of_slots(config: "Config", shape: str, wanted: "int | None") -> int:
+    if not is_async(shape):
+        if wanted is not None and wanted > 1:
+            raise LoadError(f"{wanted} jobs at once need an `async def` handler; leave --concurrency away")
+        return 1
+    modifier = config.get("concurrency_modifier")
+    if wanted is not None or modifier is None:
+        return wanted or 1
+    number = modifier(1)
+    if not isinstance(number, int) or number < 1:
+        print(f"concurrency_modifier gave {describe_value(number)}: one job at a time", file=sys.stderr)
+        return 1
+    return number
+
+
+def describe_value(value: object) -> str:
+    """Say what something is, for an error message."""
+    return repr(value) if value is None or isinstance(value, int | float | str) else type(value).__name__
+
+
+def _version() -> str:
+    known = sys.modules.get("runpod.version") or sys.modules.get("runpod")
+    return str(getattr(known, "__version__", "unknown"))

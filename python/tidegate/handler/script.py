@@ -1,0 +1,17 @@
+"""Runs a file as Python itself would run it."""
+
+import os
+import sys
+
+
+def run(path: str) -> None:
+    """Run the file as `__main__`."""
+    full = os.path.abspath(path)
+    module = type(sys)("__main__")
+    module.__file__ = full
+    module.__builtins__ = __builtins__  # type: ignore[attr-defined]  # as in every `__main__`
+    # The real one: pickles and `multiprocessing` look for the script's names there.
+    sys.modules["__main__"] = module
+    with open(full, "rb") as file:
+        code = compile(file.read(), full, "exec", dont_inherit=True)
+    exec(code, vars(module))  # noqa: S102  # the model's own code

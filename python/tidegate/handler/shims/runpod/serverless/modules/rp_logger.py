@@ -1,0 +1,84 @@
+"""Log lines in Runpod's format: `INFO   | job | text`, or JSON when `RUNPOD_ENDPOINT_ID` is set."""
+
+import json
+import os
+from typing import ClassVar
+
+MAX_MESSAGE_LENGTH = 4096
+LOG_LEVELS = ["NOTSET", "TRACE", "DEBUG", "INFO", "WARN", "ERROR"]
+
+
+def _level(given: object) -> str:
+    if isinstance(given, int) and 0 <= given < len(LOG_LEVELS):
+        return LOG_LEVELS[given]
+    if isinstance(given, str) and given.upper() in LOG_LEVELS:
+        return given.upper()
+    raise ValueError(f"Invalid debug level: {given}")
+
+
+def _shortened(text: str) -> str:
+    """Cut the middle out of a long text."""
+    left_out = len(text) - MAX_MESSAGE_LENGTH
+    if left_out <= 0:
+        return text
+    half = MAX_MESSAGE_LENGTH // 2
+    return f"{text[:half]}\n...TRUNCATED {left_out} CHARACTERS...\n{text[-half:]}"
+
+
+class RunPodLogger:
+    """The one logger; every call gives the same."""
+
+    _only: ClassVar["RunPodLogger | None"] = None
+    level = _level(os.environ.get("RUNPOD_LOG_LEVEL", os.environ.get("RUNPOD_DEBUG_LEVEL", "DEBUG")))
+
+    def __new__(cls) -> "RunPodLogger":
+        """Return the one there is."""
+        if RunPodLogger._only is None:
+            RunPodLogger._only = super().__new__(cls)
+        return RunPodLogger._only
+
+    def set_level(self, new_level: "str | int") -> None:
+        """Choose what is written, by name or number."""
+        self.level = _level(new_level)
+        self.info(f"Log level set to {self.level}")
+
+    def log(self, message: object, message_level: str = "INFO", job_id: "str | None" = None) -> None:
+        """Write a line, if its level is wanted. Tips are always wanted."""
+        if self.level == "NOTSET":
+            return
+        if message_level != "TIP" and LOG_LEVELS.index(message_level) < LOG_LEVELS.index(self.level):
+            return
+        text = _shortened(str(message))
+        if os.environ.get("RUNPOD_ENDPOINT_ID"):
+            print(json.dumps({"requestId": job_id, "message": text, "level": message_level}), flush=True)
+            return
+        print(f"{message_level:<7}| {f'{job_id} | ' if job_id else ''}{text}", flush=True)
+
+    def secret(self, secret_name: str, secret: object) -> None:
+        """Write a secret's first and last character only."""
+        text = str(secret)
+        self.info(f"{secret_name}: {text[:1]}{'*' * (len(text) - 2)}{text[-1:]}")
+
+    def debug(self, message: object, request_id: "str | None" = None) -> None:
+        """Write what helps to find mistakes."""
+        self.log(message, "DEBUG", request_id)
+
+    def info(self, message: object, request_id: "str | None" = None) -> None:
+        """Write what happens."""
+        self.log(message, "INFO", request_id)
+
+    def warn(self, message: object, request_id: "str | None" = None) -> None:
+        """Write what was not expected."""
+        self.log(message, "WARN", request_id)
+
+    def error(self, message: object, request_id: "str | None" = None) -> None:
+        """Write what went wrong."""
+        self.log(message, "ERROR", request_id)
+
+    def tip(self, message: object) -> None:
+        """Write advice."""
+        self.log(message, "TIP")
+
+    def trace(self, message: object, request_id: "str | None" = None) -> None:
+        """Write every step."""
+        self.log(message, "TRACE", request_id)

@@ -1,0 +1,12 @@
+"""Removes what jobs leave in the working folder."""
+
+import os
+import shutil
+
+
+def clean(folder_list: "list[str] | None" = None) -> None:
+    """Remove Runpod's usual folders, and these."""
+    for folder in ("input_objects", "output_objects", "job_files", *(folder_list or ())):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists("output.zip"):
+        os.remove("output.zip")

@@ -1,0 +1,116 @@
+"""Measures parts of a handler."""
+
+import platform
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any, ClassVar
+
+
+class Checkpoints:
+    """The one list of named times; every call gives the same."""
+
+    _only: ClassVar["Checkpoints | None"] = None
+    checkpoints: list[dict[str, Any]]
+    name_lookup: dict[str, int]
+
+    def __new__(cls) -> "Checkpoints":
+        """Return the one there is."""
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+            cls._only.clear()
+        return cls._only
+
+    def add(self, name: str) -> None:
+        """Name a new one."""
+        if name in self.name_lookup:
+            raise KeyError(f'Checkpoint name "{name}" already exists.')
+        self.name_lookup[name] = len(self.checkpoints)
+        self.checkpoints.append({"name": name})
+
+    def start(self, name: str) -> None:
+        """Begin to measure."""
+        self._note(name, "start", "start_utc")
+
+    def stop(self, name: str) -> None:
+        """Stop measuring."""
+        if "start" not in self._get(name):
+            raise KeyError("Checkpoint has not been started.")
+        self._note(name, "end", "stop_utc")
+
+    def get_checkpoints(self) -> list[dict[str, Any]]:
+        """Return what has been measured to its end."""
+        done = [point for point in self.checkpoints if "start" in point and "end" in point]
+        for point in done:
+            point["duration_ms"] = (point.pop("end") - point.pop("start")) * 1000
+        return done
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.checkpoints = []
+        self.name_lookup = {}
+
+    def _get(self, name: str) -> dict[str, Any]:
+        if name not in self.name_lookup:
+            raise KeyError(f"Checkpoint name '{name}' does not exist.")
+        return self.checkpoints[self.name_lookup[name]]
+
+    def _note(self, name: str, clock: str, moment: str) -> None:
+        point = self._get(name)
+        point[clock] = time.perf_counter()
+        point[moment] = datetime.now(timezone.utc).isoformat() + "Z"
+
+
+class LineTimer:
+    """Measures a `with` block."""
+
+    def __init__(self, name: str) -> None:
+        """Name it."""
+        self.checkpoints = Checkpoints()
+        self.name = name
+        self.checkpoints.add(name)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self.checkpoints.start(self.name)
+
+    def __exit__(self, *_details: object) -> None:
+        """Stop, however the block ended."""
+        self.checkpoints.stop(self.name)
+
+
+class FunctionTimer:
+    """Measures the calls of a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Decorate it."""
+        self.function = function
+        self.checkpoints = Checkpoints()
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call it, with a clock."""
+        with LineTimer(self.function.__name__):
+            return self.function(*args, **kwargs)
+
+
+def get_debugger_output() -> dict[str, Any]:
+    """Return what was measured, and forget it."""
+    import runpod
+
+    points = Checkpoints()
+    timestamps = points.get_checkpoints()
+    points.clear()
+    return {
+        "system_info": {
+            "os": f"{platform.system()} {platform.release()}",
+            "processor": platform.processor() or "Unable to get processor info.",
+            "python_version": platform.python_version(),
+            "runpod": runpod.__version__,
+        },
+        "timestamps": timestamps,
+    }
+
+
+def clear_debugger_output() -> None:
+    """Forget what was measured."""
+    Checkpoints().clear()

@@ -1,0 +1,5 @@
+import os
+
+import runpod
+
+runpod.serverless.start({"handler": lambda job: os.getpid(), "refresh_worker": True})

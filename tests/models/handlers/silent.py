@@ -1,0 +1,3 @@
+import runpod
+
+print("version", runpod.__version__)

@@ -1,0 +1,140 @@
+"""Scripts that call `runpod.serverless.start`, with the real package and with our stand-in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+from conftest import OURS
+from servers import MODELS, tidegate_bin, tidegate_env, wait_until
+
+HANDLERS = MODELS / "handlers"
+
+
+def predict(package, script, *arguments):
+    command = [tidegate_bin(), "predict", HANDLERS / script, *arguments]
+    return subprocess.run(
+        command, env=tidegate_env(OURS[package]()), capture_output=True, text=True, timeout=50
+    )
+
+
+def test_the_script_is_main_and_gets_whatever_comes(handler):
+    told = handler("plain.py").post("/runsync", {"input": {"a": [1, {"b": None}], "ü": 1e3}}).json["output"]
+    assert told == {
+        "input": {"a": [1, {"b": None}], "ü": 1000.0},
+        "keys": ["id", "input"],
+        "name": "__main__",
+    }
+
+
+def test_a_plain_function_may_return_a_coroutine(handler):
+    assert handler("returns_coroutine.py").post("/runsync", {"input": {"a": 1}}).json["output"] == {
+        "seen": {"a": 1}
+    }
+
+
+def test_the_first_word_of_the_concurrency_modifier_counts(handler):
+    server = handler("coroutine.py")
+    with ThreadPoolExecutor(3) as pool:
+        ask = lambda _: server.sibling().post("/runsync", {"input": {"together": 3}}).json["output"]  # noqa: E731
+        assert max(told["together"] for told in pool.map(ask, range(3))) == 3
+
+
+def test_the_flag_counts_more_than_the_modifier(fresh_handler):
+    server = fresh_handler("coroutine.py", flags=("--concurrency", "1"))
+    jobs = [server.post("/run", {"input": {"sleep": 0.2}}).json["id"] for _ in range(3)]
+    told = [server.post(f"/status/{job}").json["output"]["together"] for job in jobs]
+    assert told == [1, 1, 1]
+
+
+def test_a_handler_may_ask_for_another_process(handler):
+    server = handler("plain.py")
+    pids = [server.post("/runsync", {"input": {"refresh": True}}).json["output"]["pid"] for _ in range(2)]
+    assert pids[0] != pids[1]
+    assert server.post("/runsync", {"input": {"result": "text"}}).json["status"] == "COMPLETED"
+
+
+def test_who_runs_beside_a_job_that_asks_for_another_process_goes_on(handler):
+    server = handler("coroutine.py")
+    beside = server.post("/run", {"input": {"together": 2, "sleep": 1}}).json["id"]
+    pids = [server.post("/runsync", {"input": {"refresh": 1, "together": 2}}).json["output"]["pid"]]
+    assert server.post(f"/status/{beside}").json["status"] == "COMPLETED"
+    pids.append(server.post("/runsync", {"input": {"refresh": 1}}).json["output"]["pid"])
+    assert pids[0] != pids[1]
+
+
+def test_every_job_may_have_a_process_of_its_own(handler):
+    server = handler("refreshes.py")
+    assert len({server.post("/runsync", {"input": {}}).json["output"] for _ in range(3)}) == 3
+
+
+def test_a_fitness_check_that_fails_is_a_setup_that_failed(fresh_handler):
+    health = fresh_handler("checked.py").health()
+    assert health["status"] == "SETUP_FAILED"
+    assert "the disk is fine" in health["setup"]["logs"]
+    assert "the fitness check `gpu` says RuntimeError: there is no GPU" in health["setup"]["logs"]
+
+
+def test_a_script_that_hands_nothing_over_says_so(package):
+    result = predict(package, "silent.py")
+    assert result.returncode == 1 and "version 1.12.0" in result.stderr
+    assert "has ended without calling `runpod.serverless.start`" in result.stderr
+
+
+def test_what_the_script_holds_open_stays_open(handler):
+    assert handler("context.py").post("/runsync", {"input": {}}).json["output"] is True
+
+
+def test_predict_runs_a_handler_once(package):
+    result = predict(package, "plain.py", "--input", "result=text")
+    assert (result.returncode, result.stdout.strip()) == (0, "x"), result.stderr
+    result = predict(package, "plain.py", "--input", "raise=no")
+    assert result.returncode == 1 and "<class 'ValueError'>" in result.stderr
+
+
+def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path):
+    (tmp_path / "plain.py").write_bytes((HANDLERS / "plain.py").read_bytes())
+    (tmp_path / "test_input.json").write_text('{"id": "x", "input": {"result": "text"}}')
+    assert predict(package, tmp_path / "plain.py").stdout == "x\n"
+    given = predict(package, tmp_path / "plain.py", "--test_input", '{"input": {"result": "number"}}')
+    assert given.stdout == "1.5\n"
+    wrong = predict(package, tmp_path / "plain.py", "--test_input", '{"prompt": 1}')
+    assert wrong.returncode == 64 and "has no object `input`" in wrong.stderr
+
+
+def test_schema_lets_every_input_pass(package):
+    command = [tidegate_bin(), "schema", HANDLERS / "plain.py"]
+    made = subprocess.run(
+        command, env=tidegate_env(OURS[package]()), capture_output=True, text=True, timeout=30
+    )
+    schema = json.loads(made.stdout)["components"]["schemas"]["Input"]
+    assert schema == {"title": "Input", "type": "object", "additionalProperties": True}
+
+
+def test_the_tools_of_the_package_work_alike(handlers, receiver):
+    url = receiver.file("words.txt", b"tea", "text/plain")
+    told = []
+    for kind in OURS:
+        guarded = handlers.fresh(kind, "tools.py")
+        free = handlers.fresh(kind, "tools.py", env={"RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS": "1"})
+        asked = [guarded.post("/runsync", {"input": {}}), free.post("/runsync", {"input": {"url": url}})]
+        told.append([reply.json.get("output", reply.json) for reply in asked])
+    assert told[0] == told[1]
+    assert told[0][0]["refused"] == "SSRFError" and told[0][1]["fetched"] == "tea"
+
+
+def test_the_log_lines_are_those_of_the_package(handlers):
+    lines = []
+    for kind in OURS:
+        server = handlers.fresh(kind, "tools.py")
+        job = server.post("/runsync", {"input": {}}).json["id"]
+        body = wait_until(lambda server=server, job=job: server.get(f"/predictions/{job}").json, "the job")
+        lines.append(
+            [
+                line.replace(job, "ID")
+                for line in body["logs"].splitlines()
+                if "ID" in line.replace(job, "ID") or "TRUNC" in line
+            ]
+        )
+    assert lines[0] == lines[1] and "INFO   | ID | hello" in lines[0]

@@ -1,0 +1,181 @@
+"""Our local API beside Runpod's own, answer by answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from servers import Reply, Server
+
+ID = re.compile(r"test-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+JSON = {"content-type": "application/json"}
+
+
+def comparable(reply: Reply) -> tuple[int, str | None, Any]:
+    """The answer without what is never the same: ids, and frames of whoever called the handler."""
+    body = json.loads(ID.sub("ID", reply.body.decode()))
+    if isinstance(body, dict) and str(body.get("error", "")).startswith('{"error_type"'):
+        error = json.loads(body["error"])
+        last = error.pop("error_traceback").strip().splitlines()
+        body["error"] = error | {"first": last[0], "last": last[-1]}
+    return reply.status, reply.content_type, body
+
+
+@pytest.fixture
+def compare(handlers, package) -> Callable[[str, Callable[[Server], Reply]], Reply]:
+    def compare(script: str, request: Callable[[Server], Reply]) -> Reply:
+        theirs = request(handlers.shared("runpod", script))
+        ours = request(handlers.shared(package, script))
+        assert comparable(ours) == comparable(theirs)
+        return ours
+
+    return compare
+
+
+def brought(path: str, input: Any) -> Callable[[Server], Reply]:
+    return lambda server: server.post(path, {"input": input})
+
+
+def run_then(path: str, input: Any) -> Callable[[Server], Reply]:
+    def ask(server: Server) -> Reply:
+        job = server.post("/run", {"input": input}).json["id"]
+        return server.post(f"/{path}/{job}")
+
+    return ask
+
+
+def test_a_job_that_comes_has_an_id_and_is_in_progress(compare):
+    reply = compare("plain.py", brought("/run", {}))
+    assert reply.json["status"] == "IN_PROGRESS" and ID.fullmatch(reply.json["id"])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "text",
+        "number",
+        "nothing",
+        "true",
+        "list",
+        "wrapped",
+        "falsy error",
+        "error",
+        "error and more",
+        "null inside",
+    ],
+)
+@pytest.mark.parametrize(
+    "ask", [lambda i: brought("/runsync", i), lambda i: run_then("status", i)], ids=["runsync", "status"]
+)
+def test_every_result_is_told_the_same(compare, ask, result):
+    compare("plain.py", ask({"result": result}))
+
+
+def test_an_exception_is_told_the_same(compare):
+    reply = compare("plain.py", brought("/runsync", {"raise": "värde"}))
+    assert reply.status == 200 and reply.json["status"] == "FAILED"
+
+
+def test_an_asynchronous_handler_is_told_the_same(compare):
+    compare("coroutine.py", brought("/runsync", {}))
+    compare("coroutine.py", run_then("status", {"raise": "x"}))
+
+
+@pytest.mark.parametrize("script", ["generator.py", "async_generator.py"])
+@pytest.mark.parametrize("path", ["status", "stream"])
+def test_a_generator_is_told_the_same(compare, script, path):
+    reply = compare(script, run_then(path, {"count": 2}))
+    assert reply.json["status"] == "COMPLETED"
+
+
+def test_a_generator_is_waited_for_by_runsync(compare):
+    compare("generator.py", brought("/runsync", {"count": 2}))
+    compare("generator.py", brought("/runsync", {"count": 0}))
+
+
+def test_what_is_no_generator_has_no_stream(compare):
+    assert "must be a generator" in compare("plain.py", run_then("stream", {})).json["error"]
+
+
+@pytest.mark.parametrize("path", ["/status/none", "/stream/none"])
+def test_an_unknown_job_is_told_the_same(compare, path):
+    assert compare("plain.py", lambda server: server.post(path)).json["error"] == "Job ID not found"
+
+
+@pytest.mark.parametrize("path", ["/run", "/runsync"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{}",
+        "[]",
+        '"x"',
+        "5",
+        "null",
+        '{"input": null}',
+        '{"input": [1, 2]}',
+        '{"input": "x"}',
+        '{"input": 5, "webhook": 5}',
+        '{"input": {}, "webhook": {"a": [1]}}',
+    ],
+)
+def test_a_body_that_does_not_fit_is_told_the_same(compare, path, body):
+    assert (
+        compare("plain.py", lambda server: server.request("POST", path, data=body, headers=JSON)).status
+        == 422
+    )
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_called_json_is_told_the_same(compare, content_type):
+    headers = {"content-type": content_type}
+    ask = lambda server: server.request("POST", "/run", data='{"input": {}}', headers=headers)  # noqa: E731
+    assert compare("plain.py", ask).status == 422
+
+
+def test_broken_json_is_told_alike(handlers, package):
+    ask = lambda kind: handlers.shared(kind, "plain.py").request("POST", "/run", data='{"a": ]', headers=JSON)  # noqa: E731
+    ours, theirs = ask(package), ask("runpod")
+    (one,), (other,) = ours.detail, theirs.detail
+    assert ours.status == theirs.status == 422
+    assert (
+        one.keys() == other.keys()
+        and one["type"] == other["type"] == "json_invalid"
+        and one["msg"] == other["msg"]
+    )
+
+
+def test_a_method_that_a_path_does_not_have_is_told_the_same(compare):
+    assert compare("plain.py", lambda server: server.request("DELETE", "/run")).status == 405
+
+
+def test_what_else_is_in_a_request_does_not_matter(compare):
+    compare(
+        "plain.py",
+        lambda server: server.post("/runsync", {"input": {"result": "text"}, "id": "mine", "policy": {}}),
+    )
+
+
+def test_realtime_gives_the_bare_result(handlers, package):
+    for kind in ("runpod", package):
+        server = handlers.fresh(kind, "plain.py", env={"RUNPOD_ENDPOINT_ID": "ep-1"})
+        ask = lambda body, server=server: server.post("/ep-1/realtime", body)  # noqa: E731
+        told = [
+            ask({"id": "r1", "input": {"result": result}}) for result in ("text", "list", "error", "nothing")
+        ]
+        assert [reply.json for reply in told] == [
+            {"output": "x"},
+            {"output": [1, {"a": None}]},
+            {"error": "no"},
+            {"output": None},
+        ]
+        assert ask({"id": "r1", "input": [1]}).json.keys() == {"error"}
+        assert ask({"input": {}}).detail[0]["loc"] == ["body", "id"]
+        server.stop()
+
+
+def test_without_an_endpoint_there_is_no_realtime(handler):
+    assert handler("plain.py").post("/ep-1/realtime", {"id": "r1", "input": {}}).status == 404

@@ -1,0 +1,192 @@
+"""Runpod's own clients at our platform, and the shapes of what they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from platforms import Platform, platform
+from receiver import Receiver
+from servers import wait_until
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Platform]:
+    with platform(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """One platform with a worker for four jobs at once."""
+    with platform(tmp_path_factory.mktemp("served")) as server:
+        server.worker("coroutine", 4)
+        yield server
+
+
+def test_the_python_client_runs_and_fetches(served: Platform) -> None:
+    told = served.client("""
+job = endpoint.run({"input": {"a": 1}})
+tell(job.output(timeout=30))
+tell(job.status())
+tell(endpoint.run_sync({"input": {"b": 2}}, timeout=30))
+tell(endpoint.run({"c": 3}).output(timeout=30))
+""")
+    assert told == [{"echo": {"a": 1}}, "COMPLETED", {"echo": {"b": 2}}, {"echo": {"c": 3}}]
+
+
+def test_the_asyncio_client_runs_and_fetches(served: Platform) -> None:
+    told = served.client("""
+async def main():
+    async with http_client.AsyncClientSession() as session:
+        endpoint = AsyncioEndpoint("echo", session)
+        job = await endpoint.run({"a": 1})
+        tell(await job.output(timeout=30))
+        tell(await job.status())
+        tell(sorted(await endpoint.health()))
+asyncio.run(main())
+""")
+    assert told == [{"echo": {"a": 1}}, "COMPLETED", ["jobs", "workers"]]
+
+
+def test_both_clients_stream_every_part_once(echo: Platform, tmp_path: Path) -> None:
+    echo.worker("agenerator")
+    go = tmp_path / "go"
+    told = echo.client(f"""
+import pathlib
+seen = []
+for part in endpoint.run({{"input": {{"parts": 3, "until": {str(go)!r}}}}}).stream():
+    seen.append(part)
+    pathlib.Path({str(go)!r}).touch()
+tell(seen)
+async def main():
+    async with http_client.AsyncClientSession() as session:
+        job = await AsyncioEndpoint("echo", session).run({{"parts": 3}})
+        tell([part async for part in job.stream()])
+asyncio.run(main())
+""")
+    assert told == [["part 0", "part 1", "part 2"]] * 2
+
+
+def test_the_clients_cancel_and_purge(echo: Platform) -> None:
+    told = echo.client("""
+jobs = [endpoint.run({"input": {"n": n}}) for n in range(1, 6)]
+tell([jobs[0].status(), jobs[0].cancel()["status"]])
+tell(endpoint.health()["jobs"]["inQueue"])
+tell(endpoint.purge_queue())
+async def main():
+    async with http_client.AsyncClientSession() as session:
+        endpoint = AsyncioEndpoint("echo", session)
+        job = await endpoint.run({"a": 1})
+        tell((await job.cancel())["status"])
+        tell(await endpoint.purge_queue())
+asyncio.run(main())
+""")
+    purged = {"status": "completed"}
+    assert told == [
+        ["IN_QUEUE", "CANCELLED"],
+        4,
+        {"removed": 4} | purged,
+        "CANCELLED",
+        {"removed": 0} | purged,
+    ]
+
+
+def test_the_client_says_that_a_key_is_wrong(tmp_path: Path) -> None:
+    with platform(tmp_path, env={"TIDEGATE_API_TOKENS": "right-token-of-ann:ann"}, token="wrong") as server:
+        told = server.client("""
+try:
+    endpoint.run({"input": {"a": 1}})
+except RuntimeError as error:
+    tell(str(error)[:3])
+""")
+    assert told == ["401"]
+
+
+def test_a_caller_that_waits_gets_the_whole_state(served: Platform) -> None:
+    reply = served.call("POST", "/v2/echo/runsync", {"input": {"a": 1}})
+    state = reply.json()
+    assert state["id"].startswith("sync-") and state["status"] == "COMPLETED"
+    assert set(state) == {"id", "status", "output", "delayTime", "executionTime", "workerId"}
+    again = served.call("GET", f"/v2/echo/status-sync/{state['id']}?wait=1000").json()
+    assert again == state
+
+
+def test_a_caller_that_waited_in_vain_gets_the_state_so_far(echo: Platform) -> None:
+    state = echo.call("POST", "/v2/echo/runsync?wait=1000", {"input": {"a": 1}}).json()
+    assert state["status"] == "IN_QUEUE" and set(state) == {"id", "status"}
+
+
+def test_a_job_that_nobody_takes_in_time_never_runs(echo: Platform) -> None:
+    job = echo.run({"a": 1}, policy={"ttl": 10_000})
+    assert echo.ended(job)["status"] == "TIMED_OUT"
+    echo.worker("coroutine")
+    assert echo.health()["jobs"]["completed"] == 0
+
+
+def test_a_failed_job_can_be_tried_again_under_its_id(echo: Platform) -> None:
+    echo.worker("plain")
+    job = echo.run({"raise": "once"}, policy={"executionTimeout": 7000})
+    assert echo.ended(job)["status"] == "FAILED"
+    assert echo.call("POST", f"/v2/echo/retry/{job}").json() == {"id": job, "status": "IN_QUEUE"}
+    wait_until(lambda: echo.health()["jobs"]["failed"] == 2, "the second failure", timeout=30)
+    done = echo.run({"return": 1})
+    assert echo.ended(done)["status"] == "COMPLETED"
+    refused = echo.call("POST", f"/v2/echo/retry/{done}")
+    assert (refused.status_code, "COMPLETED" in refused.json()["error"]) == (400, True)
+
+
+def test_requests_are_listed_newest_first(echo: Platform) -> None:
+    jobs = [echo.run({"n": n}) for n in range(3)]
+    listed = echo.call("GET", "/v2/echo/requests").json()["requests"]
+    assert [(entry["id"], entry["status"]) for entry in listed] == [
+        (job, "IN_QUEUE") for job in reversed(jobs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({}, "input"),
+        ({"input": None}, "input"),
+        ({"input": 1, "policy": {"executionTimeout": 4999}}, "executionTimeout"),
+        ({"input": 1, "policy": {"ttl": 604_800_001}}, "ttl"),
+        ({"input": 1, "webhook": "ftp://x/"}, "webhook"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(served: Platform, body: dict[str, Any], word: str) -> None:
+    reply = served.call("POST", "/v2/echo/run", body)
+    assert (reply.status_code, word in reply.json()["error"]) == (400, True)
+
+
+def test_bodies_are_bounded_as_in_the_cloud(served: Platform) -> None:
+    def send(operation: str, size: int) -> int:
+        return served.call("POST", f"/v2/echo/{operation}?wait=1000", {"input": "x" * size}).status_code
+
+    assert [send("run", 9_900_000), send("run", 10_000_001), send("runsync", 20_000_001)] == [200, 413, 413]
+
+
+def test_unknown_names_are_404_and_say_so(served: Platform) -> None:
+    for path in ("/v2/nowhere/health", "/v2/echo/status/nothing", "/v2/echo/nothing", "/v2"):
+        reply = served.call("GET", path)
+        assert (reply.status_code, "error" in reply.json()) == (404, True), path
+
+
+def test_the_receiver_of_a_webhook_gets_every_end_in_the_clouds_words(
+    served: Platform, receiver: Receiver
+) -> None:
+    path = receiver.path()
+    url = receiver.url + path
+    job = served.run({"a": 1}, webhook=url)
+    state = served.ended(job)
+    (told,) = receiver.wait(path)
+    assert told.json == state | {"input": {"a": 1}, "webhook": url}
+
+
+def test_limits_of_the_cloud_are_kept_if_that_is_wanted(tmp_path: Path) -> None:
+    with platform(tmp_path, "--cloud-limits") as server:
+        replies = [server.call("POST", "/v2/echo/purge-queue") for _ in range(3)]
+    assert [reply.status_code for reply in replies] == [200, 200, 429]
+    assert int(replies[2].headers["retry-after"]) >= 1

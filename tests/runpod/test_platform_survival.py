@@ -1,0 +1,159 @@
+"""What outlives the platform, and who may do what."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from platforms import Platform, platform
+from servers import clean_env, tidegate_bin, wait_until
+
+ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
+TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Platform]:
+    with platform(tmp_path) as server:
+        yield server
+
+
+def test_jobs_in_the_queue_survive_a_kill(echo: Platform) -> None:
+    jobs = [echo.run({"n": n}) for n in range(3)]
+    echo.kill()
+    echo.start()
+    assert [echo.status(job)["status"] for job in jobs] == ["IN_QUEUE"] * 3
+    echo.worker("coroutine", 4)
+    assert [echo.ended(job)["output"] for job in jobs] == [{"echo": {"n": n}} for n in range(3)]
+    echo.kill()
+    echo.start()
+    assert [echo.status(job)["status"] for job in jobs] == ["COMPLETED"] * 3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        server.worker("coroutine")
+        job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+        wait_until(began.exists, "the worker to begin")
+        server.kill(how)
+        server.start()
+        go.touch()
+        state = server.ended(job)
+    assert state["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n", "nobody has run it again"
+
+
+def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_idle(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    busy = echo.worker("coroutine")
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    wait_until(began.exists, "the worker to begin")
+    echo.worker("coroutine")
+    echo.kill()
+    echo.start()
+    wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30)
+    go.touch()
+    state = echo.ended(job)
+    assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
+
+
+def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    echo.worker("agenerator")
+    job = echo.run({"parts": 3, "until": str(go)})
+    seen: list[object] = []
+    wait_until(
+        lambda: seen.extend(echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]) or len(seen) == 2,
+        "two parts",
+    )
+    echo.kill()
+    echo.start()
+    go.touch()
+    assert echo.ended(job)["status"] == "COMPLETED"
+    parts = echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
+    assert parts == [{"output": f"part {n}"} for n in range(3)]
+
+
+def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "30s") as server:
+        server.worker("plain")
+        job = server.run({"sleep": 2, "began": str(began)})
+        wait_until(began.exists, "the worker to begin")
+        assert server.kill(signal.SIGTERM) == 0
+        server.start()
+        assert server.status(job)["status"] == "COMPLETED"
+
+
+def test_endpoints_are_opened_while_the_platform_runs_and_stay(echo: Platform) -> None:
+    command = [str(tidegate_bin()), "endpoints"]
+
+    def ask(*arguments: str) -> str:
+        done = subprocess.run(
+            [*command, *arguments, "--url", echo.url],
+            env=clean_env(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    assert ask("add", "other").strip() == f"{echo.url}/v2/other"
+    echo.kill()
+    echo.start()
+    assert [line.split()[0] for line in ask("list").splitlines()] == ["ENDPOINT", "echo", "other"]
+    env = json.loads(ask("env", "other", "--format", "json"))
+    assert env["RUNPOD_WEBHOOK_GET_JOB"] == f"{echo.url}/v2/other/job-take/$ID?gpu=any"
+    assert f"export RUNPOD_WEBHOOK_PING='{env['RUNPOD_WEBHOOK_PING']}'" in ask("env", "other")
+    assert echo.call("POST", "/admin/endpoints", {"name": "Not/good"}).status_code == 400
+    assert echo.run({"a": 1}, endpoint="other")
+
+
+def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:
+    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+        job = server.run({"a": 1})
+        for key, status in ((ANN, 200), (f"Bearer {ANN}", 200), (BOB, 404), ("nobody", 401), ("", 401)):
+            reply = server.call("GET", f"/v2/echo/status/{job}", headers={"Authorization": key})
+            assert reply.status_code == status, key
+        assert (
+            server.call("POST", "/v2/echo/purge-queue", headers={"Authorization": BOB}).json()["removed"] == 0
+        )
+        assert (
+            server.call(
+                "GET", "/admin/endpoints/echo/env", headers={"Authorization": f"Bearer {BOB}"}
+            ).status_code
+            == 403
+        )
+
+
+def test_a_workers_key_fits_its_endpoint_only_and_outlives_the_platform(tmp_path: Path) -> None:
+    with platform(tmp_path, "--endpoint", "other", env=TOKENS, token=ANN) as server:
+        key = server.environment()["RUNPOD_AI_API_KEY"]
+
+        def ping(endpoint: str, key: str) -> int:
+            url = f"{server.url}/v2/{endpoint}/ping/w?gpu=x"
+            return requests.get(url, headers={"Authorization": key}, timeout=10).status_code
+
+        assert [ping("echo", key), ping("other", key), ping("echo", ANN), ping("echo", "")] == [
+            200,
+            401,
+            401,
+            401,
+        ]
+        assert server.call("GET", "/v2/echo/health", headers={"Authorization": key}).status_code == 401
+        server.kill()
+        server.start()
+        assert ping("echo", key) == 200
+        server.worker("coroutine")
+        assert server.ended(server.run({"a": 1}))["status"] == "COMPLETED"
