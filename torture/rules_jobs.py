@@ -10,6 +10,8 @@ from torture.history import NEVER, Execution, History, Job, Request, Seen
 
 #: A webhook may be overtaken by this much on its way.
 HOOK_SLACK = 0.010
+#: What a server said in its last moment is noted after its death.
+SAID_BEFORE = 0.25
 BEGIN_SLACK = 0.050
 #: A cancel and the end of the code may cross within this time.
 CANCEL_SLACK = 0.250
@@ -83,7 +85,7 @@ def states_only_rise(history: History) -> Iterator[Violation]:
             pool = by_time if later.asked is not None else [s for s in by_time if s.where == later.where]
             higher = next((s for s in pool if s.t < since and s.rank > later.rank), None)
             # What a killed server had begun is begun again; what was over stays over.
-            again = higher and higher.rank < 2 and history.killed(higher.t, later.t)
+            again = higher and higher.rank < 2 and history.killed(higher.t - SAID_BEFORE, later.t)
             if higher is not None and later.where != "stream" and not again:
                 what = f"{later.where} says {later.status} after {higher.where} said {higher.status}"
                 yield _violation("I03", job, what, higher.line, later.line)

@@ -112,6 +112,16 @@ HOLDS = {
         end(1.8, pid=8),
         shown(2, 5, started_at="4"),
     ],
+    "a killed server's last word is noted after its death": [
+        accepted(),
+        begin(1.02),
+        killed(1.1),
+        hook(1.1003, 1, "processing"),
+        shown(1.65, 3, "starting"),
+        begin(1.7, pid=8),
+        end(1.8, pid=8),
+        shown(2, 5),
+    ],
     "a killed server took a cancel with it": [
         accepted(),
         begin(1.02),
