@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::crew::Crew;
-use crate::health::Report;
+use crate::health::{Health, Report};
 use crate::{Account, Event, Refusal, Work};
 
 /// A future that any room can hold.
@@ -19,6 +19,20 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Executor: Send + Sync {
     /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal>;
+
+    /// Whether a job may be left to wait for a place, however long that takes.
+    fn accepts(&self) -> Result<(), Refusal> {
+        match self.report().health {
+            Health::Unknown | Health::Starting | Health::Ready | Health::Busy => Ok(()),
+            health @ (Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
+        }
+    }
+
+    /// How many places are worth asking for at once, for somebody who has jobs enough. More than one where places
+    /// are given by the handful.
+    fn appetite(&self) -> usize {
+        1
+    }
 
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
@@ -51,6 +65,8 @@ pub trait Executor: Send + Sync {
 /// How long a job can wait for its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
+    /// It does not wait: a place now, or none.
+    None,
     /// As long as the operator lets callers wait, and only for a model that works.
     Short,
     /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.

@@ -117,6 +117,7 @@ impl Runtime {
             return Ok(Turn::Now(self.admission(permit)));
         }
         match self.shared.state.health(self.shared.pool.count()) {
+            Health::Ready | Health::Busy if patience == Patience::None => Err(Refusal::AtCapacity),
             Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
                 self.join_line(account, LineLimit::None, number)
             }
@@ -181,6 +182,13 @@ impl Runtime {
 impl Executor for Runtime {
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         self.admit_numbered(account, patience, 0)
+    }
+
+    fn accepts(&self) -> Result<(), Refusal> {
+        match self.health() {
+            Health::Unknown | Health::Starting | Health::Ready | Health::Busy if !self.shared.pool.is_closed() => Ok(()),
+            health => Err(Refusal::NotReady { health }),
+        }
     }
 
     fn schema(&self) -> Option<Arc<Bytes>> {
