@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -21,6 +24,7 @@ use super::guard::{Guard, Left};
 use super::refusal::Refusal;
 use super::stream::Stream;
 use super::turn::Turn;
+use super::unread::{Rest, Unread};
 use crate::access::Peer;
 use crate::traffic::{Traffic, place_of};
 
@@ -53,14 +57,18 @@ impl Manner {
 pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builder, manner: &Manner) {
     let turn = Arc::new(Turn::default());
     let guard = Guard::new(stream, Arc::clone(&turn));
-    let service = service_fn(|mut request: Request<_>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         let answering = turn.answer();
         request.extensions_mut().insert(Peer(peer));
         let place = place_of(request.uri().path());
-        let answer = manner.faces.clone().call(request);
+        let unread = Unread::of(&request);
+        let answer = manner.faces.clone().call(request.map(|body| unread.lend(body)));
         async move {
-            let response: Response<Body> = answer.await?;
+            let mut response: Response<Body> = answer.await?;
             manner.traffic.answered(place, response.status().as_u16());
+            if unread.read().await == Rest::Left {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response.map(|body| answering.with(body)))
         }
     });
