@@ -148,7 +148,7 @@ impl IntoResponse for Trouble {
         let plain = |status| plain_error(status, &text);
         let at = |status, place: &[&str]| details_of(status, &[Detail::of(place, &text)]);
         match self {
-            Self::Body(error) => plain(error.status()),
+            Self::Body(error) => error.reason().on(plain(error.status())),
             Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) => at(S::BAD_REQUEST, &["body"]),
             Self::Envelope(EnvelopeError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
             Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => at(S::UNPROCESSABLE_ENTITY, &["body", "id"]),

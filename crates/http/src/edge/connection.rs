@@ -48,8 +48,14 @@ pub(super) struct Manner {
 impl Manner {
     /// What may be cut short by the goodbye. Requests on their way are not watched for it: each watch is
     /// paid for whenever something happens on a connection.
-    pub(super) async fn last_word(&self, said: impl Future<Output = ()>) {
+    async fn last_word(&self, said: impl Future<Output = ()>) {
         self.goodbye.run_until_cancelled(said).await;
+    }
+
+    /// Says why nothing is read from a connection, or nothing more.
+    pub(super) async fn refuse(&self, stream: Stream, refusal: Refusal) {
+        self.traffic.refused(refusal.reason());
+        self.last_word(refuse(stream, refusal)).await;
     }
 }
 
@@ -65,7 +71,7 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
         let answer = manner.faces.clone().call(request.map(|body| unread.lend(body)));
         async move {
             let mut response: Response<Body> = answer.await?;
-            manner.traffic.answered(place, response.status().as_u16());
+            manner.traffic.answered(place, &response);
             if unread.read().await == Rest::Left {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -90,15 +96,15 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
     }
     match left {
         Left::Gone => {}
-        Left::Refused(refusal) => manner.last_word(refuse(stream, refusal)).await,
-        Left::MidHead if too_slow => manner.last_word(refuse(stream, Refusal::TooSlow(manner.header_timeout))).await,
+        Left::Refused(refusal) => manner.refuse(stream, refusal).await,
+        Left::MidHead if too_slow => manner.refuse(stream, Refusal::TooSlow(manner.header_timeout)).await,
         Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
         Left::Clean => manner.last_word(close(stream)).await,
     }
 }
 
 /// Says why nothing more is read here.
-pub(super) async fn refuse(mut stream: Stream, refusal: Refusal) {
+async fn refuse(mut stream: Stream, refusal: Refusal) {
     tracing::debug!(%refusal, "request refused");
     if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&refusal.answer())).await {
         part(stream).await;

@@ -18,6 +18,7 @@ use crate::shared::body::BodyError;
 use crate::shared::deadline::BadDeadline;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
+use crate::traffic::Reason;
 
 /// Something of ours.
 pub(super) fn ok(body: &impl Serialize) -> Response {
@@ -134,7 +135,7 @@ impl IntoResponse for Trouble {
         let detail = self.to_string();
         let told = |status, title| problem(status, title, &detail, &[]);
         match self {
-            Self::Body(error) => told(error.status(), "Unreadable request"),
+            Self::Body(error) => error.reason().on(told(error.status(), "Unreadable request")),
             Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
             Self::Envelope(EnvelopeError::Shape(_)) => told(S::UNPROCESSABLE_ENTITY, "Input validation failed"),
             Self::Fields(fields) => problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &detail, &fields),
@@ -145,7 +146,8 @@ impl IntoResponse for Trouble {
             Self::BadDeadline(_) | Self::DeadlineTooShort => told(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After"),
             Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
             Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
-            Self::NotYours | Self::NotYourModel(_) | Self::Served => told(S::FORBIDDEN, "Forbidden"),
+            Self::NotYours => Reason::NotAllowed.on(told(S::FORBIDDEN, "Forbidden")),
+            Self::NotYourModel(_) | Self::Served => told(S::FORBIDDEN, "Forbidden"),
             Self::NoSchema => later(&detail),
             Self::Disk(error) => {
                 tracing::error!(error, "a file could not be kept or read");
@@ -156,7 +158,7 @@ impl IntoResponse for Trouble {
                 later(&detail)
             }
             Self::Refused(refusal) => refused(&refusal),
-            Self::Throttled(wait) => throttled(&detail, whole_seconds(wait)),
+            Self::Throttled(wait) => Reason::TooOften.on(throttled(&detail, whole_seconds(wait))),
         }
     }
 }
