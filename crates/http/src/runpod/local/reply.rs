@@ -102,7 +102,7 @@ impl From<Refusal> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
-            Self::Body(error) => detail(error.status(), &error.to_string()),
+            Self::Body(error) => error.reason().on(detail(error.status(), &error.to_string())),
             Self::Unfit(faults) => json(StatusCode::UNPROCESSABLE_ENTITY, Object::with_room_for(256).field("detail", &faults).finish()),
             Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
         }

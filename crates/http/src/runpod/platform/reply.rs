@@ -10,6 +10,7 @@ use crate::shared::body::BodyError;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
 use crate::shared::object::Object;
+use crate::traffic::Reason;
 
 /// Everything that can be wrong with a request to this face.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,16 @@ impl From<NotOpened> for Trouble {
 }
 
 impl Trouble {
+    /// What it is counted as, if it is none of the desk's refusals.
+    fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Body(error) => Some(error.reason()),
+            Self::TooOften(_) => Some(Reason::TooOften),
+            Self::NotAWorker => Some(Reason::NoToken),
+            _ => None,
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
@@ -80,7 +91,7 @@ fn of_refusal(refusal: &Refusal) -> StatusCode {
 
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
-        let error = self.to_string();
+        let (error, reason) = (self.to_string(), self.reason());
         let mut body = Object::with_room_for(error.len());
         if let Self::NoSuchJob(id) = &self {
             body.field("id", id).field("status", "FAILED");
@@ -89,7 +100,10 @@ impl IntoResponse for Trouble {
         if let Self::TooOften(seconds) = self {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        response
+        match reason {
+            Some(reason) => reason.on(response),
+            None => response,
+        }
     }
 }
 
