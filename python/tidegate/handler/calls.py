@@ -6,6 +6,7 @@ child, everything else is the output. How the words of an error are written is p
 
 import json
 import os
+import sys
 from collections.abc import Awaitable
 from threading import Lock
 
@@ -74,14 +75,24 @@ class _Running:
     def __init__(self, job: "dict[str, Any]", native: "Job") -> None:
         self._id = str(job.get("id"))
         self._native = native
+        self._batch = job.get("batchId")
 
     def __enter__(self) -> None:
         with _lock:
             _running[self._id] = self._native
+        self._note_batch(self._batch)
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
             _running.pop(self._id, None)
+        self._note_batch(None)
+
+    def _note_batch(self, batch: object) -> None:
+        """Have Runpod's logger put it before every line."""
+        if self._batch is not None:
+            note = getattr(sys.modules.get("runpod.serverless.modules.rp_logger"), "_set_batch_id", None)
+            if note is not None:
+                note(batch)
 
 
 def _function(handler: "Handler", version: str) -> "Callable[..., object]":
@@ -157,6 +168,9 @@ def _settled(value: object, native: "Job") -> object:
         return value
     if value.get("refresh_worker"):
         native.retire()
+        if EXTRAS in native.context:
+            # Callers who get nothing but the result are told with it.
+            native.metric("stop_pod", True, "replace")
     if value.get("error"):
         raise HandlerError(_text(value["error"]))
     return {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}

@@ -4,7 +4,8 @@ mod keeping;
 mod once;
 mod porter;
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -80,7 +81,11 @@ impl Post {
             Usage::new(message).hint(format!("set {} to an address that the platform gives out", bad.variable))
         })?;
         // The operator's own addresses: nothing is guarded.
-        let client = Client::new(NetConfig { networks: Networks::everything(), ..NetConfig::default() });
+        let mut config = NetConfig { networks: Networks::everything(), ..NetConfig::default() };
+        if let Some(integration) = &runpod.integration {
+            write!(config.user_agent, " Integration/{integration}").expect("a String never fails to write");
+        }
+        let client = Client::new(config);
         tracing::info!(worker = kept.worker, "this worker");
         Ok(Self { platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())), journal: kept.journal })
     }
