@@ -1,11 +1,13 @@
 """What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
 
+import os
 import sys
 import time
 
 from tidegate.errors import LoadError
 from tidegate.handler import wish
 from tidegate.handler.calls import converter, progress, wrap
+from tidegate.handler.debugger import Debugger
 from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
 from tidegate.plan import Plan, Plans
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _SHIMS = __file__.rpartition("/")[0] + "/shims"
 _FACTS = "x-runpod-handler"
+# Set by the server for `--rp-debugger`.
+_DEBUGGER = "TIDEGATE_RP_DEBUGGER"
+_BEGAN = time.perf_counter()
 # What a script may look for in its own config. There are no arguments to read them from.
 _ARGUMENTS = {
     "rp_log_level": None,
@@ -48,7 +53,7 @@ class Handed:
                 f"the handler of `runpod.serverless.start` is {describe_value(handler)}, not a function"
             )
         self._config = config
-        self.target = Target(None, wrap(handler, _version()))
+        self.target = Target(None, wrap(handler, _version(), _debugger(config)))
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
         self.plans = Plans(plan, plan)
@@ -82,7 +87,7 @@ def install(serve: "Serve") -> None:
     def start(config: "Config") -> None:
         print(f"--- Starting Serverless Worker |  Version {_version()} ---")
         config["reference_counter_start"] = time.perf_counter()
-        config["rp_args"] = dict(_ARGUMENTS)
+        config["rp_args"] = {**_ARGUMENTS, "rp_debugger": True if os.environ.get(_DEBUGGER) == "1" else None}
         serve(config)
 
     def adopt(serverless: "ModuleType") -> None:
@@ -96,6 +101,12 @@ def install(serve: "Serve") -> None:
     # At the end: it must never hide a real one.
     sys.path.append(_SHIMS)
     when_imported("runpod.serverless", adopt)
+
+
+def _debugger(config: "Config") -> Debugger:
+    """Ask what the script sees, and may have changed."""
+    wanted = config.get("rp_args", {}).get("rp_debugger")
+    return Debugger((config["reference_counter_start"] - _BEGAN) * 1000 if wanted else None)
 
 
 def run_checks() -> None:
