@@ -27,6 +27,8 @@ _SHIMS = __file__.rpartition("/")[0] + "/shims"
 _FACTS = "x-runpod-handler"
 # Set by the server for `--rp-debugger`.
 _DEBUGGER = "TIDEGATE_RP_DEBUGGER"
+# Set by `tidegate worker`: a file that is there until the machine has been found fit.
+_UNCHECKED = "TIDEGATE_UNCHECKED"
 _BEGAN = time.perf_counter()
 # What a script may look for in its own config. There are no arguments to read them from.
 _ARGUMENTS = {
@@ -110,8 +112,13 @@ def _debugger(config: "Config") -> Debugger:
 
 
 def run_checks() -> None:
-    """Run the script's own fitness checks. The first that fails is the last."""
+    """Run the script's own fitness checks, then those of the machine. The first that fails is the last."""
     fitness: Any = sys.modules.get("runpod.serverless.modules.rp_fitness")
+    owed = _owed(fitness)
+    if owed is not None:
+        # Both know the variables that switch them off.
+        fitness._ensure_gpu_check_registered()
+        fitness._ensure_system_checks_registered()
     for check in list(getattr(fitness, "_fitness_checks", ())):
         try:
             result = check()
@@ -123,6 +130,15 @@ def run_checks() -> None:
             print(traceback_text(error), file=sys.stderr)
             name = getattr(check, "__name__", "?")
             raise LoadError(f"setup failed: the fitness check `{name}` says {describe(error)}") from error
+    if owed is not None:
+        os.unlink(owed)
+
+
+def _owed(fitness: "Any") -> "str | None":
+    """Return the file that says that the machine was not checked yet."""
+    owed = os.environ.get(_UNCHECKED)
+    known = hasattr(fitness, "_ensure_system_checks_registered")
+    return owed if owed and known and os.path.exists(owed) else None
 
 
 async def _awaited(result: "Any") -> object:
