@@ -83,13 +83,13 @@ impl Runtime {
 
     /// How it is, in one word.
     pub(crate) fn health(&self) -> Health {
-        self.shared.state.health(self.shared.pool.count())
+        self.shared.state.health(|| self.shared.pool.count())
     }
 
     /// Whether it is there and has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         let count = self.shared.pool.count();
-        let starting = matches!(self.shared.state.health(count), Health::Starting | Health::Unknown);
+        let starting = matches!(self.shared.state.health(|| count), Health::Starting | Health::Unknown);
         !starting && count.waiting == 0 && count.idle == count.total
     }
 
@@ -116,7 +116,7 @@ impl Runtime {
         {
             return Ok(Turn::Now(self.admission(permit)));
         }
-        match self.shared.state.health(self.shared.pool.count()) {
+        match self.shared.state.health(|| self.shared.pool.count()) {
             Health::Ready | Health::Busy if patience == Patience::None => Err(Refusal::AtCapacity),
             Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
                 self.join_line(account, LineLimit::None, number)
@@ -200,7 +200,7 @@ impl Executor for Runtime {
     }
 
     fn report(&self) -> Report {
-        self.shared.state.report(self.shared.pool.count())
+        self.shared.state.report(|| self.shared.pool.count())
     }
 
     fn wants(&self) -> Option<usize> {

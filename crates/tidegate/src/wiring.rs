@@ -98,6 +98,11 @@ impl Workshop {
         Ok(Self { args: args.clone(), env: env.clone(), setting, python, scratch })
     }
 
+    /// Where files lie that nobody needs when the program has ended.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// Reads a model's folder.
     pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<Model> {
         Model::read(folder, &self.args, &self.env)

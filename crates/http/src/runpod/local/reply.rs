@@ -43,14 +43,20 @@ fn wrapped(parts: &[Bytes]) -> Bytes {
     list.freeze()
 }
 
-/// What `realtime` says: the result and nothing else.
+/// What a handler that wants another process says with its result; see `tidegate.handler.calls`.
+const STOP_POD: &str = "stop_pod";
+
+/// What `realtime` says: the result and nothing else. As there, an empty object is no output.
 pub(super) fn bare(job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
     match job.status {
-        Status::Succeeded => body.raw("output", job.output.as_ref()),
+        Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"{}"[..])),
         Status::Canceled | Status::Aborted => body.field("error", "the job was canceled"),
         _ => body.maybe("error", job.error.as_deref()),
     };
+    if job.metrics.contains_key(STOP_POD) {
+        body.field("stopPod", &true);
+    }
     json(StatusCode::OK, body.finish())
 }
 
