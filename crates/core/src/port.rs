@@ -1,5 +1,6 @@
 //! The doors between the rooms, as `dyn` traits so that the rooms compile apart.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,6 +56,21 @@ pub enum Patience {
     Short,
     /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.
     Endless,
+    /// The same, and lets every other job of its account go first.
+    Yielding,
+}
+
+impl Patience {
+    /// The note about a job that lets others go first, if it says `true`.
+    pub const YIELDS: &str = "yields";
+
+    /// What a job has that is written down, by the notes about it.
+    pub fn noted(context: &BTreeMap<String, String>) -> Self {
+        match context.get(Self::YIELDS).map(String::as_str) {
+            Some("true") => Self::Yielding,
+            Some(_) | None => Self::Endless,
+        }
+    }
 }
 
 /// What an executor gives to one job.

@@ -21,9 +21,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 #[async_trait]
 impl Executor for Remote {
-    fn admit(&self, account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         let (give, place) = oneshot::channel();
-        self.stand_in_line(Waiting { account: account.clone(), give })?;
+        self.stand_in_line(Waiting { account: account.clone(), patience, give })?;
         let closed = Refusal::NotReady { health: Health::Unknown };
         Ok(Turn::Line(Box::pin(async move {
             let seat: Seat = place.await.map_err(|_| closed)?;

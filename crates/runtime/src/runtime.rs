@@ -117,7 +117,7 @@ impl Runtime {
             return Ok(Turn::Now(self.admission(permit)));
         }
         match self.shared.state.health(self.shared.pool.count()) {
-            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
+            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience != Patience::Short => {
                 self.join_line(account, LineLimit::None, number)
             }
             Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual, number),

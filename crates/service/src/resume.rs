@@ -100,7 +100,7 @@ impl Jobs {
 
     async fn run_again(&self, store: &Arc<dyn Store>, record: Record) -> Result<(), StoreError> {
         let Record { order, attempt, .. } = record;
-        let turn = match self.inner.tools.executor.admit(&order.account, Patience::Endless) {
+        let turn = match self.inner.tools.executor.admit(&order.account, Patience::noted(&order.context)) {
             Ok(turn) => turn,
             Err(refusal) => {
                 tracing::warn!(job = %order.id, %refusal, "a job stays in the store until the model works");

@@ -132,7 +132,8 @@ impl Jobs {
         let patience = match submission.face {
             Face::Cog => Patience::Short,
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate | Face::Runpod => Patience::Endless,
+            Face::Replicate => Patience::Endless,
+            Face::Runpod => Patience::noted(&submission.context),
         };
         let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {

@@ -133,11 +133,12 @@ impl Tracker {
     /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
     fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
         let (own, succession, account) = (Arc::clone(&self.tools.executor), self.succession.clone(), self.job.account().clone());
+        let patience = Patience::noted(&self.work.context);
         Box::pin(async move {
             loop {
                 tokio::time::sleep(LINE_AGAIN).await;
                 let executor = succession.executor(&own).ok_or(Refusal::NotReady { health: Health::Unknown })?;
-                match executor.admit(&account, Patience::Endless) {
+                match executor.admit(&account, patience) {
                     Ok(Turn::Now(admission)) => return Ok(admission),
                     Ok(Turn::Line(place)) => match place.await {
                         Ok(admission) => return Ok(admission),

@@ -11,6 +11,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_core::port::Patience;
 use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
 use tidegate_core::{JobId, JobKind, Status};
@@ -248,14 +249,17 @@ impl Face {
         headers: &HeaderMap,
     ) -> Result<Arc<Job>, Trouble> {
         let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
-        let timeout = wanted.execution_timeout.as_millis().to_string();
+        let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
+        if wanted.patience == Patience::Yielding {
+            context.insert(Patience::YIELDS.to_owned(), true.to_string());
+        }
         let submission = Submission {
             account: caller.account,
             id: Some(id),
             kind: JobKind::Prediction,
             input: wanted.envelope,
             webhook,
-            context: BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), timeout)]),
+            context,
             // Who waits may leave, and the job goes on.
             delivery: Delivery::Later,
             replay: Replay::Refuse,
