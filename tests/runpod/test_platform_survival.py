@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 from platforms import Platform, platform
-from servers import clean_env, tidegate_bin, wait_until
+from servers import wait_until
 
 ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
 TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
@@ -94,30 +92,6 @@ def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) ->
         assert server.kill(signal.SIGTERM) == 0
         server.start()
         assert server.status(job)["status"] == "COMPLETED"
-
-
-def test_endpoints_are_opened_while_the_platform_runs_and_stay(echo: Platform) -> None:
-    command = [str(tidegate_bin()), "endpoints"]
-
-    def ask(*arguments: str) -> str:
-        done = subprocess.run(
-            [*command, *arguments, "--url", echo.url],
-            env=clean_env(),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
-
-    assert ask("add", "other").strip() == f"{echo.url}/v2/other"
-    echo.kill()
-    echo.start()
-    assert [line.split()[0] for line in ask("list").splitlines()] == ["ENDPOINT", "echo", "other"]
-    env = json.loads(ask("env", "other", "--format", "json"))
-    assert env["RUNPOD_WEBHOOK_GET_JOB"] == f"{echo.url}/v2/other/job-take/$ID?gpu=any"
-    assert f"export RUNPOD_WEBHOOK_PING='{env['RUNPOD_WEBHOOK_PING']}'" in ask("env", "other")
-    assert echo.call("POST", "/admin/endpoints", {"name": "Not/good"}).status_code == 400
-    assert echo.run({"a": 1}, endpoint="other")
 
 
 def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
 
-pub use endpoints::{Endpoint, Endpoints, InvalidName, MODELS, NotOpened, WorkerKeys};
+pub use endpoints::{Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys};
 pub use limits::Limits;
 pub use voice::wording;
 
-use crate::access::operators_only;
+use crate::access::{admins_only, operators_only};
 use stream::Given;
 
 /// Everything of this face is below it.
@@ -72,6 +72,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/admin/endpoints", get(manage::list).post(manage::add))
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
         .route_layer(from_fn(operators_only));
+    let admins = Router::new().route("/admin/endpoints/{endpoint}/remove", post(manage::remove)).route_layer(from_fn(admins_only));
     Router::new()
         .route("/v2/{endpoint}/run", post(clients::run))
         .route("/v2/{endpoint}/runsync", post(clients::runsync))
@@ -92,6 +93,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/health-check", get(manage::check))
         .fallback(reply::no_such_path)
         .merge(operators)
+        .merge(admins)
         .method_not_allowed_fallback(reply::no_such_method)
         .with_state(face)
 }

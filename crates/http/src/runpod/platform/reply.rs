@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 
-use super::endpoints::NotOpened;
+use super::endpoints::{NotOpened, NotRemoved};
 use crate::shared::body::BodyError;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
@@ -18,7 +18,7 @@ pub(super) enum Trouble {
     NoSuchPath(String),
     #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
     NoSuchMethod(Method, String),
-    #[error("there is no endpoint `{0}`; `tidegate endpoints list` shows those that there are")]
+    #[error("there is no endpoint `{0}` here")]
     NoSuchEndpoint(String),
     /// Some clients look at the body only, and would wait for this job for ever.
     #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
@@ -27,6 +27,8 @@ pub(super) enum Trouble {
     NotRetried(&'static str),
     #[error("{0}")]
     Unusable(String),
+    #[error("{0}")]
+    InUse(String),
     #[error("this was asked too often; try again in {0} s")]
     TooOften(u64),
     #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
@@ -53,12 +55,26 @@ impl From<NotOpened> for Trouble {
     }
 }
 
+impl From<NotRemoved> for Trouble {
+    fn from(error: NotRemoved) -> Self {
+        match error {
+            NotRemoved::Unknown(name) => Self::NoSuchEndpoint(name),
+            NotRemoved::InUse(..) => Self::InUse(error.to_string()),
+            NotRemoved::DoNotEnd(_) | NotRemoved::Unkept(_) => {
+                tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
+                Self::Store
+            }
+        }
+    }
+}
+
 impl Trouble {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
+            Self::InUse(_) => StatusCode::CONFLICT,
             Self::TooOften(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAWorker => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
