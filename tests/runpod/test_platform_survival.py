@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,18 @@ TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
 def echo(tmp_path: Path) -> Iterator[Platform]:
     with platform(tmp_path) as server:
         yield server
+
+
+def reader(server: Platform, job: str) -> Callable[[], list[object]]:
+    """Reads what is new in a stream each time, and says what was read in all."""
+    seen: list[object] = []
+
+    def read() -> list[object]:
+        parts = server.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
+        seen.extend(part["output"] for part in parts)
+        return list(seen)
+
+    return read
 
 
 def test_jobs_in_the_queue_survive_a_kill(echo: Platform) -> None:
@@ -70,17 +82,41 @@ def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform
     go = tmp_path / "go"
     echo.worker("agenerator")
     job = echo.run({"parts": 3, "until": str(go)})
-    seen: list[object] = []
-    wait_until(
-        lambda: seen.extend(echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]) or len(seen) == 2,
-        "two parts",
-    )
+    read = reader(echo, job)
+    wait_until(lambda: len(read()) == 2, "two parts")
     echo.kill()
     echo.start()
     go.touch()
     assert echo.ended(job)["status"] == "COMPLETED"
-    parts = echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
-    assert parts == [{"output": f"part {n}"} for n in range(3)]
+    assert reader(echo, job)() == [f"part {n}" for n in range(3)]
+
+
+def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        server.worker("agenerator")
+        job = server.run({"parts": 3, "until": str(go)})
+        read = reader(server, job)
+        wait_until(lambda: len(read()) == 2, "two parts")
+        assert server.kill(signal.SIGTERM) == 0
+        server.start()
+        go.touch()
+        assert server.ended(job)["status"] == "COMPLETED"
+        assert read() == [f"part {n}" for n in range(3)], "each of them once"
+        server.kill(signal.SIGTERM)
+        server.start()
+        assert len(read()) == 3
+
+
+def test_what_was_read_of_a_stream_is_given_again_after_a_crash(echo: Platform) -> None:
+    echo.worker("agenerator")
+    job = echo.run({"parts": 2})
+    assert echo.ended(job)["status"] == "COMPLETED"
+    for _ in range(2):
+        read = reader(echo, job)
+        assert [read(), read()] == [["part 0", "part 1"]] * 2
+        echo.kill()
+        echo.start()
 
 
 def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::Build;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
-use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
@@ -74,6 +74,10 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
     }
 
+    let given = Given::default();
+    if let Some(documents) = &documents {
+        given.resume(&**documents).await.context("what was read of streams cannot be read")?;
+    }
     let config = face::Config {
         max_body: args.max_body,
         body_timeout: BODY_TIMEOUT,
@@ -83,6 +87,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         },
         base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
         limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+        given: given.clone(),
     };
     let watched = metrics::Sources {
         desks: desks_of(models.clone()),
@@ -121,6 +126,11 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     if tokio::time::timeout(LAST_ANSWERS, &mut http).await.is_err() {
         goodbye.cancel();
         http.await;
+    }
+    if let Some(documents) = &documents
+        && let Err(error) = given.leave(&**documents).await
+    {
+        tracing::warn!(error = %tidegate_core::chain(&error), "what was read of streams is lost: they will be read again from the start");
     }
     Ok(ExitCode::from(cause.exit_code()))
 }

@@ -5,6 +5,7 @@
 
 mod clients;
 mod endpoints;
+mod given;
 mod handout;
 mod lenient;
 mod limits;
@@ -25,11 +26,11 @@ use axum::middleware::from_fn;
 use axum::routing::{get, post};
 
 pub use endpoints::{Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys};
+pub use given::Given;
 pub use limits::Limits;
 pub use voice::wording;
 
 use crate::access::{admins_only, operators_only};
-use stream::Given;
 
 /// Everything of this face is below it.
 pub(crate) const ROOT: &str = "/v2/";
@@ -55,19 +56,20 @@ pub struct Config {
     pub base_url: String,
     /// How much may be asked.
     pub limits: Limits,
+    /// What was read of streams.
+    pub given: Given,
 }
 
 struct Face {
     endpoints: Endpoints,
     config: Config,
-    given: Given,
 }
 
 type Shared = Arc<Face>;
 
 /// The face, with a health check: it is the whole of a server.
 pub fn routes(endpoints: Endpoints, config: Config) -> Router {
-    let face = Arc::new(Face { endpoints, config, given: Given::default() });
+    let face = Arc::new(Face { endpoints, config });
     let operators = Router::new()
         .route("/admin/endpoints", get(manage::list).post(manage::add))
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
