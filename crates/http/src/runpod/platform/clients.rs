@@ -1,6 +1,7 @@
 //! What clients ask: run, look, stop, and how the endpoint is.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::endpoints::Endpoint;
-use super::limits::Asked;
+use super::limits::{Asked, Place};
 use super::question::Question;
 use super::reply::Trouble;
 use super::wire::Wanted;
@@ -210,18 +211,30 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     Ok(said(&Requests { requests }))
 }
 
+/// An endpoint that is asked something.
+pub(super) struct Visit {
+    endpoint: Arc<Endpoint>,
+    #[expect(dead_code, reason = "it counts while it is there")]
+    place: Place,
+}
+
+impl Deref for Visit {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
 impl Face {
     pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
         self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
     }
 
-    /// The endpoint, unless too much is asked of it.
-    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Arc<Endpoint>, Trouble> {
+    /// The endpoint, unless too much is asked of it. To be held until it has answered.
+    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Visit, Trouble> {
         let endpoint = self.endpoint(name)?;
-        match self.config.limits.refuse(name, asked) {
-            None => Ok(endpoint),
-            Some(seconds) => Err(Trouble::TooOften(seconds)),
-        }
+        Ok(Visit { place: self.config.limits.enter(name, asked)?, endpoint })
     }
 
     pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {

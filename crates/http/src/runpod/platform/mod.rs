@@ -11,7 +11,7 @@ mod lenient;
 mod limits;
 mod manage;
 mod question;
-mod reply;
+pub(crate) mod reply;
 mod retry;
 mod stream;
 mod voice;

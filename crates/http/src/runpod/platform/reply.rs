@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 
 use super::endpoints::{NotOpened, NotRemoved};
+use super::limits::TooMuch;
 use crate::shared::body::BodyError;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
@@ -20,7 +21,6 @@ pub(super) enum Trouble {
     NoSuchMethod(Method, String),
     #[error("there is no endpoint `{0}` here")]
     NoSuchEndpoint(String),
-    /// Some clients look at the body only, and would wait for this job for ever.
     #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
     NoSuchJob(String),
     #[error("the job is {0}; only one that is FAILED or TIMED_OUT can be tried again")]
@@ -29,8 +29,8 @@ pub(super) enum Trouble {
     Unusable(String),
     #[error("{0}")]
     InUse(String),
-    #[error("this was asked too often; try again in {0} s")]
-    TooOften(u64),
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
     NotAWorker,
     #[error(transparent)]
@@ -75,7 +75,7 @@ impl Trouble {
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
             Self::InUse(_) => StatusCode::CONFLICT,
-            Self::TooOften(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMuch(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAWorker => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
             Self::Refused(refusal) => of_refusal(refusal),
@@ -94,16 +94,33 @@ fn of_refusal(refusal: &Refusal) -> StatusCode {
     }
 }
 
+/// What is said in the place of a job's state. The asyncio client looks at nothing else, and asks again until it
+/// is one of those of a job that is over.
+fn state(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => "THROTTLED",
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => "UNAVAILABLE",
+        _ => "FAILED",
+    }
+}
+
+/// The answer to callers without a token that counts.
+pub(crate) fn unauthenticated(reason: &str) -> Response {
+    let status = StatusCode::UNAUTHORIZED;
+    json(status, Object::with_room_for(reason.len()).field("status", state(status)).field("error", reason).finish())
+}
+
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let error = self.to_string();
         let mut body = Object::with_room_for(error.len());
         if let Self::NoSuchJob(id) = &self {
-            body.field("id", id).field("status", "FAILED");
+            body.field("id", id);
         }
-        let mut response = json(self.status(), body.field("error", &error).finish());
-        if let Self::TooOften(seconds) = self {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        let status = self.status();
+        let mut response = json(status, body.field("status", state(status)).field("error", &error).finish());
+        if let Self::TooMuch(too_much) = self {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
         response
     }
