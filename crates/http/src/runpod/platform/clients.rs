@@ -32,7 +32,7 @@ use crate::shared::trace::passed_on;
 
 /// The largest bodies.
 const MAX_RUN: usize = 10 * 1000 * 1000;
-const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
+pub(super) const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
 /// What the id of a job begins with that somebody waited for.
 const SYNC: &str = "sync-";
 /// How long the result of a job is there.
@@ -261,28 +261,38 @@ impl Face {
         wanted: Wanted,
         headers: &HeaderMap,
     ) -> Result<Arc<Job>, Trouble> {
+        let submission = Submission { id: Some(id), ..self.submission(endpoint, &caller, wanted, headers)? };
+        Ok(match endpoint.jobs.submit(submission).await? {
+            Submitted::New(ticket) => Arc::clone(ticket.job()),
+            Submitted::Running(job) | Submitted::Over(job) => job,
+        })
+    }
+
+    /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
+    pub(super) fn submission(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Identity,
+        wanted: Wanted,
+        headers: &HeaderMap,
+    ) -> Result<Submission, Trouble> {
         let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
         let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
         if wanted.patience == Patience::Yielding {
             context.insert(Patience::YIELDS.to_owned(), true.to_string());
         }
-        let submission = Submission {
-            account: caller.account,
-            id: Some(id),
+        Ok(Submission {
+            account: caller.account.clone(),
+            id: None,
             kind: JobKind::Prediction,
             input: wanted.envelope,
             webhook,
             context,
-            // Who waits may leave, and the job goes on.
             delivery: Delivery::Later,
             replay: Replay::Refuse,
             deadline: Some(wanted.ttl),
             face: FaceName::Runpod,
             deployment: None,
-        };
-        Ok(match endpoint.jobs.submit(submission).await? {
-            Submitted::New(ticket) => Arc::clone(ticket.job()),
-            Submitted::Running(job) | Submitted::Over(job) => job,
         })
     }
 }

@@ -19,6 +19,7 @@ pub(super) enum Asked {
     Cancel,
     Purge,
     Requests,
+    OpenAi,
 }
 
 /// How much may be asked.
@@ -33,7 +34,7 @@ impl Asked {
     fn limit(self) -> Limit {
         let (often, at_once) = match self {
             Self::Run => (1000, 200),
-            Self::RunSync | Self::Status | Self::Stream => (2000, 400),
+            Self::RunSync | Self::Status | Self::Stream | Self::OpenAi => (2000, 400),
             Self::Cancel => (100, 20),
             Self::Requests => (10, 2),
             Self::Purge => (2, u32::MAX),

@@ -10,6 +10,7 @@ mod handout;
 mod lenient;
 mod limits;
 mod manage;
+mod openai;
 mod question;
 pub(crate) mod reply;
 mod retry;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
 pub use endpoints::{Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys};
 pub use given::Given;
@@ -86,6 +87,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/v2/{endpoint}/purge-queue", post(clients::purge))
         .route("/v2/{endpoint}/health", get(clients::health).post(clients::health))
         .route("/v2/{endpoint}/requests", get(clients::requests).post(clients::requests))
+        .route("/v2/{endpoint}/openai/{*route}", any(openai::pass))
         .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
         .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))
         .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))

@@ -69,7 +69,7 @@ impl From<NotRemoved> for Trouble {
 }
 
 impl Trouble {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
@@ -81,6 +81,14 @@ impl Trouble {
             Self::Refused(refusal) => of_refusal(refusal),
             Self::Store => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+
+    /// The answer, which also says when to ask again if that is known.
+    pub(super) fn with_patience(&self, mut response: Response) -> Response {
+        if let Self::TooMuch(too_much) = self {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
+        }
+        response
     }
 }
 
@@ -118,11 +126,7 @@ impl IntoResponse for Trouble {
             body.field("id", id);
         }
         let status = self.status();
-        let mut response = json(status, body.field("status", state(status)).field("error", &error).finish());
-        if let Self::TooMuch(too_much) = self {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
-        }
-        response
+        self.with_patience(json(status, body.field("status", state(status)).field("error", &error).finish()))
     }
 }
 
