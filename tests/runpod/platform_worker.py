@@ -59,6 +59,33 @@ async def agenerator(job: Job) -> AsyncIterator[Any]:
         yield f"part {number}"
 
 
+async def openai(job: Job) -> AsyncIterator[Any]:
+    """Answers like a worker with a language model."""
+    route, wish = job["input"]["openai_route"], job["input"]["openai_input"]
+    _note(wish)
+    if route == "/v1/models":
+        yield {"object": "list", "data": [{"id": "small", "object": "model"}], "asked": wish}
+    elif route != "/v1/chat/completions":
+        yield {"object": "error", "message": "Invalid route", "code": 404}
+    elif "raise" in wish:
+        raise ValueError(wish["raise"])
+    elif "until" in wish:
+        yield 'data: {"first":1}\n\n'
+        try:
+            while not Path(wish["until"]).exists():
+                await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            Path(wish["stopped"]).touch()
+            raise
+        yield "data: [DONE]\n\n"
+    elif wish.get("stream"):
+        yield 'data: {"chunk":1}\n\ndata: {"chunk":2}\n\n'
+        yield {"chunk": 3}
+        yield [{"chunk": 4}, {"chunk": 5}]
+    else:
+        yield {"object": "chat.completion", "asked": wish}
+
+
 def _note(wish: Job) -> None:
     if "began" in wish:
         with Path(wish["began"]).open("a") as file:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import requests
 from platforms import Platform, platform
-from servers import clean_env, tidegate_bin, wait_until
+from servers import wait_until
 
 ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
 TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
@@ -21,6 +19,18 @@ TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
 def echo(tmp_path: Path) -> Iterator[Platform]:
     with platform(tmp_path) as server:
         yield server
+
+
+def reader(server: Platform, job: str) -> Callable[[], list[object]]:
+    """Reads what is new in a stream each time, and says what was read in all."""
+    seen: list[object] = []
+
+    def read() -> list[object]:
+        parts = server.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
+        seen.extend(part["output"] for part in parts)
+        return list(seen)
+
+    return read
 
 
 def test_jobs_in_the_queue_survive_a_kill(echo: Platform) -> None:
@@ -72,17 +82,41 @@ def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform
     go = tmp_path / "go"
     echo.worker("agenerator")
     job = echo.run({"parts": 3, "until": str(go)})
-    seen: list[object] = []
-    wait_until(
-        lambda: seen.extend(echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]) or len(seen) == 2,
-        "two parts",
-    )
+    read = reader(echo, job)
+    wait_until(lambda: len(read()) == 2, "two parts")
     echo.kill()
     echo.start()
     go.touch()
     assert echo.ended(job)["status"] == "COMPLETED"
-    parts = echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
-    assert parts == [{"output": f"part {n}"} for n in range(3)]
+    assert reader(echo, job)() == [f"part {n}" for n in range(3)]
+
+
+def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        server.worker("agenerator")
+        job = server.run({"parts": 3, "until": str(go)})
+        read = reader(server, job)
+        wait_until(lambda: len(read()) == 2, "two parts")
+        assert server.kill(signal.SIGTERM) == 0
+        server.start()
+        go.touch()
+        assert server.ended(job)["status"] == "COMPLETED"
+        assert read() == [f"part {n}" for n in range(3)], "each of them once"
+        server.kill(signal.SIGTERM)
+        server.start()
+        assert len(read()) == 3
+
+
+def test_what_was_read_of_a_stream_is_given_again_after_a_crash(echo: Platform) -> None:
+    echo.worker("agenerator")
+    job = echo.run({"parts": 2})
+    assert echo.ended(job)["status"] == "COMPLETED"
+    for _ in range(2):
+        read = reader(echo, job)
+        assert [read(), read()] == [["part 0", "part 1"]] * 2
+        echo.kill()
+        echo.start()
 
 
 def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
@@ -94,30 +128,6 @@ def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) ->
         assert server.kill(signal.SIGTERM) == 0
         server.start()
         assert server.status(job)["status"] == "COMPLETED"
-
-
-def test_endpoints_are_opened_while_the_platform_runs_and_stay(echo: Platform) -> None:
-    command = [str(tidegate_bin()), "endpoints"]
-
-    def ask(*arguments: str) -> str:
-        done = subprocess.run(
-            [*command, *arguments, "--url", echo.url],
-            env=clean_env(),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
-
-    assert ask("add", "other").strip() == f"{echo.url}/v2/other"
-    echo.kill()
-    echo.start()
-    assert [line.split()[0] for line in ask("list").splitlines()] == ["ENDPOINT", "echo", "other"]
-    env = json.loads(ask("env", "other", "--format", "json"))
-    assert env["RUNPOD_WEBHOOK_GET_JOB"] == f"{echo.url}/v2/other/job-take/$ID?gpu=any"
-    assert f"export RUNPOD_WEBHOOK_PING='{env['RUNPOD_WEBHOOK_PING']}'" in ask("env", "other")
-    assert echo.call("POST", "/admin/endpoints", {"name": "Not/good"}).status_code == 400
-    assert echo.run({"a": 1}, endpoint="other")
 
 
 def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:

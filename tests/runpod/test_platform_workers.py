@@ -244,3 +244,17 @@ def test_a_result_that_cannot_be_read_fails_the_job(echo: Platform) -> None:
     echo.call("GET", "/v2/echo/job-take/hand?gpu=x&job_in_progress=0")
     assert post(job, "not json") == 200
     assert echo.ended(job)["status"] == "FAILED"
+
+
+def test_parts_that_did_not_get_to_their_reader_are_given_again(echo: Platform) -> None:
+    job, post = echo.run({}), by_hand(echo)
+    echo.call("GET", "/v2/echo/job-take/hand?gpu=x&job_in_progress=0")
+    part = "x" * 20_000_000
+    assert [post(job, json.dumps({"output": part}), "job-stream"), post(job, '{"output": []}')] == [200, 200]
+    with socket.create_connection(("127.0.0.1", echo.port)) as gone:
+        gone.sendall(f"GET /v2/echo/stream/{job} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert gone.recv(100).startswith(b"HTTP/1.1 200")
+    stream = wait_until(
+        lambda: echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"], "the part to be there again"
+    )
+    assert stream == [{"output": part}]

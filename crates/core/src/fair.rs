@@ -59,7 +59,8 @@ impl<W: Owned> Fair<W> {
         if line.is_empty() {
             self.turns.push_back(waiter.owner().clone());
         }
-        let place = line.iter().rposition(|before| before.number() <= waiter.number()).map_or(0, |last| last + 1);
+        // They stand by their numbers already, and there may be very many.
+        let place = line.partition_point(|before| before.number() <= waiter.number());
         line.insert(place, waiter);
         self.len += 1;
     }

@@ -104,6 +104,12 @@ impl Ticket {
         self.job.ended().await;
     }
 
+    /// The job, which goes on by itself and whoever leaves.
+    pub fn detach(mut self) -> Arc<Job> {
+        self.cancel_on_drop = false;
+        Arc::clone(&self.job)
+    }
+
     /// The stream of a job that was submitted with [`Delivery::Stream`].
     pub fn into_reader(mut self) -> Option<Reader> {
         self.reader.take()

@@ -14,7 +14,7 @@ use tidegate_core::Account;
 use tidegate_http::replicate::Rate;
 use tidegate_net::{Networks, Url};
 
-pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform};
+pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform, RemoveEndpoint};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
 pub(crate) use work::Worker;
 

@@ -22,6 +22,14 @@ pub(crate) struct Server {
     base: Url,
     token: Option<String>,
     client: Client,
+    sought: Sought,
+}
+
+/// What is to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sought {
+    Server,
+    Platform,
 }
 
 /// A list of jobs.
@@ -55,7 +63,12 @@ impl Server {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(usage(&"it does not begin with http:// or https://").hint(LIKE_THIS).into());
         }
-        Ok(Self { base, token: token(args.token_file.as_deref())?, client: Client::new(Config::default()) })
+        Ok(Self { base, token: token(args.token_file.as_deref())?, client: Client::new(Config::default()), sought: Sought::Server })
+    }
+
+    /// A server with endpoints.
+    pub(crate) fn platform(args: &Remote) -> anyhow::Result<Self> {
+        Ok(Self { sought: Sought::Platform, ..Self::of(args)? })
     }
 
     /// Whether it is told who we are.
@@ -108,7 +121,11 @@ impl Server {
         let url = self.at(path, query)?;
         let answered = self.client.fetch(&url, self.token.as_deref(), body).await;
         let (status, body) = answered.map_err(|error| {
-            let hint = "start one with `tidegate serve DIR`, or say where it is with --url or TIDEGATE_URL";
+            let start = match self.sought {
+                Sought::Server => "tidegate serve DIR",
+                Sought::Platform => "tidegate platform",
+            };
+            let hint = format!("start one with `{start}`, or say where it is with --url or TIDEGATE_URL");
             anyhow!(error).context(Usage::new(format!("no server answers at {}", self.base)).may_pass().hint(hint))
         })?;
         let said = serde_json::from_slice::<Refused>(&body).map(|refused| refused.error).ok();
@@ -121,6 +138,10 @@ impl Server {
             }
             (403, Some(error)) => {
                 Err(Usage::new(format!("{} does not allow it: {error}", self.base)).hint("use the token of an administrator").into())
+            }
+            (404, Some(error)) if self.sought == Sought::Platform => {
+                let hint = "`tidegate endpoints list` shows the endpoints that there are; only a `tidegate platform` has some";
+                Err(Usage::new(error).may_pass().hint(hint).into())
             }
             (_, Some(error)) => bail!("{error}"),
             (_, None) => bail!("{} ({status})", self.strange()),

@@ -100,11 +100,11 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         Err(denied) => {
             let (reason, peer) = (denied.to_string(), peer_of(request.extensions()));
             tracing::warn!(target: "audit", status = 401, path = shown(&request), peer, reason, "refused");
-            // Clients of Replicate's API read errors of its shape only.
-            let mut response = if request.uri().path().starts_with(replicate::ROOT) {
-                replicate::reply::unauthenticated()
-            } else {
-                error(StatusCode::UNAUTHORIZED, &reason)
+            // Some clients read errors of the shape of their API only.
+            let mut response = match request.uri().path() {
+                path if path.starts_with(replicate::ROOT) => replicate::reply::unauthenticated(),
+                path if path.starts_with(platform::ROOT) => platform::reply::unauthenticated(&reason),
+                _ => error(StatusCode::UNAUTHORIZED, &reason),
             };
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             Reason::NoToken.on(response)

@@ -93,6 +93,8 @@ pub(crate) enum EndpointsCommand {
     List(ListEndpoints),
     /// Open an endpoint; it is there after a restart too
     Add(AddEndpoint),
+    /// Remove an endpoint; it stays away after a restart too
+    Remove(RemoveEndpoint),
     /// Print the environment that a worker of an endpoint is started with
     Env(EndpointEnv),
 }
@@ -114,6 +116,19 @@ pub(crate) struct AddEndpoint {
     pub(crate) remote: Remote,
     /// Its name: small letters, digits, `-` and `_`
     pub(crate) name: String,
+}
+
+/// Remove an endpoint; it stays away after a restart too, unless the platform is started with `--endpoint`
+/// for it.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveEndpoint {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// The endpoint
+    pub(crate) name: String,
+    /// Remove it although it has jobs that are not over, and cancel these
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Print the environment that a worker of an endpoint is started with. Each call names another worker.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::cli::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints};
+use crate::cli::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, RemoveEndpoint};
 use crate::remote::Server;
 
 #[derive(Debug, Deserialize)]
@@ -25,6 +25,11 @@ struct Entry {
 }
 
 #[derive(Debug, Deserialize)]
+struct Removed {
+    canceled: usize,
+}
+
+#[derive(Debug, Deserialize)]
 struct Environment {
     env: BTreeMap<String, String>,
 }
@@ -33,6 +38,7 @@ pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
         EndpointsCommand::List(args) => list(args).await?,
         EndpointsCommand::Add(args) => add(args).await?,
+        EndpointsCommand::Remove(args) => remove(args).await?,
         EndpointsCommand::Env(args) => env(args).await?,
     };
     // Whoever closes the pipe has seen enough.
@@ -41,7 +47,7 @@ pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
-    let server = Server::of(&args.remote)?;
+    let server = Server::platform(&args.remote)?;
     if args.json {
         return Ok(String::from_utf8_lossy(&server.get_raw(&["admin", "endpoints"], &[]).await?).into_owned());
     }
@@ -56,12 +62,21 @@ async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
 }
 
 async fn add(args: &AddEndpoint) -> anyhow::Result<String> {
-    let entry: Entry = Server::of(&args.remote)?.post_json(&["admin", "endpoints"], &json!({ "name": args.name })).await?;
+    let entry: Entry = Server::platform(&args.remote)?.post_json(&["admin", "endpoints"], &json!({ "name": args.name })).await?;
     Ok(entry.url)
 }
 
+async fn remove(args: &RemoveEndpoint) -> anyhow::Result<String> {
+    let path = ["admin", "endpoints", &args.name, "remove"];
+    let Removed { canceled } = Server::platform(&args.remote)?.post_json(&path, &json!({ "force": args.force })).await?;
+    Ok(match canceled {
+        0 => format!("removed {}", args.name),
+        _ => format!("removed {}, and canceled {canceled} job(s)", args.name),
+    })
+}
+
 async fn env(args: &EndpointEnv) -> anyhow::Result<String> {
-    let Environment { env } = Server::of(&args.remote)?.get(&["admin", "endpoints", &args.name, "env"], &[]).await?;
+    let Environment { env } = Server::platform(&args.remote)?.get(&["admin", "endpoints", &args.name, "env"], &[]).await?;
     Ok(match args.format {
         EnvFormat::Json => serde_json::to_string_pretty(&env)?,
         EnvFormat::Shell => lines(&env, |name, value| format!("export {name}={}", quoted(value))),

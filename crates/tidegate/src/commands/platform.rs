@@ -16,7 +16,7 @@ use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::Build;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
-use tidegate_http::runpod::platform::{self as face, Endpoint, Endpoints, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
@@ -76,6 +76,10 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
     }
 
+    let given = Given::default();
+    if let Some(documents) = &documents {
+        given.resume(&**documents).await.context("what was read of streams cannot be read")?;
+    }
     let config = face::Config {
         max_body: args.max_body,
         body_timeout: BODY_TIMEOUT,
@@ -85,6 +89,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         },
         base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
         limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+        given: given.clone(),
     };
     let watched = metrics::Sources {
         desks: desks_of(models.clone()),
@@ -126,6 +131,11 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         goodbye.cancel();
         http.await;
     }
+    if let Some(documents) = &documents
+        && let Err(error) = given.leave(&**documents).await
+    {
+        tracing::warn!(error = %tidegate_core::chain(&error), "what was read of streams is lost: they will be read again from the start");
+    }
     Ok(ExitCode::from(cause.exit_code()))
 }
 
@@ -154,18 +164,20 @@ async fn listen(args: &Platform, tokens: Option<&Tokens>) -> anyhow::Result<TcpL
 /// Opens the endpoints of the command line and those of before.
 async fn open(args: &Platform, models: &Models, documents: Option<Arc<dyn Documents>>) -> anyhow::Result<Endpoints> {
     let config = tidegate_remote::Config { ping_within: args.worker_timeout, ..tidegate_remote::Config::default() };
-    let models = models.clone();
-    let endpoints = Endpoints::new(documents, move |name| {
+    let (offering, withdrawing) = (models.clone(), models.clone());
+    let open = move |name: &str| {
         let remote = Remote::new(config);
         let target = Target { model: format!("{MODELS}{name}"), version: VERSION.to_owned(), deployment: None };
-        let jobs = models.lookup().beside(Arc::new(remote.clone()), target);
-        models.offer(Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: PathBuf::new() });
+        let jobs = offering.lookup().beside(Arc::new(remote.clone()), target);
+        offering.offer(Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: PathBuf::new() });
         Endpoint { name: name.to_owned(), jobs, remote }
-    });
+    };
+    let close = move |endpoint: &Endpoint| withdrawing.withdraw(&endpoint.jobs.target().model);
+    let endpoints = Endpoints::new(documents, Doors { open: Box::new(open), close: Box::new(close) });
     endpoints.resume().await.context("the endpoints of before cannot be read")?;
     for name in &args.endpoints {
         endpoints.add(name).await.map_err(|error| match error {
-            NotOpened::Name(error) => Usage::new(format!("--endpoint `{name}`: {error}")).hint("choose another name").into(),
+            NotOpened::Name(error) => Usage::new(format!("--endpoint `{name}`: {error}")).into(),
             NotOpened::Unkept(_) => anyhow::Error::new(error),
         })?;
     }

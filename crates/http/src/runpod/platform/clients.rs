@@ -1,6 +1,7 @@
 //! What clients ask: run, look, stop, and how the endpoint is.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_core::queue::Rank;
 use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
 use tidegate_core::{JobId, JobKind, Status};
@@ -18,7 +20,7 @@ use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::endpoints::Endpoint;
-use super::limits::Asked;
+use super::limits::{Asked, Place};
 use super::question::Question;
 use super::reply::Trouble;
 use super::wire::Wanted;
@@ -30,7 +32,7 @@ use crate::shared::trace::passed_on;
 
 /// The largest bodies.
 const MAX_RUN: usize = 10 * 1000 * 1000;
-const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
+pub(super) const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
 /// What the id of a job begins with that somebody waited for.
 const SYNC: &str = "sync-";
 /// How long the result of a job is there.
@@ -209,18 +211,30 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     Ok(said(&Requests { requests }))
 }
 
+/// An endpoint that is asked something.
+pub(super) struct Visit {
+    endpoint: Arc<Endpoint>,
+    #[expect(dead_code, reason = "it counts while it is there")]
+    place: Place,
+}
+
+impl Deref for Visit {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
 impl Face {
     pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
         self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
     }
 
-    /// The endpoint, unless too much is asked of it.
-    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Arc<Endpoint>, Trouble> {
+    /// The endpoint, unless too much is asked of it. To be held until it has answered.
+    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Visit, Trouble> {
         let endpoint = self.endpoint(name)?;
-        match self.config.limits.refuse(name, asked) {
-            None => Ok(endpoint),
-            Some(seconds) => Err(Trouble::TooOften(seconds)),
-        }
+        Ok(Visit { place: self.config.limits.enter(name, asked)?, endpoint })
     }
 
     pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
@@ -247,25 +261,38 @@ impl Face {
         wanted: Wanted,
         headers: &HeaderMap,
     ) -> Result<Arc<Job>, Trouble> {
+        let submission = Submission { id: Some(id), ..self.submission(endpoint, &caller, wanted, headers)? };
+        Ok(match endpoint.jobs.submit(submission).await? {
+            Submitted::New(ticket) => Arc::clone(ticket.job()),
+            Submitted::Running(job) | Submitted::Over(job) => job,
+        })
+    }
+
+    /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
+    pub(super) fn submission(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Identity,
+        wanted: Wanted,
+        headers: &HeaderMap,
+    ) -> Result<Submission, Trouble> {
         let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
-        let timeout = wanted.execution_timeout.as_millis().to_string();
-        let submission = Submission {
-            account: caller.account,
-            id: Some(id),
+        let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
+        if wanted.rank == Rank::Low {
+            context.insert(Rank::YIELDS.to_owned(), true.to_string());
+        }
+        Ok(Submission {
+            account: caller.account.clone(),
+            id: None,
             kind: JobKind::Prediction,
             input: wanted.envelope,
             webhook,
-            context: BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), timeout)]),
-            // Who waits may leave, and the job goes on.
+            context,
             delivery: Delivery::Later,
             replay: Replay::Refuse,
             deadline: Some(wanted.ttl),
             face: FaceName::Runpod,
             deployment: None,
-        };
-        Ok(match endpoint.jobs.submit(submission).await? {
-            Submitted::New(ticket) => Arc::clone(ticket.job()),
-            Submitted::Running(job) | Submitted::Over(job) => job,
         })
     }
 }

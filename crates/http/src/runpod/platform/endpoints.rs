@@ -1,16 +1,21 @@
 //! The endpoints of this server, and the keys of their workers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use ring::hmac;
-use tidegate_core::store::{Documents, StoreError};
+use tidegate_core::Status;
+use tidegate_core::record::Brief;
+use tidegate_core::store::{Documents, StoreError, Wanted};
 use tidegate_remote::Remote;
 use tidegate_service::Jobs;
+use tokio::sync::Mutex;
 
 /// What the models of endpoints are called: `runpod/NAME`.
 pub const MODELS: &str = "runpod/";
@@ -20,6 +25,8 @@ const MAX_LEN: usize = 64;
 const SHELF: &str = "runpod-endpoints";
 /// What every worker's key begins with, so that those who look for leaked secrets know it.
 const PREFIX: &str = "tgw_";
+/// How long jobs may take to end that are canceled with their endpoint.
+const UNTIL_CANCELED: Duration = Duration::from_secs(30);
 
 /// An endpoint: a desk, and the workers that come for its jobs.
 pub struct Endpoint {
@@ -31,13 +38,65 @@ pub struct Endpoint {
     pub remote: Remote,
 }
 
+impl Endpoint {
+    /// Its jobs that are not over, whoever they belong to.
+    fn open_jobs(&self) -> Vec<Brief> {
+        let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
+        self.jobs.in_memory(&Wanted { account: None, id: None, model: Some(self.jobs.target().model.clone()), statuses, limit: usize::MAX })
+    }
+
+    /// Cancels its jobs and waits until that is written down; says how many.
+    async fn cancel_all(&self) -> Result<usize, NotRemoved> {
+        let open = self.open_jobs();
+        let canceled: Vec<_> = open
+            .iter()
+            .filter(|job| self.jobs.cancel(&job.account, &job.id))
+            .filter_map(|job| self.jobs.known(&job.account, &job.id))
+            .collect();
+        let over = join_all(canceled.iter().map(|job| job.ended()));
+        tokio::time::timeout(UNTIL_CANCELED, over).await.map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
+        Ok(canceled.len())
+    }
+}
+
 /// A text cannot be the name of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`")]
+#[error("the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`; choose another")]
 pub struct InvalidName;
 
-/// Opens an endpoint with this name.
-type Open = dyn Fn(&str) -> Endpoint + Send + Sync;
+/// How endpoints come and go.
+pub struct Doors {
+    /// Opens an endpoint with this name.
+    pub open: Box<dyn Fn(&str) -> Endpoint + Send + Sync>,
+    /// Closes an endpoint whose jobs are over.
+    pub close: Box<dyn Fn(&Endpoint) + Send + Sync>,
+}
+
+/// What is to become of jobs that are not over when their endpoint is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenJobs {
+    /// The endpoint stays for them.
+    Keep,
+    /// They are canceled.
+    Cancel,
+}
+
+/// Why an endpoint was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRemoved {
+    /// There is none.
+    #[error("there is no endpoint `{0}`")]
+    Unknown(String),
+    /// Somebody may wait for its jobs.
+    #[error("endpoint `{0}` has {1} job(s) that are not over; wait for them, or have them canceled with --force (`{{\"force\": true}}`)")]
+    InUse(String, usize),
+    /// Its jobs were told to end and did not.
+    #[error("the jobs of endpoint `{0}` do not end; it stays, try again")]
+    DoNotEnd(String),
+    /// That it is gone could not be written down.
+    #[error("the endpoint stays: that it is gone cannot be written down")]
+    Unkept(#[from] StoreError),
+}
 
 /// Why an endpoint was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,17 +113,17 @@ pub enum NotOpened {
 #[derive(Clone)]
 pub struct Endpoints {
     all: Arc<ArcSwap<BTreeMap<String, Arc<Endpoint>>>>,
-    open: Arc<Open>,
+    doors: Arc<Doors>,
     /// Where their names are kept.
     documents: Option<Arc<dyn Documents>>,
-    /// Writers take turns, so that none is opened twice.
-    opening: Arc<Mutex<()>>,
+    /// Writers take turns, so that what is written down is what is there.
+    changing: Arc<Mutex<()>>,
 }
 
 impl Endpoints {
-    /// None yet; `open` makes them.
-    pub fn new(documents: Option<Arc<dyn Documents>>, open: impl Fn(&str) -> Endpoint + Send + Sync + 'static) -> Self {
-        Self { all: Arc::default(), open: Arc::new(open), documents, opening: Arc::default() }
+    /// None yet.
+    pub fn new(documents: Option<Arc<dyn Documents>>, doors: Doors) -> Self {
+        Self { all: Arc::default(), doors: Arc::new(doors), documents, changing: Arc::default() }
     }
 
     /// The endpoint with this name.
@@ -80,6 +139,7 @@ impl Endpoints {
     /// Opens those that a server before this one had.
     pub async fn resume(&self) -> Result<(), StoreError> {
         let Some(documents) = &self.documents else { return Ok(()) };
+        let _turn = self.changing.lock().await;
         for (name, _) in documents.all(SHELF, "").await? {
             self.opened(&name);
         }
@@ -89,21 +149,56 @@ impl Endpoints {
     /// Opens an endpoint, unless there is one with this name. It is there after a restart too.
     pub async fn add(&self, name: &str) -> Result<Arc<Endpoint>, NotOpened> {
         let name = checked(name)?;
+        let _turn = self.changing.lock().await;
         if let Some(documents) = &self.documents {
             documents.put_new(SHELF, name, Bytes::from_static(b"{}")).await?;
         }
         Ok(self.opened(name))
     }
 
+    /// Removes an endpoint, for good; says how many of its jobs were canceled. Whoever asks for it from now on
+    /// learns that it does not exist. A server that dies on the way still has it, and fewer jobs for it.
+    pub async fn remove(&self, name: &str, open: OpenJobs) -> Result<usize, NotRemoved> {
+        let _turn = self.changing.lock().await;
+        let endpoint = self.get(name).ok_or_else(|| NotRemoved::Unknown(name.to_owned()))?;
+        let in_use = endpoint.open_jobs().len();
+        if open == OpenJobs::Keep && in_use > 0 {
+            return Err(NotRemoved::InUse(name.to_owned(), in_use));
+        }
+        self.change(|all| drop(all.remove(name)));
+        let removed = self.emptied(&endpoint).await;
+        match removed {
+            Ok(_) => {
+                // Workers that wait for an answer get one; a job that came in this very moment fails.
+                endpoint.remote.close();
+                (self.doors.close)(&endpoint);
+            }
+            Err(_) => self.change(|all| drop(all.insert(name.to_owned(), endpoint))),
+        }
+        removed
+    }
+
+    async fn emptied(&self, endpoint: &Endpoint) -> Result<usize, NotRemoved> {
+        let canceled = endpoint.cancel_all().await?;
+        if let Some(documents) = &self.documents {
+            documents.remove(SHELF, &endpoint.name).await?;
+        }
+        Ok(canceled)
+    }
+
     fn opened(&self, name: &str) -> Arc<Endpoint> {
-        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         self.get(name).unwrap_or_else(|| {
-            let endpoint = Arc::new((self.open)(name));
-            let mut all = BTreeMap::clone(&self.all.load());
-            all.insert(name.to_owned(), Arc::clone(&endpoint));
-            self.all.store(Arc::new(all));
+            let endpoint = Arc::new((self.doors.open)(name));
+            self.change(|all| drop(all.insert(name.to_owned(), Arc::clone(&endpoint))));
             endpoint
         })
+    }
+
+    /// Changes the list. Only for who has the turn.
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Endpoint>>)) {
+        let mut all = BTreeMap::clone(&self.all.load());
+        change(&mut all);
+        self.all.store(Arc::new(all));
     }
 }
 

@@ -1,30 +1,47 @@
-//! The answer that carries jobs to a worker.
+//! An answer whose sender wants to know whether it was written.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
 use tidegate_remote::Parcel;
 
-/// A body that knows whether it was written. Whoever hangs up before has not got the jobs.
+/// What goes with an answer. Dropped before it is [`Cargo::written`], it did not get there.
+pub(super) trait Cargo: Send + Unpin + 'static {
+    /// The answer was written to a connection that still stood.
+    fn written(self);
+}
+
+impl Cargo for Vec<Parcel> {
+    fn written(self) {
+        self.into_iter().for_each(Parcel::arrived);
+    }
+}
+
+/// A body that knows whether it was written. Whoever hangs up before has not got the cargo.
 ///
 /// It does not say its length: hyper would not look at it again after the last byte, and nobody would know.
-struct Handout {
+struct Handout<C> {
     json: Option<Bytes>,
     /// Whether the connection has had a chance to fail.
     flushed: bool,
-    parcels: Vec<Parcel>,
+    cargo: Option<C>,
 }
 
-/// The jobs, as this JSON.
-pub(super) fn body(json: Bytes, parcels: Vec<Parcel>) -> Body {
-    Body::new(Handout { json: Some(json), flushed: false, parcels })
+/// The cargo, as this JSON.
+pub(super) fn handed(json: Bytes, cargo: impl Cargo) -> Response {
+    let mut response = Response::new(Body::new(Handout { json: Some(json), flushed: false, cargo: Some(cargo) }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
-impl HttpBody for Handout {
+impl<C: Cargo> HttpBody for Handout<C> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -38,7 +55,9 @@ impl HttpBody for Handout {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.parcels.drain(..).for_each(Parcel::arrived);
+        if let Some(cargo) = self.cargo.take() {
+            cargo.written();
+        }
         Poll::Ready(None)
     }
 }

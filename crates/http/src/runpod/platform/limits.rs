@@ -1,7 +1,7 @@
 //! How much may be asked of an endpoint: Runpod's own limits, for who wants them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -19,51 +19,105 @@ pub(super) enum Asked {
     Cancel,
     Purge,
     Requests,
+    OpenAi,
+}
+
+/// How much may be asked.
+struct Limit {
+    /// How often in ten seconds.
+    often: u32,
+    /// How many at once.
+    at_once: u32,
 }
 
 impl Asked {
-    /// How often in ten seconds.
-    fn limit(self) -> u32 {
+    fn limit(self) -> Limit {
+        let (often, at_once) = match self {
+            Self::Run => (1000, 200),
+            Self::RunSync | Self::Status | Self::Stream | Self::OpenAi => (2000, 400),
+            Self::Cancel => (100, 20),
+            Self::Requests => (10, 2),
+            Self::Purge => (2, u32::MAX),
+        };
+        Limit { often, at_once }
+    }
+}
+
+/// Too much was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TooMuch {
+    #[error("this was asked more than {0} times in ten seconds; try again in {1} s")]
+    TooOften(u32, u64),
+    #[error("this is asked more than {0} times at once; try again when others are answered")]
+    AtOnce(u32),
+}
+
+impl TooMuch {
+    /// The seconds after which it is worth trying again.
+    pub(super) fn retry_after(self) -> u64 {
         match self {
-            Self::Run => 1000,
-            Self::RunSync | Self::Status | Self::Stream => 2000,
-            Self::Cancel => 100,
-            Self::Requests => 10,
-            Self::Purge => 2,
+            Self::TooOften(_, seconds) => seconds,
+            Self::AtOnce(_) => 1,
         }
     }
 }
+
+type Key = (String, Asked);
+type Uses = Arc<Mutex<HashMap<Key, Use>>>;
 
 /// Whether the limits of Runpod's cloud are kept.
 #[derive(Default)]
 pub struct Limits {
     /// What was asked of each endpoint lately; absent when they are not kept.
-    windows: Option<Mutex<HashMap<(String, Asked), Window>>>,
+    uses: Option<Uses>,
 }
 
-/// What was asked since a moment.
-struct Window {
+/// What was asked since a moment, and is not answered.
+struct Use {
     since: Instant,
     count: u32,
+    open: u32,
 }
 
 impl Limits {
     /// The limits of Runpod's cloud.
     pub fn cloud() -> Self {
-        Self { windows: Some(Mutex::default()) }
+        Self { uses: Some(Arc::default()) }
     }
 
-    /// Whether one more is too many; then the seconds until it is not.
-    pub(super) fn refuse(&self, endpoint: &str, asked: Asked) -> Option<u64> {
-        let mut windows = self.windows.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let window = windows.entry((endpoint.to_owned(), asked)).or_insert(Window { since: now, count: 0 });
-        if now.saturating_duration_since(window.since) >= WINDOW {
-            *window = Window { since: now, count: 0 };
+    /// Counts a question in, until what comes back is dropped.
+    pub(super) fn enter(&self, endpoint: &str, asked: Asked) -> Result<Place, TooMuch> {
+        let Some(uses) = &self.uses else { return Ok(Place(None)) };
+        let (key, limit, now) = ((endpoint.to_owned(), asked), asked.limit(), Instant::now());
+        let mut all = uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = all.entry(key.clone()).or_insert(Use { since: now, count: 0, open: 0 });
+        if now.saturating_duration_since(entry.since) >= WINDOW {
+            (entry.since, entry.count) = (now, 0);
         }
-        window.count += 1;
-        let left = WINDOW.saturating_sub(now.saturating_duration_since(window.since));
-        (window.count > asked.limit()).then(|| left.as_secs() + 1)
+        entry.count += 1;
+        if entry.count > limit.often {
+            let left = WINDOW.saturating_sub(now.saturating_duration_since(entry.since));
+            return Err(TooMuch::TooOften(limit.often, left.as_secs() + 1));
+        }
+        if entry.open >= limit.at_once {
+            return Err(TooMuch::AtOnce(limit.at_once));
+        }
+        entry.open += 1;
+        Ok(Place(Some((Arc::clone(uses), key))))
+    }
+}
+
+/// A question that is not answered yet.
+#[must_use = "dropping it counts the question out"]
+pub(super) struct Place(Option<(Uses, Key)>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((uses, key)) = self.0.take()
+            && let Some(entry) = uses.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&key)
+        {
+            entry.open -= 1;
+        }
     }
 }
 
@@ -74,10 +128,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_endpoint_and_question_has_its_own_limit() {
         let limits = Limits::cloud();
-        assert_eq!([(); 3].map(|()| limits.refuse("a", Asked::Purge)), [None, None, Some(11)]);
-        assert_eq!((limits.refuse("b", Asked::Purge), limits.refuse("a", Asked::Run)), (None, None));
+        let refused = |endpoint: &str, asked| limits.enter(endpoint, asked).err();
+        assert_eq!([(); 3].map(|()| refused("a", Asked::Purge)), [None, None, Some(TooMuch::TooOften(2, 11))]);
+        assert_eq!((refused("b", Asked::Purge), refused("a", Asked::Run)), (None, None));
         tokio::time::advance(WINDOW).await;
-        assert_eq!(limits.refuse("a", Asked::Purge), None);
-        assert_eq!(Limits::default().refuse("a", Asked::Purge), None);
+        assert_eq!(refused("a", Asked::Purge), None);
+        assert!([(); 3].iter().all(|()| Limits::default().enter("a", Asked::Purge).is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_are_answered_at_once() {
+        let limits = Limits::cloud();
+        let places: Vec<Place> = (0..2).map(|_| limits.enter("a", Asked::Requests).ok().unwrap()).collect();
+        assert_eq!(limits.enter("a", Asked::Requests).err(), Some(TooMuch::AtOnce(2)));
+        drop(places);
+        assert!(limits.enter("a", Asked::Requests).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What operators do with endpoints: list them, open one, and learn what its workers need to know.
+//! What operators do with endpoints: list them, open one or remove it, and learn what its workers need to know.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::clients::said;
+use super::endpoints::OpenJobs;
 use super::reply::Trouble;
 use super::{Face, Shared};
 use crate::shared::envelope::read_object;
@@ -38,6 +39,18 @@ struct Add {
     name: String,
 }
 
+#[derive(Default, Deserialize)]
+struct Remove {
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    name: String,
+    canceled: usize,
+}
+
 #[derive(Serialize)]
 struct Environment {
     env: BTreeMap<&'static str, String>,
@@ -60,6 +73,15 @@ pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Respon
     let add: Add = read_object(&body)?.ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
     let endpoint = face.endpoints.add(&add.name).await?;
     Ok(said(&face.entry(&endpoint.name)?))
+}
+
+/// `POST /admin/endpoints/{endpoint}/remove`, with `{"force": true}` also while it has jobs
+pub(super) async fn remove(State(face): State<Shared>, Path(name): Path<String>, body: Body) -> Result<Response, Trouble> {
+    let body = face.body(body, MAX_BODY).await?;
+    let Remove { force } = read_object(&body)?.unwrap_or_default();
+    let canceled = face.endpoints.remove(&name, if force { OpenJobs::Cancel } else { OpenJobs::Keep }).await?;
+    tracing::info!(endpoint = name, canceled, "an endpoint was removed");
+    Ok(said(&Removed { name, canceled }))
 }
 
 /// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.

@@ -5,12 +5,14 @@
 
 mod clients;
 mod endpoints;
+mod given;
 mod handout;
 mod lenient;
 mod limits;
 mod manage;
+mod openai;
 mod question;
-mod reply;
+pub(crate) mod reply;
 mod retry;
 mod stream;
 mod voice;
@@ -22,14 +24,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
-pub use endpoints::{Endpoint, Endpoints, InvalidName, MODELS, NotOpened, WorkerKeys};
+pub use endpoints::{Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys};
+pub use given::Given;
 pub use limits::Limits;
 pub use voice::wording;
 
-use crate::access::operators_only;
-use stream::Given;
+use crate::access::{admins_only, operators_only};
 
 /// Everything of this face is below it.
 pub(crate) const ROOT: &str = "/v2/";
@@ -55,23 +57,25 @@ pub struct Config {
     pub base_url: String,
     /// How much may be asked.
     pub limits: Limits,
+    /// What was read of streams.
+    pub given: Given,
 }
 
 struct Face {
     endpoints: Endpoints,
     config: Config,
-    given: Given,
 }
 
 type Shared = Arc<Face>;
 
 /// The face, with a health check: it is the whole of a server.
 pub fn routes(endpoints: Endpoints, config: Config) -> Router {
-    let face = Arc::new(Face { endpoints, config, given: Given::default() });
+    let face = Arc::new(Face { endpoints, config });
     let operators = Router::new()
         .route("/admin/endpoints", get(manage::list).post(manage::add))
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
         .route_layer(from_fn(operators_only));
+    let admins = Router::new().route("/admin/endpoints/{endpoint}/remove", post(manage::remove)).route_layer(from_fn(admins_only));
     Router::new()
         .route("/v2/{endpoint}/run", post(clients::run))
         .route("/v2/{endpoint}/runsync", post(clients::runsync))
@@ -83,6 +87,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/v2/{endpoint}/purge-queue", post(clients::purge))
         .route("/v2/{endpoint}/health", get(clients::health).post(clients::health))
         .route("/v2/{endpoint}/requests", get(clients::requests).post(clients::requests))
+        .route("/v2/{endpoint}/openai/{*route}", any(openai::pass))
         .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
         .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))
         .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
@@ -92,6 +97,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/health-check", get(manage::check))
         .fallback(reply::no_such_path)
         .merge(operators)
+        .merge(admins)
         .method_not_allowed_fallback(reply::no_such_method)
         .with_state(face)
 }

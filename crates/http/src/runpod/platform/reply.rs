@@ -5,7 +5,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 
-use super::endpoints::NotOpened;
+use super::endpoints::{NotOpened, NotRemoved};
+use super::limits::TooMuch;
 use crate::shared::body::BodyError;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
@@ -19,17 +20,18 @@ pub(super) enum Trouble {
     NoSuchPath(String),
     #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
     NoSuchMethod(Method, String),
-    #[error("there is no endpoint `{0}`; `tidegate endpoints list` shows those that there are")]
+    #[error("there is no endpoint `{0}` here")]
     NoSuchEndpoint(String),
-    /// Some clients look at the body only, and would wait for this job for ever.
     #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
     NoSuchJob(String),
     #[error("the job is {0}; only one that is FAILED or TIMED_OUT can be tried again")]
     NotRetried(&'static str),
     #[error("{0}")]
     Unusable(String),
-    #[error("this was asked too often; try again in {0} s")]
-    TooOften(u64),
+    #[error("{0}")]
+    InUse(String),
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
     NotAWorker,
     #[error(transparent)]
@@ -54,28 +56,50 @@ impl From<NotOpened> for Trouble {
     }
 }
 
+impl From<NotRemoved> for Trouble {
+    fn from(error: NotRemoved) -> Self {
+        match error {
+            NotRemoved::Unknown(name) => Self::NoSuchEndpoint(name),
+            NotRemoved::InUse(..) => Self::InUse(error.to_string()),
+            NotRemoved::DoNotEnd(_) | NotRemoved::Unkept(_) => {
+                tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
+                Self::Store
+            }
+        }
+    }
+}
+
 impl Trouble {
     /// What it is counted as, if it is none of the desk's refusals.
     fn reason(&self) -> Option<Reason> {
         match self {
             Self::Body(error) => Some(error.reason()),
-            Self::TooOften(_) => Some(Reason::TooOften),
+            Self::TooMuch(_) => Some(Reason::TooOften),
             Self::NotAWorker => Some(Reason::NoToken),
             _ => None,
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
-            Self::TooOften(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::InUse(_) => StatusCode::CONFLICT,
+            Self::TooMuch(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAWorker => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
             Self::Refused(refusal) => of_refusal(refusal),
             Self::Store => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+
+    /// The answer, which also says when to ask again if that is known.
+    pub(super) fn with_patience(&self, mut response: Response) -> Response {
+        if let Self::TooMuch(too_much) = self {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
+        }
+        response
     }
 }
 
@@ -89,17 +113,31 @@ fn of_refusal(refusal: &Refusal) -> StatusCode {
     }
 }
 
+/// What is said in the place of a job's state. The asyncio client looks at nothing else, and asks again until it
+/// is one of those of a job that is over.
+fn state(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => "THROTTLED",
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => "UNAVAILABLE",
+        _ => "FAILED",
+    }
+}
+
+/// The answer to callers without a token that counts.
+pub(crate) fn unauthenticated(reason: &str) -> Response {
+    let status = StatusCode::UNAUTHORIZED;
+    json(status, Object::with_room_for(reason.len()).field("status", state(status)).field("error", reason).finish())
+}
+
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let (error, reason) = (self.to_string(), self.reason());
         let mut body = Object::with_room_for(error.len());
         if let Self::NoSuchJob(id) = &self {
-            body.field("id", id).field("status", "FAILED");
+            body.field("id", id);
         }
-        let mut response = json(self.status(), body.field("error", &error).finish());
-        if let Self::TooOften(seconds) = self {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        let status = self.status();
+        let response = self.with_patience(json(status, body.field("status", state(status)).field("error", &error).finish()));
         match reason {
             Some(reason) => reason.on(response),
             None => response,

@@ -25,7 +25,7 @@ pub(super) async fn retry(
         other => return Err(Trouble::NotRetried(other)),
     }
     let wanted = Wanted::read(&before.input)?;
-    face.given.forget(&caller.account, job.id());
+    face.config.given.forget(&caller.account, job.id());
     let job = face.submit(&endpoint, caller, job.id().clone(), wanted, &headers).await?;
     Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
 }

@@ -55,6 +55,14 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
     }
 }
 
+/// Why a job that is over has not succeeded; `None` when it has.
+pub(super) fn failure(job: &Snapshot) -> Option<String> {
+    match job.status {
+        Status::Succeeded => None,
+        _ => Some(job.error.clone().unwrap_or_else(|| format!("the job was {}", status(job)))),
+    }
+}
+
 /// The same for a job of which nothing else is known.
 pub(super) fn word(status: Status) -> &'static str {
     match status {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tidegate_core::queue::Rank;
 
 use super::reply::Trouble;
 use crate::shared::envelope::read_object;
@@ -30,6 +31,7 @@ struct Run<'a> {
 struct Policy {
     execution_timeout: Option<u64>,
     ttl: Option<u64>,
+    low_priority: Option<bool>,
 }
 
 /// A request for a job, checked.
@@ -40,6 +42,7 @@ pub(super) struct Wanted {
     pub(super) webhook: Option<String>,
     pub(super) execution_timeout: Duration,
     pub(super) ttl: Duration,
+    pub(super) rank: Rank,
 }
 
 impl Wanted {
@@ -53,6 +56,7 @@ impl Wanted {
         Ok(Self {
             execution_timeout: within("executionTimeout", policy.execution_timeout, 600 * SECOND, 5 * SECOND)?,
             ttl: within("ttl", policy.ttl, 24 * 60 * 60 * SECOND, 10 * SECOND)?,
+            rank: if policy.low_priority == Some(true) { Rank::Low } else { Rank::Usual },
             webhook: run.webhook.filter(|url| !url.is_empty()).map(Cow::into_owned),
             envelope: envelope(body)?,
         })
@@ -131,11 +135,12 @@ mod tests {
             r#"{"input": 1, "policy": {"ttl": 9999}}"#,
             r#"{"input": 1, "policy": {"executionTimeout": 604800001}}"#,
             r#"{"input": 1, "policy": {"executionTimeout": "5000"}}"#,
+            r#"{"input": 1, "policy": {"lowPriority": "no"}}"#,
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
-        assert_eq!(wanted.execution_timeout.as_secs(), 5);
+        assert_eq!((wanted.execution_timeout.as_secs(), wanted.rank), (5, Rank::Low));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::Serialize;
@@ -14,10 +14,11 @@ use tidegate_core::JobId;
 use tidegate_remote::{Finish, Heard, Holds, Parcel, Report, WorkerId};
 
 use super::endpoints::Endpoint;
+use super::handout::handed;
 use super::question::{Question, plain};
 use super::reply::Trouble;
 use super::wire::Posted;
-use super::{Face, Shared, clients, handout, lenient};
+use super::{Face, Shared, clients, lenient};
 use crate::shared::body::{BodyError, Bounds, part_of, whole};
 use crate::shared::json::json;
 use crate::shared::object::Object;
@@ -104,12 +105,6 @@ fn job(parcel: &Parcel) -> Bytes {
     // The envelope is an object with at least an input.
     job.extend_from_slice(&work.input[1..]);
     job.into()
-}
-
-fn handed(json: Bytes, parcels: Vec<Parcel>) -> Response {
-    let mut response = Response::new(handout::body(json, parcels));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 /// No job. A server on its way out has none at once, and would be asked again at once.

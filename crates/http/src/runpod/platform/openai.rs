@@ -1,0 +1,251 @@
+//! `/v2/{endpoint}/openai/…`: requests of OpenAI's API become jobs of a worker that knows it.
+//!
+//! The worker gets `{"openai_route": "/v1/…", "openai_input": {…}}` as its input, which is what Runpod's own
+//! workers for language models read. Nobody can come back for such a job: it lives as long as its caller
+//! stays on the line, and is not written down.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tidegate_service::{Delivery, Job, Seen, Snapshot, Submission, Submitted};
+
+use super::clients::{MAX_RUNSYNC, Visit};
+use super::limits::Asked;
+use super::reply::Trouble;
+use super::wire::Wanted;
+use super::{Face, Shared, voice};
+use crate::access::Identity;
+use crate::shared::envelope::read_object;
+use crate::shared::json::json;
+use crate::shared::object::Object;
+
+/// How an event of a stream begins.
+const DATA: &str = "data: ";
+/// The last event of a stream.
+const DONE: &str = "data: [DONE]\n\n";
+
+/// Any method; what a `GET` asks is in its path.
+pub(super) async fn pass(
+    State(face): State<Shared>,
+    Path((endpoint, route)): Path<(String, String)>,
+    caller: Identity,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let visit = face.asked(&endpoint, Asked::OpenAi)?;
+    let body = face.body(body, MAX_RUNSYNC).await?;
+    let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body).map_err(Trouble::from)?.unwrap_or_default();
+    let streams = asked.get("stream").is_some_and(|stream| stream.get() == "true");
+    let job = face.caller_stays(visit, caller, &envelope(&route, &asked), &headers).await?;
+    Ok(if streams { stream(job) } else { whole(job).await })
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    input: Input<'a>,
+}
+
+#[derive(Serialize)]
+struct Input<'a> {
+    openai_input: &'a BTreeMap<Cow<'a, str>, &'a RawValue>,
+    openai_route: String,
+}
+
+fn envelope(route: &str, asked: &BTreeMap<Cow<'_, str>, &RawValue>) -> Bytes {
+    let input = Input { openai_input: asked, openai_route: format!("/{route}") };
+    serde_json::to_vec(&Run { input }).expect("the keys are strings").into()
+}
+
+/// A job whose caller is on the line. Gone caller, gone job.
+struct OnTheLine {
+    visit: Visit,
+    caller: Identity,
+    job: Arc<Job>,
+}
+
+impl Drop for OnTheLine {
+    fn drop(&mut self) {
+        // Nothing happens when it is over, which is nearly always.
+        self.visit.jobs.cancel(&self.caller.account, self.job.id());
+    }
+}
+
+impl Face {
+    async fn caller_stays(&self, visit: Visit, caller: Identity, envelope: &Bytes, headers: &HeaderMap) -> Result<OnTheLine, Trouble> {
+        let submission = self.submission(&visit, &caller, Wanted::read(envelope)?, headers)?;
+        let submission = Submission { delivery: Delivery::Wait, ..submission };
+        let job = match visit.jobs.submit(submission).await? {
+            Submitted::New(ticket) => ticket.detach(),
+            Submitted::Running(job) | Submitted::Over(job) => job,
+        };
+        Ok(OnTheLine { visit, caller, job })
+    }
+}
+
+/// The one value that the worker gave; a list, if there are several.
+async fn whole(line: OnTheLine) -> Response {
+    let job = &line.job;
+    job.ended().await;
+    let over = job.snapshot();
+    if let Some(error) = voice::failure(&over) {
+        return problem(failed(&over), &error);
+    }
+    let mut values = job.progress(Seen::default()).await.outputs;
+    match values.pop() {
+        None => json(StatusCode::OK, Bytes::from_static(b"null")),
+        Some(value) if values.is_empty() => json(said_status(&value), value),
+        Some(last) => {
+            let all: Vec<Bytes> = values.into_iter().chain([last]).collect();
+            json(StatusCode::OK, [&b"["[..], &all.join(&b","[..]), b"]"].concat().into())
+        }
+    }
+}
+
+/// What the worker gives, as it comes.
+fn stream(job: OnTheLine) -> Response {
+    let begun = Some(Streaming { job, read: 0, done: false });
+    let mut response = Response::new(Body::from_stream(unfold(begun, |streaming| async move { streaming?.next().await })));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+struct Streaming {
+    job: OnTheLine,
+    read: usize,
+    /// Whether the worker has said itself that nothing more comes.
+    done: bool,
+}
+
+impl Streaming {
+    /// What has come, and what is left of the stream.
+    async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Option<Self>)> {
+        let progress = self.job.job.progress(Seen { outputs: self.read, logs: 0 }).await;
+        self.read += progress.outputs.len();
+        let mut text: String = progress.outputs.iter().map(events).collect();
+        self.done |= text.ends_with(DONE);
+        if !progress.over {
+            return Some((Ok(text.into()), Some(self)));
+        }
+        match voice::failure(&self.job.job.snapshot()) {
+            Some(error) => text.push_str(&event(&error_of(&error, StatusCode::INTERNAL_SERVER_ERROR))),
+            None if !self.done => text.push_str(DONE),
+            None => {}
+        }
+        Some((Ok(text.into()), None))
+    }
+}
+
+/// A part of a stream as events: as it is when the worker has written them already, else each value as one.
+fn events(part: &Bytes) -> String {
+    match serde_json::from_slice(part).unwrap_or_default() {
+        Value::Array(values) => values.iter().map(event).collect(),
+        value => event(&value),
+    }
+}
+
+fn event(value: &(impl Serialize + ?Sized)) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    match value.as_str().filter(|text| text.starts_with(DATA)) {
+        Some(text) => format!("{}\n\n", text.trim_end_matches('\n')),
+        None => format!("{DATA}{value}\n\n"),
+    }
+}
+
+/// Workers say what was wrong with a request in a value that says so itself.
+fn said_status(value: &Bytes) -> StatusCode {
+    #[derive(Deserialize)]
+    struct Said<'a> {
+        #[serde(borrow)]
+        object: Cow<'a, str>,
+        code: u16,
+    }
+    match serde_json::from_slice::<Said<'_>>(value) {
+        Ok(Said { object, code: code @ 400..600 }) if object == "error" => StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST),
+        Ok(_) | Err(_) => StatusCode::OK,
+    }
+}
+
+fn failed(job: &Snapshot) -> StatusCode {
+    match voice::status(job) {
+        "TIMED_OUT" => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Something is wrong, in the words of OpenAI's API.
+pub(super) struct Problem(Trouble);
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        Self(trouble)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, error) = (self.0.status(), self.0.to_string());
+        self.0.with_patience(problem(status, &error))
+    }
+}
+
+#[derive(Serialize)]
+struct Wrong<'a> {
+    error: Error<'a>,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<()>,
+    code: u16,
+}
+
+fn error_of(message: &str, status: StatusCode) -> Wrong<'_> {
+    let r#type = if status.is_client_error() { "invalid_request_error" } else { "server_error" };
+    Wrong { error: Error { message, r#type, param: None, code: status.as_u16() } }
+}
+
+fn problem(status: StatusCode, message: &str) -> Response {
+    let mut body = Object::with_room_for(message.len());
+    json(status, body.field("error", &error_of(message, status).error).finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_become_events() {
+        for (part, text) in [
+            (r#""data: {\"a\":1}\n\n""#, "data: {\"a\":1}\n\n"),
+            (r#""data: 1\n\ndata: [DONE]""#, "data: 1\n\ndata: [DONE]\n\n"),
+            (r#"{"a": "x\ny"}"#, "data: {\"a\":\"x\\ny\"}\n\n"),
+            (r#"[{"a":1},"data: 2\n\n"]"#, "data: {\"a\":1}\n\ndata: 2\n\n"),
+            (r#""word""#, "data: \"word\"\n\n"),
+        ] {
+            assert_eq!(events(&Bytes::from_static(part.as_bytes())), text, "{part}");
+        }
+    }
+
+    #[test]
+    fn a_worker_can_say_what_was_wrong() {
+        let status = |value: &'static str| said_status(&Bytes::from_static(value.as_bytes())).as_u16();
+        assert_eq!(status(r#"{"object": "error", "message": "no", "code": 404}"#), 404);
+        for fine in [r#"{"object": "error", "code": 200}"#, r#"{"object": "list", "code": 404}"#, r#"{"object": "error"}"#, "1"] {
+            assert_eq!(status(fine), 200, "{fine}");
+        }
+    }
+}

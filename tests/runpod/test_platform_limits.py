@@ -1,0 +1,47 @@
+"""The limits of Runpod's cloud, and what its clients make of a refusal."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+from platforms import platform
+from servers import wait_until
+
+
+def test_only_so_much_is_answered_in_ten_seconds(tmp_path: Path) -> None:
+    with platform(tmp_path, "--cloud-limits") as server:
+        replies = [server.call("POST", "/v2/echo/purge-queue") for _ in range(3)]
+        assert [reply.status_code for reply in replies] == [200, 200, 429]
+        assert 1 <= int(replies[2].headers["retry-after"]) <= 11
+        assert set(replies[2].json()) == {"status", "error"}
+        assert server.run({"a": 1}), "other questions have limits of their own"
+
+
+def test_only_so_much_is_answered_at_once_and_the_asyncio_client_goes_on_asking(tmp_path: Path) -> None:
+    with platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
+        job = server.run({"a": 1})
+        for _ in range(400):
+            connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            question = f"GET /v2/echo/status-sync/{job}?wait=300000 HTTP/1.1\r\nHost: x\r\n\r\n"
+            connection.sendall(question.encode())
+        ask = f"/v2/echo/status/{job}"
+        wait_until(lambda: server.call("GET", ask).status_code == 429, "the limit")
+        refused = server.call("GET", ask)
+        assert (refused.headers["retry-after"], "at once" in refused.json()["error"]) == ("1", True)
+        snippet = f"""
+async def main():
+    async with http_client.AsyncClientSession() as session:
+        headers = {{"Authorization": "Bearer none"}}
+        tell(await AsyncioJob("echo", {job!r}, session, headers).status())
+asyncio.run(main())
+"""
+        assert server.client(snippet) == ["THROTTLED"]
+        waiting.close()
+        wait_until(lambda: server.client(snippet) == ["IN_QUEUE"], "room again", timeout=40)
+
+
+def test_nothing_is_limited_unless_that_is_wanted(tmp_path: Path) -> None:
+    with platform(tmp_path) as server:
+        assert {server.call("GET", "/v2/echo/requests").status_code for _ in range(12)} == {200}

@@ -1,0 +1,55 @@
+"""Jobs that let others go first: `policy.lowPriority`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from platforms import Platform, platform
+
+ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
+TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
+LOW = {"lowPriority": True}
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Platform]:
+    with platform(tmp_path) as server:
+        yield server
+
+
+def taken(server: Platform, most: int) -> list[str]:
+    """The jobs that a worker with so much room gets, in their order."""
+    key = {"Authorization": server.environment()["RUNPOD_AI_API_KEY"]}
+    path = f"/v2/echo/job-take-batch/hand?gpu=x&batch_size={most}&job_in_progress=0"
+    return [job["id"] for job in server.call("GET", path, headers=key).json()]
+
+
+def test_a_job_of_low_priority_waits_for_all_others_of_its_account(echo: Platform) -> None:
+    low = [echo.run({"n": n}, policy=LOW) for n in range(2)]
+    normal = [echo.run({"n": n}, policy={"lowPriority": False}) for n in range(2)]
+    last = echo.run({}, policy=LOW)
+    assert taken(echo, 5) == [*normal, *low, last]
+
+
+def test_low_priority_outlives_the_platform(echo: Platform) -> None:
+    low, normal = echo.run({}, policy=LOW), echo.run({})
+    echo.kill()
+    echo.start()
+    later = echo.run({})
+    assert taken(echo, 3) == [normal, later, low]
+
+
+def test_another_account_does_not_go_first(tmp_path: Path) -> None:
+    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+        mine = [server.run({}, policy=LOW) for _ in range(2)]
+        server.token = BOB
+        theirs = [server.run({}) for _ in range(2)]
+        server.token = ANN
+        assert taken(server, 4) == [mine[0], theirs[0], mine[1], theirs[1]]
+
+
+def test_what_is_no_priority_is_refused(echo: Platform) -> None:
+    reply = echo.call("POST", "/v2/echo/run", {"input": 1, "policy": {"lowPriority": "yes"}})
+    assert (reply.status_code, "boolean" in reply.json()["error"]) == (400, True)
