@@ -27,6 +27,8 @@ pub struct Record {
     pub ending: Option<Ending>,
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
+    /// Whether somebody was told that it stops.
+    pub cancel_asked: bool,
 }
 
 /// What was asked for.

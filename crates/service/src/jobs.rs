@@ -212,8 +212,21 @@ impl Jobs {
         Ok(Page { items: items.into_iter().map(live).collect(), next, previous })
     }
 
-    /// Asks a job of this account to stop. Says whether it was running.
-    pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
+    /// Asks a job of this account to stop, for good: one that the server dies with is not run again. Says whether it
+    /// was running.
+    pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
+        let running = self.stop(account, id);
+        if running
+            && let Some(store) = &self.inner.tools.store
+            && let Err(error) = store.ask_cancel(account, id).await
+        {
+            tracing::warn!(job = %id, error = %chain(&error), "that a job stops could not be written down");
+        }
+        running
+    }
+
+    /// Asks a job of this account to stop, for whoever does not wait for an answer. Says whether it was running.
+    pub fn stop(&self, account: &Account, id: &JobId) -> bool {
         let Some(job) = self.inner.registry.get(account, id) else { return false };
         let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
         if running {

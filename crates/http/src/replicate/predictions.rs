@@ -91,7 +91,7 @@ impl Face {
 
     pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
-        self.models.lookup().cancel(&caller.account, job.id());
+        self.models.lookup().cancel(&caller.account, job.id()).await;
         // Also when there was nothing to stop any more: its end may just be written down. A model that does not
         // stop is shown as it is.
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();

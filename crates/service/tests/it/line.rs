@@ -77,10 +77,10 @@ async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
     let run = model.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
     let next = submitted(&jobs, job("ann", "next")).await;
-    assert!(jobs.cancel(&account("ann"), &id("waits")));
+    assert!(jobs.cancel(&account("ann"), &id("waits")).await);
     waits.ended().await;
     assert_eq!((waits.status(), next.status()), (Status::Canceled, Status::Queued));
-    assert!(!jobs.cancel(&account("ann"), &id("waits")), "it is over");
+    assert!(!jobs.cancel(&account("ann"), &id("waits")).await, "it is over");
     succeed(&run);
     succeed(&model.started().await);
     next.ended().await;

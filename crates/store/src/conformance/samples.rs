@@ -108,7 +108,7 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
 
 /// A job as it is kept before anything happened to it.
 pub fn queued(order: Order) -> Record {
-    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false }
+    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false, cancel_asked: false }
 }
 
 /// The list of Ann's predictions.

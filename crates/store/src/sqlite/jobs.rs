@@ -64,6 +64,11 @@ pub(super) fn begin(conn: &Connection, account: &Account, id: &JobId, at: Timest
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
+pub(super) fn ask_cancel(conn: &Connection, account: &Account, id: &JobId) -> Result<bool, Fault> {
+    let mut statement = conn.prepare_cached("UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL")?;
+    Ok(statement.execute(params![words::account_text(account), id.as_str()])? > 0)
+}
+
 pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> {
     if !finish.status.is_terminal() {
         return Err(Fault::Unfit(format!("job `{}` cannot end as {:?}", finish.id, finish.status)));

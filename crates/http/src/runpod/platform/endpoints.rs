@@ -50,7 +50,7 @@ impl Endpoint {
         let open = self.open_jobs();
         let canceled: Vec<_> = open
             .iter()
-            .filter(|job| self.jobs.cancel(&job.account, &job.id))
+            .filter(|job| self.jobs.stop(&job.account, &job.id))
             .filter_map(|job| self.jobs.known(&job.account, &job.id))
             .collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
