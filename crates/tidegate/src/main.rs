@@ -5,6 +5,7 @@ mod cli;
 mod cog_yaml;
 mod commands;
 mod compat;
+mod config;
 mod data_dir;
 mod exit;
 mod failure;
@@ -36,20 +37,9 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     secrets::hide();
-    let cli = match cli::Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are answers, not mistakes.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            error.print().ok();
-            return ExitCode::from(code);
-        }
-    };
-    match commands::run(cli) {
+    match config::read(&std::env::args_os().collect::<Vec<_>>()).and_then(commands::run) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }
