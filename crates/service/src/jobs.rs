@@ -10,7 +10,7 @@ use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
 use tidegate_core::queue::LineName;
-use tidegate_core::record::{Record, Target};
+use tidegate_core::record::{Record, Target, Through};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
 use tidegate_net::Url;
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     /// What a job is for; most come through no deployment and share it.
-    pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
+    pub(crate) fn target_of(&self, deployment: Option<Through>) -> Arc<Target> {
         match deployment {
             None => Arc::clone(&self.target),
             Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
@@ -243,7 +243,9 @@ impl Jobs {
 
     /// Whether a job of this account that came through this deployment is not over.
     pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
-        let through = |job: &Arc<Job>| job.account() == account && job.target().deployment.as_deref() == Some(deployment);
+        let through = |job: &Arc<Job>| {
+            job.account() == account && job.target().deployment.as_ref().is_some_and(|through| through.deployment == deployment)
+        };
         self.inner.registry.running().iter().any(through)
     }
 

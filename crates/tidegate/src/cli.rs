@@ -35,6 +35,10 @@ pub(crate) struct Cli {
     /// [env: RUST_LOG and COG_LOG_LEVEL are read too]
     #[arg(long, global = true, env = "TIDEGATE_LOG_LEVEL", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log_level: Option<String>,
+    /// Read flags from this TOML file: `keep_for = "1h"` for `--keep-for 1h`. The command line and the
+    /// environment count more
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// How log lines look.
@@ -257,10 +261,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::some_duration)]
     pub(crate) body_timeout: Duration,
     /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate (PEM)
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    /// The key of the certificate (PEM); needs --tls-cert
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Run the model's code as this user and group, by name or number; the server must be root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]")]

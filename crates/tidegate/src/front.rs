@@ -17,12 +17,23 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
 pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
-    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+    let files = certificate(args.tls_cert.as_deref(), args.tls_key.as_deref())?;
     Ok(Edge {
         max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
         ..plain_edge(files, reload)?
     })
+}
+
+/// The certificate and its key, if there is to be HTTPS. The one may come from the command line and the other from
+/// a file, so clap cannot say that they belong together.
+pub(crate) fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Usage::new("--tls-cert needs --tls-key").hint("name the key of the certificate with --tls-key FILE")),
+        (None, Some(_)) => Err(Usage::new("--tls-key needs --tls-cert").hint("name the certificate with --tls-cert FILE")),
+    }
 }
 
 /// The same with the usual limits; HTTPS with this certificate and key.

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::record::Face as FaceName;
+use tidegate_core::record::{Face as FaceName, Through};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
@@ -56,8 +56,8 @@ pub(super) struct Wanted {
     /// The desk of the model that it is for.
     pub(super) desk: Jobs,
     pub(super) kind: JobKind,
-    /// `owner/name` of the deployment that it comes through.
-    pub(super) deployment: Option<String>,
+    /// The deployment that it comes through.
+    pub(super) deployment: Option<Through>,
 }
 
 impl Wanted {

@@ -43,7 +43,7 @@ fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
         ":kind": words::kind_text(order.kind),
         ":model": order.target.model,
         ":version": order.target.version,
-        ":deployment": order.target.deployment,
+        ":deployment": order.target.deployment.as_ref().map(ToString::to_string),
         ":face": words::face_text(order.face),
         ":hook": order.hook.as_ref().map(words::json_text).transpose()?,
         ":context": words::json_text(&order.context)?,

@@ -60,7 +60,7 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
         id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
         account: words::account(text(row, 1)?)?,
         kind: words::kind(text(row, 3)?)?,
-        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: row.get(6)? },
+        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: words::through(row.get(6)?) },
         input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
         files: words::json(text(row, 22)?)?,
         secrets: words::json(text(row, 23)?)?,

@@ -73,10 +73,10 @@ pub(crate) struct Platform {
     #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
     pub(crate) webhook_retry_for: Duration,
     /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate (PEM)
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let mut reload = Reload::default();
     let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
     let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
-    let edge = front::plain_edge(args.tls_cert.as_deref().zip(args.tls_key.as_deref()), &mut reload)?;
+    let edge = front::plain_edge(front::certificate(args.tls_cert.as_deref(), args.tls_key.as_deref())?, &mut reload)?;
     let reload = reload.listen()?;
     let listener = listen(args, tokens.as_ref()).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
