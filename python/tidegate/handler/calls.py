@@ -12,6 +12,7 @@ from threading import Lock
 
 from tidegate import _native
 from tidegate.errors import HandlerError
+from tidegate.handler import wish
 from tidegate.handler.debugger import Debugger, forget
 from tidegate.report import message, traceback_text
 from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
@@ -83,12 +84,14 @@ class _Running:
     def __enter__(self) -> "_Running":
         with _lock:
             _running[self._id] = self._native
+        wish.nudge()
         self._note_batch(self._batch)
         return self
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
             _running.pop(self._id, None)
+        wish.nudge()
         self._note_batch(None)
         if not self.goes_on:
             forget()
