@@ -12,6 +12,7 @@ from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
 from tidegate.plan import Plan, Plans
 from tidegate.report import describe, traceback_text
+from tidegate.run import speak_plainly
 from tidegate.shape import is_async, shape_of
 
 TYPE_CHECKING = False
@@ -58,6 +59,8 @@ class Handed:
         self.target = Target(None, wrap(handler, _version(), _debugger(config)))
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
+        plan.failed = ""
+        speak_plainly()
         self.plans = Plans(plan, plan)
         modifier = config.get("concurrency_modifier")
         if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):

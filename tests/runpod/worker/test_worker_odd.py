@@ -23,6 +23,10 @@ ODD = """
             os.kill(os.getpid(), wanted["die"])
         if wanted.get("write"):
             os.write(1, b"raw \\xff bytes\\n")
+        if wanted.get("odd"):
+            return {"deep": [object()]}
+        if wanted.get("stop"):
+            raise KeyboardInterrupt
         if wanted.get("shut"):
             os.close(1)
             os.close(2)
@@ -59,6 +63,14 @@ def test_a_handler_that_wants_to_exit_fails_its_job_in_the_packages_words(
     error = json.loads(platform.result("a")["error"])
     assert (error["error_type"], error["error_message"]) == ("<class 'SystemExit'>", "enough")
     assert platform.result("b") == {"output": {"seen": "None", "size": 0}}
+
+
+def test_an_output_that_is_no_json_fails_its_job_and_says_where(platform: JobServer, crew: Crew) -> None:
+    crew.start(crew.script(ODD))
+    platform.offer({"id": "a", "input": {"odd": 1}}, {"id": "b", "input": {"stop": 1}})
+    words = "Failed to serialize output: `output.deep[0]` is `object`, which has no JSON form"
+    assert platform.result("a") == {"error": words}
+    assert platform.result("b")["error"].startswith("KeyboardInterrupt")
 
 
 def test_a_generator_that_wants_to_exit_fails_its_job(platform: JobServer, crew: Crew) -> None:
