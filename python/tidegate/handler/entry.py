@@ -1,5 +1,6 @@
 """What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
 
+import json
 import os
 import sys
 import time
@@ -31,8 +32,10 @@ _DEBUGGER = "TIDEGATE_RP_DEBUGGER"
 # Set by `tidegate worker`: a file that is there until the machine has been found fit.
 _UNCHECKED = "TIDEGATE_UNCHECKED"
 _BEGAN = time.perf_counter()
-# What a script may look for in its own config. There are no arguments to read them from.
-_ARGUMENTS = {
+# Set by the server for what comes after `--`: a JSON list.
+_WORDS = "TIDEGATE_SCRIPT_ARGS"
+# What a script may look for in its own config, and Runpod's own arguments for it.
+_ARGUMENTS: "dict[str, Any]" = {
     "rp_log_level": None,
     "rp_debugger": None,
     "rp_serve_api": None,
@@ -41,6 +44,7 @@ _ARGUMENTS = {
     "rp_api_host": "localhost",
     "test_input": None,
 }
+_FLAGS = ("rp_debugger", "rp_serve_api")
 
 
 class Handed:
@@ -92,7 +96,7 @@ def install(serve: "Serve") -> None:
     def start(config: "Config") -> None:
         print(f"--- Starting Serverless Worker |  Version {_version()} ---")
         config["reference_counter_start"] = time.perf_counter()
-        config["rp_args"] = {**_ARGUMENTS, "rp_debugger": True if os.environ.get(_DEBUGGER) == "1" else None}
+        config["rp_args"] = _arguments()
         serve(config)
 
     def adopt(serverless: "ModuleType") -> None:
@@ -103,9 +107,35 @@ def install(serve: "Serve") -> None:
         if known is not None:
             known.progress_update = progress
 
+    sys.argv += json.loads(os.environ.pop(_WORDS, "[]"))
     # At the end: it must never hide a real one.
     sys.path.append(_SHIMS)
     when_imported("runpod.serverless", adopt)
+
+
+def _arguments() -> "dict[str, Any]":
+    """Take Runpod's own arguments out of `sys.argv`, as its package does; the others are the script's."""
+    found = dict(_ARGUMENTS)
+    if os.environ.get(_DEBUGGER) == "1":
+        found["rp_debugger"] = True
+    if len(sys.argv) > 1:
+        import argparse
+
+        parser = argparse.ArgumentParser(prog="runpod")
+        for name, usual in found.items():
+            if name in _FLAGS:
+                parser.add_argument(f"--{name}", action="store_true", default=usual)
+            else:
+                parser.add_argument(f"--{name}", type=type(usual or ""), default=usual)
+        known, others = parser.parse_known_args()
+        sys.argv[1:] = others
+        found = vars(known)
+    if found["test_input"]:
+        found["test_input"] = json.loads(found["test_input"])
+    if found["rp_log_level"]:
+        runpod: Any = sys.modules["runpod"]
+        runpod.RunPodLogger().set_level(found["rp_log_level"])
+    return found
 
 
 def _debugger(config: "Config") -> Debugger:
