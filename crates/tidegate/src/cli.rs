@@ -108,6 +108,9 @@ pub(crate) struct ModelArgs {
     /// For a script with a Runpod handler: what `rp_debugger` measured is in each output that is an object
     #[arg(long, alias = "rp_debugger", action = ArgAction::SetTrue)]
     pub(crate) rp_debugger: bool,
+    /// For a script: what it finds in `sys.argv`
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) script_args: Vec<String>,
     /// Whether predictions call `run()`/`predict()` or the training function
     #[arg(long, env = "TIDEGATE_MODE", value_enum, default_value = "predict", alias = "x-mode")]
     pub(crate) mode: Mode,

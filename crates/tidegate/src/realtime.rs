@@ -52,7 +52,7 @@ fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
 }
 
 fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
-    let words = [OsStr::new("tidegate"), OsStr::new("serve"), OsStr::new("--"), worker.target.as_os_str()];
+    let words = [OsStr::new("tidegate"), OsStr::new("serve"), worker.target.as_os_str()];
     let broken = |error: clap::Error| Usage::new(error.to_string());
     let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
