@@ -36,8 +36,7 @@ test-python: $(VENV)/tools native ## The tests of the Python package
 test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed native ## The program from outside, beside the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
-	@# Real servers and SDKs starve each other on two cores: what fails beside others must pass alone.
-	$(VENV)/bin/python -m pytest tests -q -n 2 || $(VENV)/bin/python -m pytest tests -q --lf --lfnf=none
+	$(VENV)/bin/python -m pytest tests -q -n 2
 
 native: ## The Python extension for this checkout
 	cargo build --locked -p tidegate-python

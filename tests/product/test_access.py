@@ -1,9 +1,11 @@
 """Who may call: tokens, accounts, public addresses, /shutdown."""
 
+import http.client
 import json
 import signal
 import socket
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,20 @@ class TestTheDoor:
         assert reply.status == 401
         assert server.get("/predictions/no", headers=auth(ALICE)).status == 404
         assert "it ran" not in server.log()
+
+    def test_a_refused_body_does_not_cost_the_next_request_its_connection(self, server):
+        """Clients send head and body apart; the refusal may be there before the body."""
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+            for _ in range(300):
+                connection.request("POST", "/predictions", b"{}", {"Content-Type": "application/json"})
+                refused = connection.getresponse()
+                assert refused.status == 401
+                refused.read()
+                assert refused.will_close is False
+                connection.request("GET", "/", headers=auth(ALICE))
+                answer = connection.getresponse()
+                assert answer.status == 200
+                answer.read()
 
     def test_without_tokens_nobody_is_asked(self, shared):
         server = shared("echo")

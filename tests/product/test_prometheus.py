@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import pytest
+import raw
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_newer
 from prometheus_client.parser import text_string_to_metric_families as parse_older
 from servers import MODELS, ROOT, wait_until
@@ -122,6 +123,68 @@ def test_refusals_are_counted_by_their_reason(fresh, gate):
     responses = "tidegate_http_responses_total"
     assert value(server, responses, face="cog", resource="predictions", status="4xx") == 3
     assert value(server, responses, face="cog", resource="predictions", status="2xx") == 1
+
+
+TOKENS = "alice-0123456789abcdef:alice,root-00112233445566:ops:admin"
+ALICE = "Authorization: Bearer alice-0123456789abcdef\r\n"
+ADMIN = {"Authorization": "Bearer root-00112233445566"}
+JSON = "Content-Type: application/json\r\n"
+#: What is sent to a server that turns it away, the status, and the reason that is counted.
+TURNED_AWAY = [
+    ("GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, "bad_framing"),
+    ("GET / HTTP/1.1\r\n" + "X: y\r\n" * 300 + "\r\n", 431, "head_too_large"),
+    ("GET / HTTP/1.1\r\nX:", 408, "head_too_slow"),
+    ("\x16\x03\x01\x02\x00\x01", 400, "wrong_protocol"),
+    ("GET / HTTP/1.1\r\n\r\n", 401, "no_token"),
+    (f"GET /metrics HTTP/1.1\r\n{ALICE}\r\n", 403, "not_allowed"),
+    (f"POST /predictions HTTP/1.1\r\n{ALICE}{JSON}Content-Length: 2000\r\n\r\n", 413, "body_too_large"),
+    (f"POST /predictions HTTP/1.1\r\n{ALICE}{JSON}Content-Length: 10\r\n\r\n{{", 408, "body_too_slow"),
+    (
+        f"POST /predictions HTTP/1.1\r\n{ALICE}{JSON}Transfer-Encoding: chunked\r\n\r\nx\r\n",
+        400,
+        "body_broken",
+    ),
+    (
+        f"POST /predictions HTTP/1.1\r\n{ALICE}Content-Type: text/css\r\nContent-Length: 1\r\n\r\nx",
+        415,
+        "wrong_media",
+    ),
+]
+
+
+def test_what_no_model_is_asked_for_is_counted_by_its_reason(fresh):
+    limits = (
+        "--max-body",
+        "1000",
+        "--header-timeout",
+        "300ms",
+        "--body-timeout",
+        "300ms",
+        "--rate-limit",
+        "1/h",
+    )
+    server = fresh("echo", *limits, env={"TIDEGATE_API_TOKENS": TOKENS})
+
+    def counted():
+        text = server.get("/metrics", headers=ADMIN).body.decode()
+        samples = [sample for family in parse_older(text) for sample in family.samples]
+        return {s.labels["reason"]: s.value for s in samples if s.name == "tidegate_http_refused_total"}
+
+    for request, status, reason in TURNED_AWAY:
+        before = counted()
+        with raw.Caller(server) as caller:
+            caller.send(request.encode("latin-1"))
+            assert caller.answer().status == status, reason
+        wait_until(lambda b=before, r=reason: counted() == {**b, r: b[r] + 1}, f"{reason} to be counted")
+    alice = {"Authorization": "Bearer alice-0123456789abcdef"}
+    assert [server.get("/v1/models", headers=alice).status for _ in range(3)] == [200, 429, 429]
+    assert counted()["too_often"] == 2
+
+
+def test_a_server_that_is_full_says_how_often(fresh):
+    """The connection that asks is the one that there is room for."""
+    assert value(fresh("echo", "--max-connections", "1"), "tidegate_http_full_total") > 0
+    assert value(fresh("echo"), "tidegate_http_full_total") == 0
 
 
 def test_a_child_that_is_killed_is_counted_with_its_cause(fresh):

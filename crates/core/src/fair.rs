@@ -90,6 +90,14 @@ impl<W: Owned> Fair<W> {
             self.turns.retain(|turn| turn != owner);
         }
     }
+
+    /// Keeps only those that pass, of all owners.
+    pub fn retain_all(&mut self, stays: impl Fn(&W) -> bool) {
+        let owners: Vec<W::Owner> = self.turns.iter().cloned().collect();
+        for owner in owners {
+            self.retain(&owner, &stays);
+        }
+    }
 }
 
 #[cfg(test)]

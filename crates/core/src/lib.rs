@@ -17,6 +17,7 @@ pub mod meter;
 pub mod metrics;
 pub mod planted;
 pub mod port;
+pub mod queue;
 pub mod record;
 pub mod refusal;
 pub mod status;

@@ -1,6 +1,5 @@
 //! The doors between the rooms, as `dyn` traits so that the rooms compile apart.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::crew::Crew;
-use crate::health::Report;
+use crate::health::{Health, Report};
 use crate::{Account, Event, Refusal, Work};
 
 /// A future that any room can hold.
@@ -20,6 +19,20 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Executor: Send + Sync {
     /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal>;
+
+    /// Whether a job may be left to wait for a place, however long that takes.
+    fn accepts(&self) -> Result<(), Refusal> {
+        match self.report().health {
+            Health::Unknown | Health::Starting | Health::Ready | Health::Busy => Ok(()),
+            health @ (Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
+        }
+    }
+
+    /// How many places are worth asking for at once, for somebody who has jobs enough. More than one where places
+    /// are given by the handful.
+    fn appetite(&self) -> usize {
+        1
+    }
 
     /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
@@ -52,25 +65,12 @@ pub trait Executor: Send + Sync {
 /// How long a job can wait for its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
+    /// It does not wait: a place now, or none.
+    None,
     /// As long as the operator lets callers wait, and only for a model that works.
     Short,
     /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.
     Endless,
-    /// The same, and lets every other job of its account go first.
-    Yielding,
-}
-
-impl Patience {
-    /// The note about a job that lets others go first, if it says `true`.
-    pub const YIELDS: &str = "yields";
-
-    /// What a job has that is written down, by the notes about it.
-    pub fn noted(context: &BTreeMap<String, String>) -> Self {
-        match context.get(Self::YIELDS).map(String::as_str) {
-            Some("true") => Self::Yielding,
-            Some(_) | None => Self::Endless,
-        }
-    }
 }
 
 /// What an executor gives to one job.

@@ -13,7 +13,7 @@ pub enum Refusal {
         health: Health,
     },
     /// Every slot is taken and the line is full.
-    #[error("every slot is busy")]
+    #[error("every slot is busy and the line is full; try again later")]
     AtCapacity,
     /// The input does not fit the model's schema.
     #[error("the input does not fit the model: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]

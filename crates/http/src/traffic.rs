@@ -1,8 +1,12 @@
 //! How many requests came for what, and how they were answered. Counted at the edge, where every answer
 //! passes: two short comparisons and one addition each.
+//!
+//! Answers to requests that nobody wanted to take carry the reason with them (`Reason::on`), so that it is
+//! counted in the same place.
 
+use axum::response::Response;
 use tidegate_core::label;
-use tidegate_core::meter::{Counters, Label};
+use tidegate_core::meter::{Counter, Counters, Label};
 
 /// What a request was for: the face, the resource, and how its paths begin. The first that fits counts, so
 /// those that are asked most stand first.
@@ -57,16 +61,55 @@ impl Class {
     }
 }
 
-/// The requests that were answered since the start.
+/// Why a request was turned away before any desk was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Nobody can say for sure where its parts begin and end.
+    BadFraming,
+    HeadTooLarge,
+    HeadTooSlow,
+    /// TLS on the plain port, or the reverse.
+    WrongProtocol,
+    /// The handshake came to nothing.
+    NoTls,
+    NoToken,
+    NotAllowed,
+    BodyTooLarge,
+    BodyTooSlow,
+    BodyBroken,
+    /// The body is of another kind than JSON, or packed.
+    WrongMedia,
+    /// The account has asked too much.
+    TooOften,
+}
+
+label!(Reason: BadFraming = "bad_framing", HeadTooLarge = "head_too_large", HeadTooSlow = "head_too_slow",
+    WrongProtocol = "wrong_protocol", NoTls = "no_tls", NoToken = "no_token", NotAllowed = "not_allowed",
+    BodyTooLarge = "body_too_large", BodyTooSlow = "body_too_slow", BodyBroken = "body_broken",
+    WrongMedia = "wrong_media", TooOften = "too_often");
+
+impl Reason {
+    /// Notes on an answer why it is given.
+    pub(crate) fn on(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// What has come since the start.
 #[derive(Debug)]
 pub struct Traffic {
     /// One for each of [`RESOURCES`], then the index, then everything else.
     answered: Box<[Counters<Class>]>,
+    refused: Counters<Reason>,
+    /// How often there was no room for another connection.
+    pub(crate) full: Counter,
 }
 
 impl Default for Traffic {
     fn default() -> Self {
-        Self { answered: (0..RESOURCES.len() + 2).map(|_| Counters::default()).collect() }
+        let answered = (0..RESOURCES.len() + 2).map(|_| Counters::default()).collect();
+        Self { answered, refused: Counters::default(), full: Counter::default() }
     }
 }
 
@@ -82,8 +125,20 @@ pub(crate) fn place_of(path: &str) -> Place {
 }
 
 impl Traffic {
-    pub(crate) fn answered(&self, place: Place, status: u16) {
-        self.answered[place.0].of(Class::of(status)).inc();
+    pub(crate) fn answered<B>(&self, place: Place, response: &Response<B>) {
+        self.answered[place.0].of(Class::of(response.status().as_u16())).inc();
+        if let Some(reason) = response.extensions().get::<Reason>() {
+            self.refused(*reason);
+        }
+    }
+
+    pub(crate) fn refused(&self, reason: Reason) {
+        self.refused.of(reason).inc();
+    }
+
+    /// Each reason to turn a request away, and how often it was one.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.refused.each().map(|(reason, count)| (reason.word(), count))
     }
 
     /// Face, resource, class of the status, and how often. What never came is left out.
@@ -123,13 +178,27 @@ mod tests {
         }
     }
 
+    fn answer(status: u16) -> Response {
+        Response::builder().status(status).body(axum::body::Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_reason_is_counted_beside_the_answer() {
+        let traffic = Traffic::default();
+        traffic.answered(place_of("/x"), &Reason::NoToken.on(answer(401)));
+        traffic.answered(place_of("/x"), &answer(401));
+        let counted: Vec<_> = traffic.refusals().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [("no_token", 1)]);
+        assert_eq!(traffic.each().collect::<Vec<_>>(), [("other", "other", "4xx", 2)]);
+    }
+
     #[test]
     fn answers_are_counted_by_class() {
         let traffic = Traffic::default();
         for status in [200, 204, 409, 503] {
-            traffic.answered(place_of("/predictions"), status);
+            traffic.answered(place_of("/predictions"), &answer(status));
         }
-        traffic.answered(place_of("/x"), 404);
+        traffic.answered(place_of("/x"), &answer(404));
         let seen: Vec<_> = traffic.each().collect();
         assert_eq!(
             seen,

@@ -104,7 +104,8 @@ impl Labour {
         let Carried { input, files, context, scratch } = carried;
         let work = Work { id: task.id.clone(), kind: JobKind::Prediction, input, files, context, scratch: scratch.clone() };
         self.journal.begun(&task.job.id);
-        tracing::info!(job = task.job.id, "Started.");
+        let batch = task.job.batch();
+        tracing::info!(job = task.job.id, batch, "Started.");
         let began = Instant::now();
         let mut running = admission.start(work).await;
         let mut cause = None;
@@ -133,7 +134,7 @@ impl Labour {
             let refresh = if running.refreshes() { Refresh::AfterEachJob } else { Refresh::WhenAsked };
             // The place is free before anybody can see the end.
             drop(running);
-            tracing::info!(job = task.job.id, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
+            tracing::info!(job = task.job.id, batch, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
             return self.end(task.delivered(), result, refresh);
         }
     }

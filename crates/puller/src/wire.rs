@@ -31,6 +31,16 @@ impl Job {
         let members: HashMap<String, &RawValue> = serde_json::from_slice(&self.whole).unwrap_or_default();
         members.get("input").map_or(Bytes::from_static(b"null"), |input| self.whole.slice_ref(input.get().as_bytes()))
     }
+
+    /// The batch that it came with, for log lines.
+    pub(crate) fn batch(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Members {
+            #[serde(rename = "batchId")]
+            batch: Option<String>,
+        }
+        serde_json::from_slice::<Members>(&self.whole).ok()?.batch
+    }
 }
 
 /// Reads the answer to a take: one job, a list of jobs, or nothing that is one.

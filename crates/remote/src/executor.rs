@@ -22,13 +22,26 @@ const LOOK_AFTER: Duration = Duration::from_millis(250);
 #[async_trait]
 impl Executor for Remote {
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
+        if patience == Patience::None {
+            // Nobody knows who asks next.
+            return Err(Refusal::AtCapacity);
+        }
         let (give, place) = oneshot::channel();
-        self.stand_in_line(Waiting { account: account.clone(), patience, give })?;
+        self.stand_in_line(Waiting { account: account.clone(), give })?;
         let closed = Refusal::NotReady { health: Health::Unknown };
         Ok(Turn::Line(Box::pin(async move {
             let seat: Seat = place.await.map_err(|_| closed)?;
             Ok(Box::new(seat) as Box<dyn Admission>)
         })))
+    }
+
+    fn accepts(&self) -> Result<(), Refusal> {
+        if self.is_closed() { Err(Refusal::Closing) } else { Ok(()) }
+    }
+
+    /// A worker may ask for many jobs at once.
+    fn appetite(&self) -> usize {
+        64
     }
 
     /// What a worker takes is known to the worker only.

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tidegate_core::fair::{Fair, Owned};
-use tidegate_core::port::Patience;
 use tidegate_core::{Account, Event, JobId, Outcome, OutputValue, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -29,7 +28,6 @@ const UNNAMED_PINGS: u32 = 2;
 /// A job in the line.
 pub(crate) struct Waiting {
     pub(crate) account: Account,
-    pub(crate) patience: Patience,
     pub(crate) give: oneshot::Sender<Seat>,
 }
 
@@ -38,13 +36,6 @@ impl Owned for Waiting {
 
     fn owner(&self) -> &Account {
         &self.account
-    }
-
-    fn number(&self) -> u64 {
-        match self.patience {
-            Patience::Short | Patience::Endless => 0,
-            Patience::Yielding => 1,
-        }
     }
 }
 

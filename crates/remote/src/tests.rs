@@ -59,7 +59,7 @@ impl Desk {
     }
 
     fn run_for(&mut self, remote: &Remote, work: Work, account: Account) -> JoinHandle<Ran> {
-        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::noted(&work.context)) else { panic!("a line is always there") };
+        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::Endless) else { panic!("a line is always there") };
         let (tell, told) = tokio::sync::oneshot::channel();
         self.0.spawn(async move {
             let mut running = place.await.ok().unwrap().start(work).await;
@@ -154,20 +154,6 @@ async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
             .map(|(job, owner)| desk.run_for(&remote, work(job, None), account(owner)))
             .into();
         assert_eq!(names(&remote.take(&worker("w"), 3, HOLD).await), ["a1", "b1", "a2"]);
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_job_that_yields_waits_for_all_others_of_its_account_and_for_no_other_account() {
-    local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let account = |name| Account::parse(name).unwrap();
-        let yields = |name| Work { context: BTreeMap::from([("yields".to_owned(), "true".to_owned())]), ..work(name, None) };
-        let _ran: Vec<_> = [(yields("last-1"), "ann"), (yields("last-2"), "ann"), (work("a1", None), "ann"), (yields("b1"), "bob")]
-            .map(|(work, owner)| desk.run_for(&remote, work, account(owner)))
-            .into();
-        assert_eq!(names(&remote.take(&worker("w"), 4, HOLD).await), ["a1", "b1", "last-1", "last-2"]);
     })
     .await;
 }

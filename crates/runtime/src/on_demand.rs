@@ -202,8 +202,14 @@ impl Executor for OnDemand {
         self.inner.touch();
         let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
         let Some(loaded) = self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) else {
-            return Ok(Turn::Line(self.waits(account.clone(), number)));
+            return match patience {
+                Patience::None => Err(Refusal::AtCapacity),
+                Patience::Short | Patience::Endless => Ok(Turn::Line(self.waits(account.clone(), number))),
+            };
         };
+        if patience == Patience::None {
+            return loaded.runtime.admit_numbered(account, patience, number);
+        }
         // Who made it load waits until it has.
         let patience = if loaded.runtime.health() == Health::Starting { Patience::Endless } else { patience };
         match loaded.runtime.admit_numbered(account, patience, number) {
@@ -218,6 +224,17 @@ impl Executor for OnDemand {
             }
             Err(_) if !self.inner.is_there(&loaded) => Ok(Turn::Line(self.waits(account.clone(), number))),
             admitted => admitted,
+        }
+    }
+
+    fn accepts(&self) -> Result<(), Refusal> {
+        match self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) {
+            Some(loaded) => match loaded.runtime.accepts() {
+                // It has left meanwhile, and comes back for who waits.
+                Err(_) if !self.inner.is_there(&loaded) => Ok(()),
+                accepts => accepts,
+            },
+            None => Ok(()),
         }
     }
 

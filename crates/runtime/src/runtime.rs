@@ -83,13 +83,13 @@ impl Runtime {
 
     /// How it is, in one word.
     pub(crate) fn health(&self) -> Health {
-        self.shared.state.health(self.shared.pool.count())
+        self.shared.state.health(|| self.shared.pool.count())
     }
 
     /// Whether it is there and has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         let count = self.shared.pool.count();
-        let starting = matches!(self.shared.state.health(count), Health::Starting | Health::Unknown);
+        let starting = matches!(self.shared.state.health(|| count), Health::Starting | Health::Unknown);
         !starting && count.waiting == 0 && count.idle == count.total
     }
 
@@ -116,8 +116,9 @@ impl Runtime {
         {
             return Ok(Turn::Now(self.admission(permit)));
         }
-        match self.shared.state.health(self.shared.pool.count()) {
-            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience != Patience::Short => {
+        match self.shared.state.health(|| self.shared.pool.count()) {
+            Health::Ready | Health::Busy if patience == Patience::None => Err(Refusal::AtCapacity),
+            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
                 self.join_line(account, LineLimit::None, number)
             }
             Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual, number),
@@ -183,6 +184,13 @@ impl Executor for Runtime {
         self.admit_numbered(account, patience, 0)
     }
 
+    fn accepts(&self) -> Result<(), Refusal> {
+        match self.health() {
+            Health::Unknown | Health::Starting | Health::Ready | Health::Busy if !self.shared.pool.is_closed() => Ok(()),
+            health => Err(Refusal::NotReady { health }),
+        }
+    }
+
     fn schema(&self) -> Option<Arc<Bytes>> {
         self.shared.state.schema()
     }
@@ -192,7 +200,7 @@ impl Executor for Runtime {
     }
 
     fn report(&self) -> Report {
-        self.shared.state.report(self.shared.pool.count())
+        self.shared.state.report(|| self.shared.pool.count())
     }
 
     fn wants(&self) -> Option<usize> {

@@ -120,6 +120,7 @@ impl State {
         })
     }
 
+    /// A child is there. Callers hear of it with [`State::open`], when they can have its slots.
     pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
         self.with(|inner| {
             inner.workers[worker] = Worker::Ready(child);
@@ -130,6 +131,13 @@ impl State {
             inner.has_healthcheck = ready.has_healthcheck;
             inner.python = Some(ready.python.clone());
             inner.sdk.clone_from(&ready.sdk);
+        });
+    }
+
+    /// The slots of the children that are ready can be had. Said before that, who comes at once would be told that
+    /// they are all taken.
+    pub(crate) fn open(&self) {
+        self.with(|inner| {
             let all = inner.workers.iter().all(|worker| matches!(worker, Worker::Ready(_)));
             if inner.setup.status == SetupStatus::Starting && all {
                 inner.setup.status = SetupStatus::Succeeded;
@@ -188,17 +196,21 @@ impl State {
         self.with(|inner| inner.description.clone())
     }
 
-    pub(crate) fn health(&self, count: Count) -> Health {
-        self.with(|inner| inner.health(count))
+    /// How it is in one word. The slots are counted meanwhile: a number from before may be older than the rest.
+    pub(crate) fn health(&self, count: impl FnOnce() -> Count) -> Health {
+        self.with(|inner| inner.health(count()))
     }
 
-    pub(crate) fn report(&self, count: Count) -> Report {
-        self.with(|inner| Report {
-            health: inner.health(count),
-            setup: Some(inner.setup.clone()),
-            complaint: inner.end.clone().filter(|_| matches!(inner.health(count), Health::Starting | Health::Defunct)),
-            python: inner.python.clone(),
-            sdk: inner.sdk.clone(),
+    pub(crate) fn report(&self, count: impl FnOnce() -> Count) -> Report {
+        self.with(|inner| {
+            let health = inner.health(count());
+            Report {
+                health,
+                setup: Some(inner.setup.clone()),
+                complaint: inner.end.clone().filter(|_| matches!(health, Health::Starting | Health::Defunct)),
+                python: inner.python.clone(),
+                sdk: inner.sdk.clone(),
+            }
         })
     }
 
@@ -251,5 +263,27 @@ impl Inner {
             Worker::Starting | Worker::SetupFailed | Worker::Defunct => None,
         };
         self.workers.iter().filter_map(ready).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::leftovers::{Family, Mark};
+
+    #[test]
+    fn a_model_is_not_ready_before_its_slots_can_be_had() {
+        let (requests, _requests) = mpsc::unbounded_channel();
+        let child = Arc::new(Child::new(1, Mark::new(1), Family::of_process(), requests));
+        let schema = RawValue::from_string("{}".to_owned()).unwrap();
+        let ready = Ready { slots: Vec::new(), schema, is_async: false, has_healthcheck: false, python: String::new(), sdk: None };
+        let state = State::new(1);
+        let health = |idle| state.health(|| Count { idle, total: idle, waiting: 0 });
+        state.ready(0, child, &ready);
+        assert_eq!((health(0), state.is_open()), (Health::Starting, false));
+        state.open();
+        assert_eq!((health(1), state.is_open()), (Health::Ready, true));
     }
 }

@@ -187,6 +187,7 @@ fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
     for link in booted.links.drain(..) {
         shared.pool.add(link);
     }
+    shared.state.open();
 }
 
 /// Listens to the child until it is dead; says how it died.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::port::Executor;
+use tidegate_core::queue::Queue;
 use tidegate_core::record::{Face, Hook, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
@@ -74,6 +75,8 @@ pub struct Tools {
     pub room: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
     /// Inputs of more bytes than this pass through a file.
     pub spill_above: usize,
+    /// The lines that jobs wait in.
+    pub queue: Arc<dyn Queue>,
     /// Where jobs are written down; without it they live in memory only.
     pub store: Option<Arc<dyn Store>>,
 }

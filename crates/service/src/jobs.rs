@@ -1,6 +1,7 @@
 //! The door of the desk: submit, find, cancel, wait.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
+use tidegate_core::queue::LineName;
 use tidegate_core::record::{Record, Target};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
@@ -17,10 +19,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit;
 use crate::config::{Config, OnLost, Tools, WordingOf};
+use crate::hands::Hands;
 use crate::input::ModelSchema;
 use crate::job::Job;
 use crate::keeping::Noting;
 use crate::meter::Meter;
+use crate::parking::Parking;
 use crate::registry::{Registry, Retention};
 use crate::succession::Succession;
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
@@ -57,6 +61,16 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) succession: Succession,
+    /// The line that jobs wait in, those who do, and what is in hand.
+    pub(crate) line: LineName,
+    pub(crate) parking: Arc<Parking>,
+    pub(crate) hands: Arc<Hands>,
+    /// Whether somebody pulls jobs out of the line.
+    pub(crate) directed: AtomicBool,
+    /// The desk gets no more jobs.
+    pub(crate) leaving: CancellationToken,
+    /// The store did not take the last job.
+    pub(crate) store_fails: AtomicBool,
 }
 
 impl Inner {
@@ -108,6 +122,12 @@ impl Jobs {
             predictions_are: config.predictions_are,
             job_timeout: config.job_timeout,
             max_output: config.max_output,
+            line: line_of(&config.target),
+            parking: Arc::default(),
+            hands: Arc::default(),
+            directed: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
+            store_fails: AtomicBool::new(false),
             target: Arc::new(config.target),
             keep_for: config.keep_for,
             keep_data_for: config.keep_data_for,
@@ -143,6 +163,12 @@ impl Jobs {
             predictions_are: same.predictions_are,
             job_timeout: same.job_timeout,
             max_output: same.max_output,
+            line: line_of(&target),
+            parking: Arc::clone(&same.parking),
+            hands: Arc::default(),
+            directed: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
+            store_fails: AtomicBool::new(false),
             target: Arc::new(target),
             keep_for: same.keep_for,
             keep_data_for: same.keep_data_for,
@@ -192,6 +218,7 @@ impl Jobs {
         let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
         if running {
             audit::canceled(&job);
+            self.wake(&job);
         }
         running
     }
@@ -278,6 +305,7 @@ impl Jobs {
 
     /// Waits until all jobs of this desk are over, for one that gets no more.
     pub(crate) async fn emptied(&self) {
+        self.inner.leaving.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
@@ -286,6 +314,10 @@ impl Jobs {
     pub(crate) fn cancel_all(&self) {
         for job in self.inner.registry.running() {
             job.cancel();
+            // Those who wait and are written down are left to the next server.
+            if self.inner.tools.store.is_none() {
+                self.wake(&job);
+            }
         }
     }
 
@@ -298,4 +330,9 @@ impl Jobs {
             tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
         }
     }
+}
+
+/// The line of a version: its jobs run on it, and on no other unless it never works.
+fn line_of(target: &Target) -> LineName {
+    LineName::new(&format!("{}:{}", target.model, target.version))
 }

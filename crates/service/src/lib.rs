@@ -10,17 +10,21 @@ mod cabinet;
 mod carrier;
 mod config;
 mod deadline;
+mod director;
 mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod hands;
 mod heavy;
 mod input;
 mod job;
 mod jobs;
+mod keeper;
 mod keeping;
 mod meter;
 mod models;
+mod parking;
 mod random;
 mod registry;
 mod resume;

@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Executor, Patience, Turn};
+use tidegate_core::queue::Queue;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_core::{Account, Refusal};
@@ -29,6 +30,10 @@ pub struct Nobody;
 #[async_trait]
 impl Executor for Nobody {
     fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+        Err(Refusal::NotReady { health: Health::Unknown })
+    }
+
+    fn accepts(&self) -> Result<(), Refusal> {
         Err(Refusal::NotReady { health: Health::Unknown })
     }
 
@@ -130,6 +135,11 @@ impl Models {
         &self.inner.lookup
     }
 
+    /// The lines that the jobs of all models wait in.
+    pub fn lines(&self) -> Arc<dyn Queue> {
+        Arc::clone(&self.inner.lookup.inner.tools.queue)
+    }
+
     /// The model with this name.
     pub fn get(&self, name: &str) -> Option<Arc<Model>> {
         self.inner.shelf.load().get(name).cloned()
@@ -192,7 +202,7 @@ impl Models {
     }
 
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
-    fn desk_for(&self, target: &Target) -> Option<Jobs> {
+    pub(crate) fn desk_for(&self, target: &Target) -> Option<Jobs> {
         let shelf = self.inner.shelf.load();
         let only = if shelf.len() == 1 { shelf.values().next() } else { None };
         shelf.get(&target.model).or(only).map(|model| model.jobs())

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::port::Patience;
 use tidegate_core::record::{Ending, Letter, Order, Record, Target};
 use tidegate_core::store::{Finish, Store, StoreError};
 
@@ -18,6 +17,7 @@ use crate::input::Checked;
 use crate::job::{Job, NewJob};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
+use crate::parking::Parked;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
 use crate::upkeep::{Upkeep, What};
@@ -67,7 +67,7 @@ impl Jobs {
                 let lost = match &desk {
                     Some(desk) if self.may_run_again(&record) => {
                         resumed.queued += 1;
-                        desk.run_again(&store, record).await?;
+                        desk.run_again(&store, record).await;
                         continue;
                     }
                     Some(_) => "the server was ended while the model worked on it, and will not try it again (--on-lost)".to_owned(),
@@ -90,7 +90,7 @@ impl Jobs {
     }
 
     /// One that the model had not begun with is only late.
-    fn may_run_again(&self, record: &Record) -> bool {
+    pub(crate) fn may_run_again(&self, record: &Record) -> bool {
         match self.inner.on_lost {
             _ if record.attempt == 0 => true,
             OnLost::Fail => false,
@@ -98,15 +98,22 @@ impl Jobs {
         }
     }
 
-    async fn run_again(&self, store: &Arc<dyn Store>, record: Record) -> Result<(), StoreError> {
+    async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
+        if let Some(parked) = self.again(store, record) {
+            self.wait_in_line(parked).await;
+        }
+    }
+
+    /// Has a job wait again whose entry is still in its line.
+    pub(crate) fn park_again(&self, store: &Arc<dyn Store>, record: Record) {
+        if let Some(parked) = self.again(store, record) {
+            self.inner.parking.park(parked);
+        }
+    }
+
+    /// A job that was written down, ready to wait; nothing when it is known already.
+    fn again(&self, store: &Arc<dyn Store>, record: Record) -> Option<Parked> {
         let Record { order, attempt, .. } = record;
-        let turn = match self.inner.tools.executor.admit(&order.account, Patience::noted(&order.context)) {
-            Ok(turn) => turn,
-            Err(refusal) => {
-                tracing::warn!(job = %order.id, %refusal, "a job stays in the store until the model works");
-                return Ok(());
-            }
-        };
         let webhook = self.webhook_of(&order);
         let deadline = order.deadline.map(|at| tokio::time::Instant::now() + until(at));
         let checked = Checked { files: addresses(&order), secrets: order.secrets.clone(), ..Checked::untouched(&order.input) };
@@ -125,15 +132,13 @@ impl Jobs {
             max_output: self.inner.max_output,
         };
         let job = Arc::new(Job::again(new, order.created_at));
-        if self.inner.registry.insert(Arc::clone(&job), Replay::Answer).is_ok() {
-            let launch = Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline, turn };
-            drop(self.launch(launch, Some((Arc::clone(store), attempt))));
-        }
-        Ok(())
+        self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
+        let launch = Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline };
+        Some(Parked { desk: self.clone(), launch, kept: Some((Arc::clone(store), attempt)) })
     }
 
     /// Ends a job that cannot go on.
-    async fn fail_lost(&self, store: &Arc<dyn Store>, record: Record, error: String) -> Result<(), StoreError> {
+    pub(crate) async fn fail_lost(&self, store: &Arc<dyn Store>, record: Record, error: String) -> Result<(), StoreError> {
         let webhook = self.webhook_of(&record.order).filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
         let completed_at = Timestamp::now().max(record.started_at.unwrap_or(record.order.created_at));
         let ending = Ending { completed_at, error: Some(error), ..Ending::of_nothing() };

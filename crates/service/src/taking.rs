@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tidegate_core::health::Health;
@@ -9,19 +10,25 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Later, Patience, Turn};
 use tidegate_core::record::{Face, Order};
 use tidegate_core::store::{Inserted, Store, StoreError};
-use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
+use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
 
 use crate::audit;
 use crate::deadline::Deadlines;
+use crate::hands::Held;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob, now};
-use crate::jobs::Jobs;
-use crate::keeping::{Kept, Waits};
+use crate::jobs::{Inner, Jobs};
+use crate::keeping::{Kept, Noting, Waits};
+use crate::parking::Parked;
 use crate::random;
 use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
 use crate::webhook::{Sender, Webhook};
+use tokio::sync::oneshot;
+
+/// How many jobs of one account may wait for a model: their inputs are held in memory.
+const MAX_WAITING: usize = 1_000_000;
 
 impl Jobs {
     /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
@@ -44,18 +51,15 @@ impl Jobs {
                 let submitting = self.inner.tasks.spawn(async move { jobs.submit_kept(store, submission).await });
                 submitting.await.unwrap_or(Err(Refusal::StoreUnavailable))
             }
-            Some(_) | None => self.submit_now(submission),
+            Some(_) | None => {
+                // Until the job has its own place among the tasks, closing waits for this call.
+                let _counted = self.inner.tasks.token();
+                match self.prepare(submission)? {
+                    Prepared::Known(submitted) => Ok(submitted),
+                    Prepared::New(launch, place) => Ok(self.accept(launch, place, None).await),
+                }
+            }
         }
-    }
-
-    fn submit_now(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        // Until the job has its own place among the tasks, closing waits for this call.
-        let _counted = self.inner.tasks.token();
-        let prepared = match self.prepare(submission)? {
-            Prepared::Known(submitted) => return Ok(submitted),
-            Prepared::New(prepared) => prepared,
-        };
-        Ok(self.launch(prepared, None))
     }
 
     async fn submit_kept(&self, store: Arc<dyn Store>, submission: Submission) -> Result<Submitted, Refusal> {
@@ -66,12 +70,18 @@ impl Jobs {
         {
             return self.replay(Arc::new(Job::restored(record)), &submission);
         }
-        let (replay, face) = (submission.replay, submission.face);
-        let prepared = match self.prepare(submission)? {
+        let (replay, face, named) = (submission.replay, submission.face, submission.id.is_some());
+        let (prepared, place) = match self.prepare(submission)? {
             Prepared::Known(submitted) => return Ok(submitted),
-            Prepared::New(prepared) => prepared,
+            Prepared::New(prepared, place) => (prepared, place),
         };
         let order = self.order(&prepared, face);
+        let place = match place {
+            Place::Turn(turn @ Turn::Now(_)) if !named && self.may_begin_unwritten(&prepared) => {
+                return self.begin_while_writing(store, prepared, turn, order).await;
+            }
+            place => place,
+        };
         // A new request may take the id of one that is over.
         let inserted = match replay {
             Replay::Answer => store.insert(order).await,
@@ -92,7 +102,40 @@ impl Jobs {
                 return Err(unkept(error));
             }
         }
-        Ok(self.launch(prepared, Some((store, 0))))
+        self.inner.store_fails.store(false, Ordering::Relaxed);
+        Ok(self.accept(prepared, place, Some((store, 0))).await)
+    }
+
+    /// Whether the model may begin with a job that is not written down yet. Nobody knows of the job before it is: if
+    /// the server dies first, it was never accepted. One that must not run twice waits; and all do while the store
+    /// takes nothing, or the model would work for nobody.
+    fn may_begin_unwritten(&self, launch: &Launch) -> bool {
+        let keeps = !self.inner.store_fails.load(Ordering::Relaxed);
+        keeps && launch.delivery == Delivery::Later && self.inner.noting() == Noting::Later
+    }
+
+    /// Lets a job begin while it is written down: the disk is slower than the model's first step. Until it is
+    /// written, nothing that it does is told to anybody.
+    async fn begin_while_writing(&self, store: Arc<dyn Store>, launch: Launch, turn: Turn, order: Order) -> Result<Submitted, Refusal> {
+        let job = Arc::clone(&launch.job);
+        let (tell, written) = oneshot::channel();
+        let mut tracker = self.tracker(launch, Some((Arc::clone(&store), 0)), None);
+        tracker.written = Some(written);
+        self.inner.tasks.spawn(tracker.run(turn));
+        match store.insert(order).await {
+            Ok(Inserted::New) => {}
+            // Its id was made a moment ago.
+            Ok(Inserted::Known(_)) => return Err(Refusal::IdInUse(job.id().clone())),
+            Err(error) => {
+                self.inner.store_fails.store(true, Ordering::Relaxed);
+                return Err(unkept(error));
+            }
+        }
+        audit::created(&job);
+        self.inner.meter.accepted(job.face(), job.kind());
+        // A tracker that is gone has nothing to hear.
+        tell.send(()).ok();
+        Ok(Submitted::New(Ticket { job, tracker: None, tasks: self.inner.tasks.clone(), cancel_on_drop: false, reader: None }))
     }
 
     /// Everything up to the point where the job begins to exist for others.
@@ -129,13 +172,11 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let patience = match submission.face {
-            Face::Cog => Patience::Short,
+        let place = match submission.face {
+            Face::Cog => Place::Turn(inner.tools.executor.admit(&submission.account, Patience::Short)?),
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate => Patience::Endless,
-            Face::Runpod => Patience::noted(&submission.context),
+            Face::Replicate | Face::Runpod => self.place_in_line(&submission.account)?,
         };
-        let turn = inner.tools.executor.admit(&submission.account, patience)?;
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
@@ -158,35 +199,64 @@ impl Jobs {
             max_output: inner.max_output,
         }));
         if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
-            // Dropping the turn gives the slot back.
+            // Dropping the place gives the slot back.
             return match submission.replay {
                 Replay::Answer => known_again(known, &checked.json).map(Prepared::Known),
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        Ok(Prepared::New(Launch {
-            job,
-            checked,
-            context: submission.context,
-            webhook: submission.webhook,
-            delivery: submission.delivery,
-            deadline,
-            turn,
-        }))
+        let (context, webhook, delivery) = (submission.context, submission.webhook, submission.delivery);
+        Ok(Prepared::New(Launch { job, checked, context, webhook, delivery, deadline }, place))
     }
 
-    /// Lets a job run.
-    pub(crate) fn launch(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>) -> Submitted {
+    /// A slot if one is free and nobody waits for it; else a place in the line of the model.
+    fn place_in_line(&self, account: &Account) -> Result<Place, Refusal> {
+        let Inner { tools, parking, line, .. } = &*self.inner;
+        if parking.is_empty(line)
+            && let Ok(now @ Turn::Now(_)) = tools.executor.admit(account, Patience::None)
+        {
+            return Ok(Place::Turn(now));
+        }
+        tools.executor.accepts()?;
+        if parking.count(line, account) >= MAX_WAITING {
+            return Err(Refusal::AtCapacity);
+        }
+        Ok(Place::Line)
+    }
+
+    /// Lets a job run, now or when its turn comes.
+    async fn accept(&self, launch: Launch, place: Place, kept: Option<(Arc<dyn Store>, u32)>) -> Submitted {
         let inner = &*self.inner;
-        let Launch { job, checked, context, webhook, delivery, deadline, turn } = launch;
+        let (job, delivery) = (Arc::clone(&launch.job), launch.delivery);
         audit::created(&job);
         inner.meter.accepted(job.face(), job.kind());
         // Before the tracker runs, so that nothing is missed.
         let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
+        let waits = delivery == Delivery::Wait;
+        let mut tracker: Option<Later<()>> = None;
+        match place {
+            _ if planted_now_and_then(Planted::ForgottenJob) && !waits => {}
+            Place::Line => self.wait_in_line(Parked { desk: self.clone(), launch, kept }).await,
+            Place::Turn(turn) => {
+                let run = self.tracker(launch, kept, None).run(turn);
+                if waits {
+                    tracker = Some(Box::pin(inner.tasks.track_future(run)));
+                } else {
+                    inner.tasks.spawn(run);
+                }
+            }
+        }
+        Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader })
+    }
+
+    /// The task of a job. `held` is its entry, if it stood in a line.
+    pub(crate) fn tracker(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>, held: Option<Held>) -> Tracker {
+        let inner = &*self.inner;
+        let Launch { job, checked, context, webhook, delivery, deadline } = launch;
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
         let kept = kept
             .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
-        let tracker = Tracker {
+        Tracker {
             work: Work {
                 id: job.id().clone(),
                 kind: job.kind(),
@@ -204,18 +274,10 @@ impl Jobs {
             kept,
             deadlines: Deadlines { at: deadline, run: inner.job_timeout },
             scratch_used: false,
-            job: Arc::clone(&job),
-        };
-        let waits = delivery == Delivery::Wait;
-        let tracker: Option<Later<()>> = if waits {
-            Some(Box::pin(inner.tasks.track_future(tracker.run(turn))))
-        } else {
-            if !planted_now_and_then(Planted::ForgottenJob) {
-                inner.tasks.spawn(tracker.run(turn));
-            }
-            None
-        };
-        Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader })
+            written: None,
+            held,
+            job,
+        }
     }
 
     /// What is written down about a new job.
@@ -262,7 +324,15 @@ impl Jobs {
 /// What came of looking at a submission.
 enum Prepared {
     Known(Submitted),
-    New(Launch),
+    New(Launch, Place),
+}
+
+/// Where a job begins.
+enum Place {
+    /// At the model, or in the short line in front of it.
+    Turn(Turn),
+    /// In the line that jobs wait in however long it takes.
+    Line,
 }
 
 /// A job that is ready to run.
@@ -273,7 +343,6 @@ pub(crate) struct Launch {
     pub(crate) webhook: Option<Arc<Webhook>>,
     pub(crate) delivery: Delivery,
     pub(crate) deadline: Option<tokio::time::Instant>,
-    pub(crate) turn: Turn,
 }
 
 /// The store did not take a job.

@@ -12,11 +12,14 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_bef
 use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
+use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Tools;
 use crate::deadline::{Deadlines, Stop};
 use crate::files::Giver;
+use crate::hands::Held;
 use crate::job::Job;
 use crate::keeping::{Kept, Noting};
 use crate::meter::Meter;
@@ -50,14 +53,21 @@ pub(crate) struct Tracker {
     pub(crate) deadlines: Deadlines,
     /// Whether there is something to remove in the end.
     pub(crate) scratch_used: bool,
+    /// The job's entry, if it stood in a line.
+    pub(crate) held: Option<Held>,
+    /// Comes when the job is written down, if it was not when it began; never comes if it cannot be.
+    pub(crate) written: Option<oneshot::Receiver<()>>,
 }
 
 impl Tracker {
     pub(crate) async fn run(mut self, turn: Turn) {
         let Some(terminal) = self.through(turn).await else {
-            // Another server will find it as it was; nobody is told anything.
+            // Nobody is told anything: another server finds it as it was, or it was never accepted.
             return self.registry.forget(&self.job);
         };
+        if !self.is_written().await {
+            return self.registry.forget(&self.job);
+        }
         // First of all: from here on nobody is told that it can still be stopped.
         let succeeded = matches!(terminal, Terminal::Succeeded);
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
@@ -82,6 +92,9 @@ impl Tracker {
             && !planted_now_and_then(Planted::LostWebhook)
         {
             hook.completed(letter);
+        }
+        if let Some(held) = self.held {
+            held.done().await;
         }
     }
 
@@ -127,18 +140,29 @@ impl Tracker {
         if self.job.cancel_token().is_cancelled() {
             return Some(Terminal::Canceled);
         }
-        Some(self.on_executor(admission).await)
+        self.on_executor(admission).await
+    }
+
+    /// Waits until the job is written down; `false` when it cannot be.
+    async fn is_written(&mut self) -> bool {
+        match &mut self.written {
+            Some(written) => {
+                let is_written = written.await.is_ok();
+                self.written = None;
+                is_written
+            }
+            None => true,
+        }
     }
 
     /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
     fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
         let (own, succession, account) = (Arc::clone(&self.tools.executor), self.succession.clone(), self.job.account().clone());
-        let patience = Patience::noted(&self.work.context);
         Box::pin(async move {
             loop {
                 tokio::time::sleep(LINE_AGAIN).await;
                 let executor = succession.executor(&own).ok_or(Refusal::NotReady { health: Health::Unknown })?;
-                match executor.admit(&account, patience) {
+                match executor.admit(&account, Patience::Endless) {
                     Ok(Turn::Now(admission)) => return Ok(admission),
                     Ok(Turn::Line(place)) => match place.await {
                         Ok(admission) => return Ok(admission),
@@ -150,19 +174,37 @@ impl Tracker {
         })
     }
 
-    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Terminal {
+    /// Hands the job to the model, and notes that. `None` when it turns out that the job was never accepted.
+    async fn start(&mut self, admission: Box<dyn Admission>) -> Option<(Box<dyn Running>, Option<Noting>)> {
         let began_at = self.job.begins_at();
+        if self.written.is_some() {
+            let running = admission.start(self.work.clone()).await;
+            if !self.is_written().await {
+                abandon(running).await;
+                return None;
+            }
+            return Some((running, self.note_begin(began_at).await));
+        }
+        let noting = self.note_begin(began_at).await;
+        Some((admission.start(self.work.clone()).await, noting))
+    }
+
+    async fn note_begin(&mut self, began_at: Timestamp) -> Option<Noting> {
         let noting = match &mut self.kept {
             Some(kept) => Some(kept.begin(&self.job, began_at).await),
             None => None,
         };
         self.job.begin(began_at);
         self.meter.began(self.job.waited(began_at));
-        let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         if let Some(hook) = &mut self.hook {
             hook.start();
         }
-        let mut running = admission.start(self.work.clone()).await;
+        noting
+    }
+
+    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<Terminal> {
+        let (mut running, noting) = self.start(admission).await?;
+        let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         let stopped = self.deadlines.while_running(self.job.cancel_token());
         tokio::pin!(stopped, noted);
         let mut asked: Option<Stop> = None;
@@ -201,7 +243,8 @@ impl Tracker {
                         given = self.give(value) => given.map_err(Terminal::Failed),
                     };
                     if let Err(terminal) = given {
-                        return abandon(running, terminal).await;
+                        abandon(running).await;
+                        return Some(terminal);
                     }
                     if values.is_multiple_of(VALUES_PER_TURN) {
                         // Those who read the stream run on this thread: they get the first value before
@@ -223,10 +266,10 @@ impl Tracker {
                     // The slot is free before anybody can see the end.
                     if planted(Planted::LeakedPermit) && matches!(terminal, Terminal::Failed(_)) {
                         std::mem::forget(running);
-                        return terminal;
+                        return Some(terminal);
                     }
                     drop(running);
-                    return terminal;
+                    return Some(terminal);
                 }
             }
         }
@@ -280,11 +323,10 @@ impl Tracker {
     }
 }
 
-/// A value that cannot be delivered ends the job; the model is stopped first.
-async fn abandon(mut running: Box<dyn Running>, terminal: Terminal) -> Terminal {
+/// Stops the model; nobody wants what it still says.
+async fn abandon(mut running: Box<dyn Running>) {
     running.cancel();
     while !matches!(running.next().await, Event::Ended(_)) {}
-    terminal
 }
 
 /// Whether the end takes time: what the model returned without files is not thrown away by a late cancel.

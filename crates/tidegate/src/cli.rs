@@ -101,6 +101,9 @@ pub(crate) struct ModelArgs {
     /// Put output files there with `PUT` instead of returning them as data URIs
     #[arg(long, env = "TIDEGATE_UPLOAD_URL", value_name = "URL")]
     pub(crate) upload_url: Option<String>,
+    /// For a script with a Runpod handler: what `rp_debugger` measured is in each output that is an object
+    #[arg(long, alias = "rp_debugger", action = ArgAction::SetTrue)]
+    pub(crate) rp_debugger: bool,
     /// Whether predictions call `run()`/`predict()` or the training function
     #[arg(long, env = "TIDEGATE_MODE", value_enum, default_value = "predict", alias = "x-mode")]
     pub(crate) mode: Mode,

@@ -20,9 +20,11 @@ mod outputs;
 mod platform;
 mod progress;
 mod python;
+mod realtime;
 mod reload;
 mod remote;
 mod run_as;
+mod runpod_config;
 mod runpod_env;
 mod runpod_lines;
 mod secrets;
@@ -36,11 +38,9 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     secrets::hide();
-    let cli = match cli::Cli::try_parse() {
+    let cli = match realtime::command_line() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers, not mistakes.
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match commands::run(cli) {
+    match cli.map_err(anyhow::Error::from).and_then(commands::run) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }

@@ -98,7 +98,7 @@ impl Model {
             predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
             train_ref: None,
             concurrency: None,
-            env: Vec::new(),
+            env: if args.rp_debugger { vec![("TIDEGATE_RP_DEBUGGER".into(), "1".into())] } else { Vec::new() },
             image: None,
         })
     }

@@ -103,7 +103,8 @@ impl Checkout {
         }
         let library = self.root.join("target").join(&self.profile).join("lib_native.so");
         // Renamed into place, because a running child may have the old one mapped.
-        let fresh = module.with_extension("new");
+        // Under a name of its own: another server may be at it.
+        let fresh = module.with_extension(format!("{}.new", std::process::id()));
         std::fs::copy(&library, &fresh).with_context(|| format!("could not copy `{}`", library.display()))?;
         std::fs::rename(&fresh, module).with_context(|| format!("could not write `{}`", module.display()))
     }

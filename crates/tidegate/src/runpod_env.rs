@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_puller::Templates;
 
 use crate::failure::Usage;
+use crate::runpod_config;
 
 const TAKE: &str = "RUNPOD_WEBHOOK_GET_JOB";
 const DONE: &str = "RUNPOD_WEBHOOK_POST_OUTPUT";
@@ -12,6 +13,11 @@ const STREAM: &str = "RUNPOD_WEBHOOK_POST_STREAM";
 const PING: &str = "RUNPOD_WEBHOOK_PING";
 const INTERVAL: &str = "RUNPOD_PING_INTERVAL";
 const POD: &str = "RUNPOD_POD_ID";
+const REALTIME_PORT: &str = "RUNPOD_REALTIME_PORT";
+const REALTIME_WORKERS: &str = "RUNPOD_REALTIME_CONCURRENCY";
+
+/// As many processes as `--workers` takes.
+const MOST_WORKERS: u16 = 256;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 /// A platform that is told more often has no use for it.
@@ -24,8 +30,10 @@ pub(crate) struct RunpodEnv {
     pub(crate) templates: Option<Templates>,
     /// `RUNPOD_POD_ID`
     pub(crate) worker: Option<String>,
-    /// `RUNPOD_AI_API_KEY`
+    /// `~/.runpod/config.toml`, or `RUNPOD_AI_API_KEY`
     pub(crate) key: Option<String>,
+    /// `RUNPOD_UA_INTEGRATION`
+    pub(crate) integration: Option<String>,
     /// `RUNPOD_PING_INTERVAL`, in milliseconds.
     pub(crate) ping_every: Duration,
     /// `RUNPOD_LOG_LEVEL`, or `RUNPOD_DEBUG_LEVEL`, as a filter of ours.
@@ -34,7 +42,12 @@ pub(crate) struct RunpodEnv {
 
 impl RunpodEnv {
     pub(crate) fn read() -> Result<Self, Usage> {
-        Self::from(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
+        let mut read = Self::from(variable)?;
+        // It counts more than the variable for Runpod's own workers too.
+        if let Some(key) = runpod_config::key() {
+            read.key = Some(key);
+        }
+        Ok(read)
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, Usage> {
@@ -56,9 +69,50 @@ impl RunpodEnv {
             templates,
             worker: filled(POD),
             key: filled("RUNPOD_AI_API_KEY"),
+            integration: filled("RUNPOD_UA_INTEGRATION"),
             ping_every: interval.max(SHORTEST_INTERVAL),
             log_filter: filled("RUNPOD_LOG_LEVEL").or_else(|| filled("RUNPOD_DEBUG_LEVEL")).and_then(|level| filter(&level)),
         })
+    }
+}
+
+/// Where a handler is served instead of fetching jobs, when the environment says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Realtime {
+    /// `RUNPOD_REALTIME_PORT`
+    pub(crate) port: u16,
+    /// `RUNPOD_REALTIME_CONCURRENCY`: processes that run the handler.
+    pub(crate) workers: u16,
+}
+
+impl Realtime {
+    pub(crate) fn read() -> Result<Option<Self>, Usage> {
+        Self::from(variable)
+    }
+
+    fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Usage> {
+        let number = |name: &str, usual: u16, most: u16| match get(name).filter(|value| !value.trim().is_empty()) {
+            None => Ok(usual),
+            Some(text) => text.trim().parse().ok().filter(|number| *number <= most).ok_or_else(|| {
+                Usage::new(format!("{name} is `{text}`, which is no number up to {most}")).hint("give a number, or leave it away")
+            }),
+        };
+        let port = number(REALTIME_PORT, 0, u16::MAX)?;
+        let workers = number(REALTIME_WORKERS, 1, MOST_WORKERS)?.max(1);
+        Ok((port != 0).then_some(Self { port, workers }))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    Some(std::env::var_os(name)?.to_string_lossy().into_owned())
+}
+
+/// `UVICORN_LOG_LEVEL` as a filter of ours.
+pub(crate) fn server_log_filter() -> Option<&'static str> {
+    match variable("UVICORN_LOG_LEVEL")?.to_ascii_lowercase().as_str() {
+        "critical" => Some("error"),
+        "warning" => Some("warn"),
+        other => filter(other).filter(|level| *level != "off"),
     }
 }
 
@@ -104,5 +158,20 @@ mod tests {
         assert_eq!(interval("0").unwrap(), SHORTEST_INTERVAL);
         assert_eq!(interval("").unwrap(), DEFAULT_INTERVAL);
         assert!(interval("10s").is_err());
+    }
+
+    #[test]
+    fn a_handler_is_served_where_the_environment_says() {
+        let realtime = |pairs: &'static [(&str, &str)]| {
+            Realtime::from(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(realtime(&[(REALTIME_PORT, "8001")]).unwrap(), Some(Realtime { port: 8001, workers: 1 }));
+        let both = realtime(&[(REALTIME_PORT, " 8001 "), (REALTIME_WORKERS, "4")]).unwrap();
+        assert_eq!(both, Some(Realtime { port: 8001, workers: 4 }));
+        for none in ["", "0"] {
+            assert_eq!(Realtime::from(|name| (name == REALTIME_PORT).then(|| none.to_owned())).unwrap(), None);
+        }
+        assert!(realtime(&[(REALTIME_PORT, "http")]).is_err());
+        assert!(realtime(&[(REALTIME_PORT, "1"), (REALTIME_WORKERS, "1000")]).is_err());
     }
 }

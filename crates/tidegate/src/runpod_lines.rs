@@ -18,6 +18,7 @@ pub(crate) struct RunpodLines;
 #[derive(Debug, Default)]
 struct Read {
     job: Option<String>,
+    batch: Option<String>,
     message: String,
     /// What else was said, behind the message.
     more: String,
@@ -45,7 +46,8 @@ where
 
 impl Read {
     fn line(&self, level: Level) -> String {
-        let message = cut(format!("{}{}", self.message, self.more));
+        let batch = self.batch.as_ref().map(|batch| format!("[batchId={batch}] ")).unwrap_or_default();
+        let message = cut(format!("{batch}{}{}", self.message, self.more));
         let level = match level {
             Level::ERROR => "ERROR",
             Level::WARN => "WARN",
@@ -62,6 +64,7 @@ impl Visit for Read {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "job" => self.job = Some(value.to_owned()),
+            "batch" => self.batch = Some(value.to_owned()),
             "message" => value.clone_into(&mut self.message),
             _ => self.record_debug(field, &value),
         }
@@ -92,8 +95,10 @@ mod tests {
 
     #[test]
     fn a_line_names_its_job() {
-        let read = Read { job: Some("a".to_owned()), message: "Finished.".to_owned(), more: " took=1s".to_owned() };
+        let read = Read { job: Some("a".to_owned()), batch: None, message: "Finished.".to_owned(), more: " took=1s".to_owned() };
         assert_eq!(read.line(Level::INFO), r#"{"requestId":"a","message":"Finished. took=1s","level":"INFO"}"#);
+        let of_a_batch = Read { batch: Some("b".to_owned()), ..read };
+        assert_eq!(of_a_batch.line(Level::INFO), r#"{"requestId":"a","message":"[batchId=b] Finished. took=1s","level":"INFO"}"#);
         let nobodys = Read { message: "x".to_owned(), ..Read::default() };
         assert_eq!(nobodys.line(Level::WARN), r#"{"requestId":null,"message":"x","level":"WARN"}"#);
     }

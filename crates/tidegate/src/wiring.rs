@@ -12,6 +12,7 @@ use tidegate_core::store::Store;
 use tidegate_http::replicate::{Aborted, Voice};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
+use tidegate_queue::Embedded;
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
 use tidegate_service::{Cabinet, Carrier, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
@@ -97,6 +98,11 @@ impl Workshop {
         Ok(Self { args: args.clone(), env: env.clone(), setting, python, scratch })
     }
 
+    /// Where files lie that nobody needs when the program has ended.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// Reads a model's folder.
     pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<Model> {
         Model::read(folder, &self.args, &self.env)
@@ -114,6 +120,7 @@ impl Workshop {
             scratch: Arc::new(move || scratch.fresh()),
             room: Arc::new(move || room_in(&scratch_root)),
             spill_above: SPILL_ABOVE,
+            queue: Arc::new(Embedded::default()),
             store: setting.store.clone(),
         };
         let config = Config {

@@ -6,11 +6,13 @@ child, everything else is the output. How the words of an error are written is p
 
 import json
 import os
+import sys
 from collections.abc import Awaitable
 from threading import Lock
 
 from tidegate import _native
 from tidegate.errors import HandlerError
+from tidegate.handler.debugger import Debugger, forget
 from tidegate.report import message, traceback_text
 from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
 
@@ -45,14 +47,15 @@ def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
     return convert
 
 
-def wrap(handler: "Handler", version: str) -> "Callable[..., Any]":
+def wrap(handler: "Handler", version: str, debugger: Debugger) -> "Callable[..., Any]":
     """Make a function of the handler's own shape that ends as Runpod says."""
     shape = shape_of(handler)
     if shape == GENERATOR:
         return _generator(handler)
     if shape == ASYNC_GENERATOR:
         return _async_generator(handler)
-    return _coroutine(handler, version) if shape == ASYNC else _function(handler, version)
+    ends = _Ends(version, debugger)
+    return _coroutine(handler, ends) if shape == ASYNC else _function(handler, ends)
 
 
 def progress(job: "dict[str, Any]", update: object) -> None:
@@ -74,47 +77,78 @@ class _Running:
     def __init__(self, job: "dict[str, Any]", native: "Job") -> None:
         self._id = str(job.get("id"))
         self._native = native
+        self._batch = job.get("batchId")
+        self.goes_on = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "_Running":
         with _lock:
             _running[self._id] = self._native
+        self._note_batch(self._batch)
+        return self
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
             _running.pop(self._id, None)
+        self._note_batch(None)
+        if not self.goes_on:
+            forget()
+
+    def _note_batch(self, batch: object) -> None:
+        """Have Runpod's logger put it before every line."""
+        if self._batch is not None:
+            note = getattr(sys.modules.get("runpod.serverless.modules.rp_logger"), "_set_batch_id", None)
+            if note is not None:
+                note(batch)
 
 
-def _function(handler: "Handler", version: str) -> "Callable[..., object]":
+class _Ends:
+    """How the jobs of a handler end that returns its output."""
+
+    def __init__(self, version: str, debugger: Debugger) -> None:
+        self._version = version
+        self._debugger = debugger
+
+    def well(self, value: object, native: "Job") -> object:
+        """Return the output in what the handler has returned."""
+        return self._debugger.end(_settled(value, native), native)
+
+    def badly(self, error: Exception, native: "Job") -> HandlerError:
+        """Return what is raised in the place of the handler's own error."""
+        return _failure(native, error, self._version)
+
+
+def _function(handler: "Handler", ends: _Ends) -> "Callable[..., object]":
     def call(job: "dict[str, Any]", native: "Job") -> object:
-        with _Running(job, native):
+        with _Running(job, native) as running:
             try:
                 value = handler(job)
             except Exception as error:
-                raise _failure(native, error, version) from None
-        if isinstance(value, Awaitable):
-            return _awaited(value, job, native, version)
-        return _settled(value, native)
+                raise ends.badly(error, native) from None
+            if not isinstance(value, Awaitable):
+                return ends.well(value, native)
+            running.goes_on = True
+        return _awaited(value, job, native, ends)
 
     return call
 
 
-def _coroutine(handler: "Handler", version: str) -> "Callable[..., Coroutine[Any, Any, object]]":
+def _coroutine(handler: "Handler", ends: _Ends) -> "Callable[..., Coroutine[Any, Any, object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> object:
         async def run() -> object:
             return await handler(job)
 
-        return await _awaited(run(), job, native, version)
+        return await _awaited(run(), job, native, ends)
 
     return call
 
 
-async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", version: str) -> object:
+async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", ends: _Ends) -> object:
     with _Running(job, native):
         try:
             result = await value
         except Exception as error:
-            raise _failure(native, error, version) from None
-    return _settled(result, native)
+            raise ends.badly(error, native) from None
+        return ends.well(result, native)
 
 
 def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
@@ -157,6 +191,9 @@ def _settled(value: object, native: "Job") -> object:
         return value
     if value.get("refresh_worker"):
         native.retire()
+        if EXTRAS in native.context:
+            # Callers who get nothing but the result are told with it.
+            native.metric("stop_pod", True, "replace")
     if value.get("error"):
         raise HandlerError(_text(value["error"]))
     return {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}

@@ -1,11 +1,13 @@
 """What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
 
+import os
 import sys
 import time
 
 from tidegate.errors import LoadError
 from tidegate.handler import wish
 from tidegate.handler.calls import converter, progress, wrap
+from tidegate.handler.debugger import Debugger
 from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
 from tidegate.plan import Plan, Plans
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 _SHIMS = __file__.rpartition("/")[0] + "/shims"
 _FACTS = "x-runpod-handler"
+# Set by the server for `--rp-debugger`.
+_DEBUGGER = "TIDEGATE_RP_DEBUGGER"
+# Set by `tidegate worker`: a file that is there until the machine has been found fit.
+_UNCHECKED = "TIDEGATE_UNCHECKED"
+_BEGAN = time.perf_counter()
 # What a script may look for in its own config. There are no arguments to read them from.
 _ARGUMENTS = {
     "rp_log_level": None,
@@ -48,7 +55,7 @@ class Handed:
                 f"the handler of `runpod.serverless.start` is {describe_value(handler)}, not a function"
             )
         self._config = config
-        self.target = Target(None, wrap(handler, _version()))
+        self.target = Target(None, wrap(handler, _version(), _debugger(config)))
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
         self.plans = Plans(plan, plan)
@@ -82,7 +89,7 @@ def install(serve: "Serve") -> None:
     def start(config: "Config") -> None:
         print(f"--- Starting Serverless Worker |  Version {_version()} ---")
         config["reference_counter_start"] = time.perf_counter()
-        config["rp_args"] = dict(_ARGUMENTS)
+        config["rp_args"] = {**_ARGUMENTS, "rp_debugger": True if os.environ.get(_DEBUGGER) == "1" else None}
         serve(config)
 
     def adopt(serverless: "ModuleType") -> None:
@@ -98,9 +105,20 @@ def install(serve: "Serve") -> None:
     when_imported("runpod.serverless", adopt)
 
 
+def _debugger(config: "Config") -> Debugger:
+    """Ask what the script sees, and may have changed."""
+    wanted = config.get("rp_args", {}).get("rp_debugger")
+    return Debugger((config["reference_counter_start"] - _BEGAN) * 1000 if wanted else None)
+
+
 def run_checks() -> None:
-    """Run the script's own fitness checks. The first that fails is the last."""
+    """Run the script's own fitness checks, then those of the machine. The first that fails is the last."""
     fitness: Any = sys.modules.get("runpod.serverless.modules.rp_fitness")
+    owed = _owed(fitness)
+    if owed is not None:
+        # Both know the variables that switch them off.
+        fitness._ensure_gpu_check_registered()
+        fitness._ensure_system_checks_registered()
     for check in list(getattr(fitness, "_fitness_checks", ())):
         try:
             result = check()
@@ -112,6 +130,15 @@ def run_checks() -> None:
             print(traceback_text(error), file=sys.stderr)
             name = getattr(check, "__name__", "?")
             raise LoadError(f"setup failed: the fitness check `{name}` says {describe(error)}") from error
+    if owed is not None:
+        os.unlink(owed)
+
+
+def _owed(fitness: "Any") -> "str | None":
+    """Return the file that says that the machine was not checked yet."""
+    owed = os.environ.get(_UNCHECKED)
+    known = hasattr(fitness, "_ensure_system_checks_registered")
+    return owed if owed and known and os.path.exists(owed) else None
 
 
 async def _awaited(result: "Any") -> object:

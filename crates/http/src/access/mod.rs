@@ -25,6 +25,7 @@ pub use tokens::{Digest, Duplicate, InvalidDigest, Table, Tokens};
 use crate::replicate;
 use crate::runpod::platform;
 use crate::shared::object::Object;
+use crate::traffic::Reason;
 
 /// The one path that needs no token: what looks after the server may not know one.
 const OPEN: &str = "/health-check";
@@ -106,7 +107,7 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
                 _ => error(StatusCode::UNAUTHORIZED, &reason),
             };
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            response
+            Reason::NoToken.on(response)
         }
     }
 }
@@ -138,7 +139,7 @@ fn forbidden(caller: &Identity, request: &Request) -> Response {
     };
     let peer = peer_of(request.extensions());
     tracing::warn!(target: "audit", status = 403, account = %caller.account, path = shown(request), peer, "refused");
-    error(StatusCode::FORBIDDEN, reason)
+    Reason::NotAllowed.on(error(StatusCode::FORBIDDEN, reason))
 }
 
 /// Why a caller is not let in.

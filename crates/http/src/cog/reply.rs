@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
+use tidegate_core::meter::Label;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
@@ -113,79 +114,51 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     plain_error(StatusCode::METHOD_NOT_ALLOWED, &format!("`{}` cannot be asked with {method}; see the header `allow`", uri.path()))
 }
 
-/// Everything that can be wrong with a request to this face.
-#[derive(Debug)]
+/// Everything that can be wrong with a request to this face, and what its caller is told.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
-    Body(BodyError),
-    Envelope(EnvelopeError),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error("{} ID must match the ID supplied in the URL", .0.word())]
     IdMismatch(JobKind),
+    #[error("{error}")]
     BadId { error: InvalidJobId, in_url: bool },
-    BadDeadline(BadDeadline),
+    #[error(transparent)]
+    BadDeadline(#[from] BadDeadline),
+    #[error("Training endpoints do not support streaming responses.")]
     TrainingStream,
-    Refused(Refusal),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("Too many stream subscribers")]
     TooManyReaders,
+    #[error("there is no prediction with the id `{0}`, or it was over too long ago to be kept")]
     Unknown(String),
+    #[error("the path is not UTF-8 when its `%` escapes are read")]
     UnreadablePath,
+    #[error("OpenAPI schema not available")]
     NoSchema,
-}
-
-impl From<BodyError> for Trouble {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
-    }
-}
-
-impl From<EnvelopeError> for Trouble {
-    fn from(error: EnvelopeError) -> Self {
-        Self::Envelope(error)
-    }
-}
-
-impl From<BadDeadline> for Trouble {
-    fn from(error: BadDeadline) -> Self {
-        Self::BadDeadline(error)
-    }
-}
-
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
+        use StatusCode as S;
+        let text = self.to_string();
+        let plain = |status| plain_error(status, &text);
+        let at = |status, place: &[&str]| details_of(status, &[Detail::of(place, &text)]);
         match self {
-            Self::Body(error) => plain_error(error.status(), &error.to_string()),
-            Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
-                details_of(StatusCode::BAD_REQUEST, &[Detail::of(&["body"], &error.to_string())])
-            }
-            Self::Envelope(error @ EnvelopeError::Shape(_)) => {
-                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body"], &error.to_string())])
-            }
-            Self::IdMismatch(kind) => {
-                let noun = match kind {
-                    JobKind::Prediction => "prediction",
-                    JobKind::Training => "training",
-                };
-                let message = format!("{noun} ID must match the ID supplied in the URL");
-                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body", "id"], &message)])
-            }
-            Self::BadId { error, in_url } => {
-                let place = if in_url { ["path", "id"] } else { ["body", "id"] };
-                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&place, &error.to_string())])
-            }
-            Self::BadDeadline(error) => {
-                details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["header", CANCEL_AFTER], &error.to_string())])
-            }
-            Self::TrainingStream => plain_error(StatusCode::NOT_ACCEPTABLE, "Training endpoints do not support streaming responses."),
-            Self::TooManyReaders => plain_error(StatusCode::TOO_MANY_REQUESTS, "Too many stream subscribers"),
-            Self::Unknown(id) => plain_error(
-                StatusCode::NOT_FOUND,
-                &format!("there is no prediction with the id `{id}`, or it was over too long ago to be kept"),
-            ),
-            Self::UnreadablePath => plain_error(StatusCode::BAD_REQUEST, "the path is not UTF-8 when its `%` escapes are read"),
-            Self::NoSchema => plain_error(StatusCode::SERVICE_UNAVAILABLE, "OpenAPI schema not available"),
+            Self::Body(error) => error.reason().on(plain(error.status())),
+            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) => at(S::BAD_REQUEST, &["body"]),
+            Self::Envelope(EnvelopeError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
+            Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => at(S::UNPROCESSABLE_ENTITY, &["body", "id"]),
+            Self::BadId { in_url: true, .. } => at(S::UNPROCESSABLE_ENTITY, &["path", "id"]),
+            Self::BadDeadline(_) => at(S::UNPROCESSABLE_ENTITY, &["header", CANCEL_AFTER]),
+            Self::TrainingStream => plain(S::NOT_ACCEPTABLE),
+            Self::TooManyReaders => plain(S::TOO_MANY_REQUESTS),
+            Self::Unknown(_) => plain(S::NOT_FOUND),
+            Self::UnreadablePath => plain(S::BAD_REQUEST),
+            Self::NoSchema => plain(S::SERVICE_UNAVAILABLE),
             Self::Refused(refusal) => refused(&refusal),
         }
     }

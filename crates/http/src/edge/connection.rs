@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -21,6 +24,7 @@ use super::guard::{Guard, Left};
 use super::refusal::Refusal;
 use super::stream::Stream;
 use super::turn::Turn;
+use super::unread::{Rest, Unread};
 use crate::access::Peer;
 use crate::traffic::{Traffic, place_of};
 
@@ -44,8 +48,14 @@ pub(super) struct Manner {
 impl Manner {
     /// What may be cut short by the goodbye. Requests on their way are not watched for it: each watch is
     /// paid for whenever something happens on a connection.
-    pub(super) async fn last_word(&self, said: impl Future<Output = ()>) {
+    async fn last_word(&self, said: impl Future<Output = ()>) {
         self.goodbye.run_until_cancelled(said).await;
+    }
+
+    /// Says why nothing is read from a connection, or nothing more.
+    pub(super) async fn refuse(&self, stream: Stream, refusal: Refusal) {
+        self.traffic.refused(refusal.reason());
+        self.last_word(refuse(stream, refusal)).await;
     }
 }
 
@@ -53,14 +63,18 @@ impl Manner {
 pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builder, manner: &Manner) {
     let turn = Arc::new(Turn::default());
     let guard = Guard::new(stream, Arc::clone(&turn));
-    let service = service_fn(|mut request: Request<_>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         let answering = turn.answer();
         request.extensions_mut().insert(Peer(peer));
         let place = place_of(request.uri().path());
-        let answer = manner.faces.clone().call(request);
+        let unread = Unread::of(&request);
+        let answer = manner.faces.clone().call(request.map(|body| unread.lend(body)));
         async move {
-            let response: Response<Body> = answer.await?;
-            manner.traffic.answered(place, response.status().as_u16());
+            let mut response: Response<Body> = answer.await?;
+            manner.traffic.answered(place, &response);
+            if unread.read().await == Rest::Left {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response.map(|body| answering.with(body)))
         }
     });
@@ -82,15 +96,15 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
     }
     match left {
         Left::Gone => {}
-        Left::Refused(refusal) => manner.last_word(refuse(stream, refusal)).await,
-        Left::MidHead if too_slow => manner.last_word(refuse(stream, Refusal::TooSlow(manner.header_timeout))).await,
+        Left::Refused(refusal) => manner.refuse(stream, refusal).await,
+        Left::MidHead if too_slow => manner.refuse(stream, Refusal::TooSlow(manner.header_timeout)).await,
         Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
         Left::Clean => manner.last_word(close(stream)).await,
     }
 }
 
 /// Says why nothing more is read here.
-pub(super) async fn refuse(mut stream: Stream, refusal: Refusal) {
+async fn refuse(mut stream: Stream, refusal: Refusal) {
     tracing::debug!(%refusal, "request refused");
     if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&refusal.answer())).await {
         part(stream).await;

@@ -23,7 +23,7 @@ use super::descriptors::Room;
 use super::presence;
 use super::stream::Stream;
 use super::tls::{NotOpened, Tls};
-use crate::traffic::Traffic;
+use crate::traffic::{Reason, Traffic};
 
 /// How long to wait before looking again whether there is room.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -93,6 +93,7 @@ impl Door {
             let seat = match Arc::clone(&self.seats).try_acquire_owned() {
                 Ok(seat) => seat,
                 Err(_) => {
+                    self.guest.manner.traffic.full.inc();
                     complaint.say(|| tracing::warn!("as many connections as --max-connections allows: others wait"));
                     self.seat().await
                 }
@@ -102,6 +103,7 @@ impl Door {
                     let room = Room::above(&stream);
                     let over = self.let_in(stream, peer, room, seat);
                     if room == Room::Last {
+                        self.guest.manner.traffic.full.inc();
                         complaint.say(|| tracing::warn!("nearly out of file descriptors: connections wait; raise the limit (`ulimit -n`)"));
                         wait_for_room(listener, over).await;
                     }
@@ -154,8 +156,11 @@ impl Guest {
         let http = if room == Room::Plenty { &self.http } else { &self.http_once };
         match opened {
             Ok(stream) => connection::serve(stream, peer, http, &self.manner).await,
-            Err(NotOpened::Plain(stream, refusal)) => self.manner.last_word(connection::refuse(stream, refusal)).await,
-            Err(NotOpened::Failed(error)) => tracing::debug!(%error, %peer, "no TLS could be opened"),
+            Err(NotOpened::Plain(stream, refusal)) => self.manner.refuse(stream, refusal).await,
+            Err(NotOpened::Failed(error)) => {
+                self.manner.traffic.refused(Reason::NoTls);
+                tracing::debug!(%error, %peer, "no TLS could be opened");
+            }
         }
     }
 }

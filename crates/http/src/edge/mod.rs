@@ -16,6 +16,7 @@ mod refusal;
 mod stream;
 mod tls;
 mod turn;
+mod unread;
 
 pub use listener::{Edge, serve};
 pub use tls::{Tls, TlsError};

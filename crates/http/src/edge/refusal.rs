@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::shared::object::Object;
+use crate::traffic::Reason;
 
 /// Why a connection cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +49,21 @@ impl Refusal {
             Self::TooSlow(_) => "408 Request Timeout",
             Self::TargetTooLong => "414 URI Too Long",
             Self::HeadTooLarge | Self::TooManyHeaders => "431 Request Header Fields Too Large",
+        }
+    }
+
+    /// What it is counted as.
+    pub(super) fn reason(self) -> Reason {
+        match self {
+            Self::LengthAndCoding
+            | Self::TwoLengths
+            | Self::BadLength
+            | Self::BadCoding
+            | Self::CodingInOldVersion
+            | Self::Unreadable(_) => Reason::BadFraming,
+            Self::HeadTooLarge | Self::TooManyHeaders | Self::TargetTooLong => Reason::HeadTooLarge,
+            Self::TooSlow(_) => Reason::HeadTooSlow,
+            Self::TlsOnPlainPort | Self::PlainOnTlsPort => Reason::WrongProtocol,
         }
     }
 

@@ -182,6 +182,13 @@ pub(super) const FAMILIES: &[Family] = &[
             scene.sources.traffic.each().map(|(face, resource, status, n)| (labels(face, resource, status), Value::Count(n))).collect()
         },
     ),
+    counter("tidegate_http_refused_total", "Requests that were turned away before a model was asked, by the reason", |scene| {
+        let labels = |reason| vec![owned(("reason", reason))];
+        scene.sources.traffic.refusals().map(|(reason, n)| (labels(reason), Value::Count(n))).collect()
+    }),
+    counter("tidegate_http_full_total", "Times that there was no room for another connection, so that others had to wait", |scene| {
+        alone(Some(Value::Count(scene.sources.traffic.full.get())))
+    }),
     gauge("tidegate_build_info", "Always 1; the labels say what was built from what", |scene| {
         let build = &scene.sources.build;
         let labels = [("version", build.version), ("commit", build.git_sha), ("built_at", build.built_at)];

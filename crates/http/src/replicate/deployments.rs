@@ -3,25 +3,24 @@
 //! A deployment starts nothing here. Its predictions stand in the one line of its model; the hardware and the
 //! instances that it asks for are written down and shown.
 
-use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tidegate_core::{Account, JobKind};
+use tidegate_core::Account;
 use tidegate_service::Jobs;
 
+use super::order::{Described, Order};
 use super::origin::Origin;
 use super::paging::{Mark, page};
-use super::predictions::Request;
+use super::predictions::Wanted;
 use super::reply::{self, Trouble};
 use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
 use super::voice::moment;
-use super::wire::{self, Create, Deploy, InvalidField};
+use super::wire::{self, Deploy, InvalidField};
 use super::{Face, Shared, account, catalog};
 use crate::access::Identity;
-use crate::shared::envelope::read_object;
 
 /// More than any platform has.
 const MAX_INSTANCES: u32 = 1000;
@@ -55,15 +54,16 @@ pub(super) async fn list(
 ) -> Result<Response, Trouble> {
     let all: Vec<Deployment> = face.deployments().all(&prefix_of(&caller.account)).await?;
     let mark = |one: &Deployment| Mark { at: one.created_at, name: one.name.clone() };
-    let wire::Page { next, previous, results } = page(all, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "deployments"]));
-    let results = results.iter().map(|one| one.written(&caller.account)).collect();
-    Ok(reply::ok(&wire::Page { next, previous, results }))
+    let page = page(all, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "deployments"]));
+    Ok(reply::ok(&page.each(|one| one.written(&caller.account))))
 }
 
 /// `POST /v1/deployments`
-pub(super) async fn create(State(face): State<Shared>, caller: Identity, headers: HeaderMap, body: Body) -> Result<Response, Trouble> {
-    let body = face.small_body(&headers, body).await?;
-    let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
+pub(super) async fn create(
+    State(face): State<Shared>,
+    caller: Identity,
+    Described(deploy): Described<Deploy>,
+) -> Result<Response, Trouble> {
     let (name, release) = whole(deploy)?;
     face.check_release(&release)?;
     if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
@@ -91,12 +91,9 @@ pub(super) async fn update(
     State(face): State<Shared>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-    headers: HeaderMap,
-    body: Body,
+    Described(deploy): Described<Deploy>,
 ) -> Result<Response, Trouble> {
     is_callers(&caller, &owner)?;
-    let body = face.small_body(&headers, body).await?;
-    let deploy = read_object::<Deploy>(&body)?.unwrap_or_default();
     let change = |deployment: &mut Deployment| {
         let release = deployment.release.with(&deploy);
         if release != deployment.release {
@@ -132,19 +129,13 @@ pub(super) async fn remove(
 pub(super) async fn create_prediction(
     State(face): State<Shared>,
     Path((owner, name)): Path<(String, String)>,
-    caller: Identity,
-    origin: Origin,
-    headers: HeaderMap,
-    body: Body,
+    order: Order,
 ) -> Result<Response, Trouble> {
-    let Deployment { release, .. } = face.deployment(&caller, &owner, &name).await?;
-    let body = face.body(&headers, body).await?;
+    let Deployment { release, .. } = face.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
     let desk = face.check_release(&release)?;
-    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
     let deployment = Some(format!("{owner}/{name}"));
-    face.submit(Request { desk, kind: JobKind::Prediction, body: &body, create: &create, headers: &headers, caller, origin, deployment })
-        .await
+    face.submit(&order, &order.read()?, Wanted { deployment, ..Wanted::prediction(desk) }).await
 }
 
 const UNKNOWN: Trouble = Trouble::Unknown("deployment");

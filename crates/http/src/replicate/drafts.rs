@@ -4,14 +4,14 @@
 //! Names are shared by all accounts, as those of the models that are served from folders; who has made one may
 //! change and remove it, and others see it if it is public.
 
-use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
 
+use super::order::Described;
 use super::origin::Origin;
 use super::paging::{Mark, has_cursor, page};
 use super::reply::{self, Trouble};
@@ -19,7 +19,6 @@ use super::shelf::{MAX_THINGS, Shelf, is_name};
 use super::wire::{self, Describe, InvalidField};
 use super::{Face, Shared, catalog};
 use crate::access::{Identity, Role};
-use crate::shared::envelope::read_object;
 
 /// A model without a version, as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -60,11 +59,8 @@ pub(super) async fn create(
     State(face): State<Shared>,
     caller: Identity,
     origin: Origin,
-    headers: HeaderMap,
-    body: Body,
+    Described(describe): Described<Describe>,
 ) -> Result<Response, Trouble> {
-    let body = face.small_body(&headers, body).await?;
-    let describe = read_object::<Describe>(&body)?.unwrap_or_default();
     let draft = face.draft_of(describe, &caller)?;
     if face.all_drafts(&caller).await?.iter().filter(|draft| draft.is_of(&caller.account)).count() >= MAX_THINGS {
         return Err(Trouble::Conflict(format!("You have made {MAX_THINGS} models; delete one first.")));
@@ -82,12 +78,9 @@ pub(super) async fn update(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
     origin: Origin,
-    headers: HeaderMap,
-    body: Body,
+    Described(describe): Described<Describe>,
 ) -> Result<Response, Trouble> {
     let key = face.own_draft(&caller, &owner, &name).await?.key();
-    let body = face.small_body(&headers, body).await?;
-    let describe = read_object::<Describe>(&body)?.unwrap_or_default();
     let change = |draft: &mut Draft| {
         draft.describe(&describe);
         Ok(())

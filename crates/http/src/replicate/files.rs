@@ -1,5 +1,6 @@
 //! Files that callers leave for a day, to name them in inputs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -10,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use multer::{Field, Multipart};
 use serde_json::value::RawValue;
 use tidegate_service::{Cabinet, Filed, Incoming, Label};
-use url::form_urlencoded;
 
 use super::links::Links;
 use super::origin::Origin;
+use super::paging::{Mark, page};
 use super::reply::{self, Trouble};
 use super::voice::moment;
 use super::wire::{self, InvalidField};
@@ -21,8 +22,6 @@ use super::{Face, Shared};
 use crate::access::Identity;
 use crate::shared::body::BodyError;
 
-/// How many are on a page.
-const PAGE: usize = 100;
 /// The largest file, whatever bodies may have.
 const MAX_FILE: usize = 100 * 1024 * 1024;
 /// The largest part that is not the file.
@@ -75,21 +74,10 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Trouble> {
     let links = face.files()?;
-    let mut files = links.cabinet.list(&caller.account);
-    let query = query.unwrap_or_default();
-    if let Some((_, cursor)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor") {
-        let last = read_cursor(&cursor);
-        files.retain(|file| last.as_ref().is_some_and(|last| (file.created_at.as_nanosecond(), file.id.as_str()) < (last.0, &last.1)));
-    }
-    let more = files.len() > PAGE;
-    files.truncate(PAGE);
-    let next = files.last().filter(|_| more).map(|last| {
-        let mut url = origin.url(&["v1", "files"]);
-        url.query_pairs_mut().append_pair("cursor", &format!("{}.{}", last.created_at.as_nanosecond(), last.id));
-        url.into()
-    });
-    let results = files.iter().map(|file| written(file, &caller, links, &origin)).collect();
-    Ok(reply::ok(&wire::Page { next, previous: None, results }))
+    let mark = |file: &Arc<Filed>| Mark { at: file.created_at, name: file.id.clone() };
+    let files = links.cabinet.list(&caller.account);
+    let page = page(files, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "files"]));
+    Ok(reply::ok(&page.each(|file| written(file, &caller, links, &origin))))
 }
 
 /// `GET /v1/files/{id}`
@@ -204,10 +192,4 @@ fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
 
 fn invalid(field: &str, description: &str) -> Trouble {
     Trouble::Fields(vec![InvalidField { kind: "invalid", field: field.to_owned(), description: description.to_owned() }])
-}
-
-/// The last file of the page before.
-fn read_cursor(text: &str) -> Option<(i128, String)> {
-    let (moment, id) = text.split_once('.')?;
-    Some((moment.parse().ok()?, id.to_owned()))
 }

@@ -13,6 +13,7 @@ mod limits;
 mod links;
 mod list;
 mod models;
+mod order;
 mod origin;
 mod paging;
 mod predictions;

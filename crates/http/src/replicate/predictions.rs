@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -12,15 +11,15 @@ use tidegate_core::record::Face as FaceName;
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
+use super::order::Order;
 use super::origin::Origin;
 use super::reply::Trouble;
 use super::voice::Streams;
 use super::wire::{Create, InvalidField};
 use super::{Face, Shared};
 use crate::access::Identity;
-use crate::shared::body::{Bounds, json_body, part_of};
+use crate::shared::body::part_of;
 use crate::shared::deadline::cancel_after;
-use crate::shared::envelope::read_object;
 use crate::shared::json::json;
 use crate::shared::lists::preference;
 use crate::shared::trace::passed_on;
@@ -36,67 +35,36 @@ const UNTIL_READ: Duration = Duration::from_secs(20);
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
 /// `POST /v1/predictions`
-pub(super) async fn create(
-    State(face): State<Shared>,
-    caller: Identity,
-    origin: Origin,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let body = face.body(&headers, body).await?;
-    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
+pub(super) async fn create(State(face): State<Shared>, order: Order) -> Result<Response, Trouble> {
+    let create = order.read()?;
     let desk = face.wanted(&create)?;
-    face.submit(Request {
-        desk,
-        kind: JobKind::Prediction,
-        body: &body,
-        create: &create,
-        headers: &headers,
-        caller,
-        origin,
-        deployment: None,
-    })
-    .await
+    face.submit(&order, &create, Wanted::prediction(desk)).await
 }
 
 /// `POST /v1/models/{owner}/{name}/predictions`
 pub(super) async fn create_for_model(
     State(face): State<Shared>,
     Path((owner, name)): Path<(String, String)>,
-    caller: Identity,
-    origin: Origin,
-    headers: HeaderMap,
-    body: Body,
+    order: Order,
 ) -> Result<Response, Trouble> {
-    let body = face.body(&headers, body).await?;
-    // Not before: while a body comes, another version may take over.
     let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
-    let create = read_object::<Create<'_>>(&body)?.unwrap_or_default();
-    face.submit(Request {
-        desk,
-        kind: JobKind::Prediction,
-        body: &body,
-        create: &create,
-        headers: &headers,
-        caller,
-        origin,
-        deployment: None,
-    })
-    .await
+    face.submit(&order, &order.read()?, Wanted::prediction(desk)).await
 }
 
-/// A request for a new job.
-pub(super) struct Request<'a> {
+/// What an order is for.
+pub(super) struct Wanted {
     /// The desk of the model that it is for.
     pub(super) desk: Jobs,
     pub(super) kind: JobKind,
-    pub(super) body: &'a Bytes,
-    pub(super) create: &'a Create<'a>,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) caller: Identity,
-    pub(super) origin: Origin,
     /// `owner/name` of the deployment that it comes through.
     pub(super) deployment: Option<String>,
+}
+
+impl Wanted {
+    /// A prediction, not through a deployment.
+    pub(super) fn prediction(desk: Jobs) -> Self {
+        Self { desk, kind: JobKind::Prediction, deployment: None }
+    }
 }
 
 impl Face {
@@ -110,11 +78,6 @@ impl Face {
         };
         let desk = model.map(|model| model.jobs());
         desk.filter(|desk| version.is_none_or(|version| version == desk.target().version)).ok_or(Trouble::UnknownVersion)
-    }
-
-    pub(super) async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
-        let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
-        Ok(json_body(headers, body, bounds).await?)
     }
 
     /// A job of the caller's; one of another kind is not known under this name.
@@ -140,8 +103,10 @@ impl Face {
         self.config.voice.prediction(job, origin, streams)
     }
 
-    pub(super) async fn submit(&self, request: Request<'_>) -> Result<Response, Trouble> {
-        let Request { desk, kind, body, create, headers, caller, origin, deployment } = request;
+    /// Makes a job of what an order says.
+    pub(super) async fn submit(&self, order: &Order, create: &Create<'_>, wanted: Wanted) -> Result<Response, Trouble> {
+        let Order { caller, origin, headers, body } = order;
+        let Wanted { desk, kind, deployment } = wanted;
         // Python's client gives up half a second after the time that it wants to wait.
         let came = tokio::time::Instant::now();
         let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
@@ -155,15 +120,15 @@ impl Face {
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
         if create.stream == Some(true) && streams(&desk) == Streams::No && desk.description().is_some() {
-            return Err(Trouble::NotStreaming);
+            return Err(Refusal::NotStreaming.into());
         }
         let wait = wanted_wait(headers);
         let submission = Submission {
-            account: caller.account,
+            account: caller.account.clone(),
             id: None,
             kind,
             input: part_of(body, input.get()),
-            webhook: self.webhook(&desk, create, headers, &origin)?,
+            webhook: self.webhook(&desk, create, headers, origin)?,
             context: Default::default(),
             // A caller that waits may leave, and the prediction goes on.
             delivery: Delivery::Later,
@@ -179,7 +144,7 @@ impl Face {
         if let Some(wait) = wait {
             tokio::time::timeout_at(came + wait, job.ended()).await.ok();
         }
-        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), &origin));
+        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), origin));
         let Some(wait) = wait else { return Ok(response) };
         if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
             response.headers_mut().insert("preference-applied", applied);

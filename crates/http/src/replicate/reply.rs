@@ -18,6 +18,7 @@ use crate::shared::body::BodyError;
 use crate::shared::deadline::BadDeadline;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
+use crate::traffic::Reason;
 
 /// Something of ours.
 pub(super) fn ok(body: &impl Serialize) -> Response {
@@ -50,67 +51,64 @@ pub(crate) fn unauthenticated() -> Response {
     problem(StatusCode::UNAUTHORIZED, "Unauthenticated", "You did not pass a valid authentication token", &[])
 }
 
-/// Everything that can be wrong with a request to this face.
-#[derive(Debug)]
+/// Everything that can be wrong with a request to this face, and what its caller is told.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
-    Body(BodyError),
-    Envelope(EnvelopeError),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
     /// The body should be a form with a file, and is not.
+    #[error("{0}")]
     Form(String),
-    /// A file could not be kept or read.
+    /// A file could not be kept or read; the reason is for the log.
+    #[error("The server cannot keep or read files at the moment.")]
     Disk(String),
     /// The account has left too many files.
+    #[error("{0}")]
     Quota(String),
     /// The body is an object, but not the right one.
+    #[error("{}", listed(.0))]
     Fields(Vec<InvalidField>),
+    #[error("The specified version does not exist (or perhaps you don't have permission to use it?)")]
     UnknownVersion,
     /// There is no such thing: model, version, prediction, stream.
+    #[error("There is no such {0}, or it is not yours.")]
     Unknown(&'static str),
     /// There is one with this name already, or it cannot be changed as it is now.
+    #[error("{0}")]
     Conflict(String),
-    BadDeadline(BadDeadline),
+    #[error(transparent)]
+    BadDeadline(#[from] BadDeadline),
+    #[error("`Cancel-After` must be at least 5 seconds")]
     DeadlineTooShort,
     /// A bound of a list is no moment.
+    #[error("`{0}` is not a moment; write it like `2026-01-31T12:00:00Z`")]
     BadMoment(&'static str),
     /// A list of jobs that were made neither here nor there.
+    #[error("`source` must be `api` or `web`")]
     BadSource,
-    NotStreaming,
+    #[error("The model has no training function.")]
     NotTrainable,
+    #[error("The specified training destination does not exist")]
     UnknownDestination,
+    #[error("This needs a token of an administrator of the server.")]
     NotYours,
     /// Only its owner may make or change it.
+    #[error("Models of `{0}` are made and changed by `{0}` only.")]
     NotYourModel(String),
     /// It comes from a folder of the server.
+    #[error("The model is served from a folder: change the folder and start the server again.")]
     Served,
+    #[error("The model is not loaded yet.")]
     NoSchema,
-    Refused(Refusal),
-    Store(StoreError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("The server cannot look into its records at the moment.")]
+    Store(#[from] StoreError),
     /// The account has asked too much; it may ask again after this time.
+    #[error("Request was throttled. Your rate limit resets in ~{}s.", whole_seconds(*.0))]
     Throttled(Duration),
-}
-
-impl From<BodyError> for Trouble {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
-    }
-}
-
-impl From<EnvelopeError> for Trouble {
-    fn from(error: EnvelopeError) -> Self {
-        Self::Envelope(error)
-    }
-}
-
-impl From<BadDeadline> for Trouble {
-    fn from(error: BadDeadline) -> Self {
-        Self::BadDeadline(error)
-    }
-}
-
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl From<FilingError> for Trouble {
@@ -131,64 +129,36 @@ impl From<BlobError> for Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         use StatusCode as S;
+        let detail = self.to_string();
+        let told = |status, title| problem(status, title, &detail, &[]);
         match self {
-            Self::Body(error) => problem(error.status(), "Unreadable request", &error.to_string(), &[]),
-            Self::Envelope(error @ (EnvelopeError::Syntax(_) | EnvelopeError::Text(_))) => {
-                problem(S::BAD_REQUEST, "Unreadable request", &error.to_string(), &[])
-            }
-            Self::Envelope(error @ EnvelopeError::Shape(_)) => {
-                problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &error.to_string(), &[])
-            }
-            Self::Form(detail) => problem(S::BAD_REQUEST, "Unreadable request", &detail, &[]),
+            Self::Body(error) => error.reason().on(told(error.status(), "Unreadable request")),
+            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
+            Self::Envelope(EnvelopeError::Shape(_)) => told(S::UNPROCESSABLE_ENTITY, "Input validation failed"),
+            Self::Fields(fields) => problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &detail, &fields),
+            Self::Quota(_) => told(S::INSUFFICIENT_STORAGE, "Too many files"),
+            Self::UnknownVersion => told(S::UNPROCESSABLE_ENTITY, "Invalid version or not permitted"),
+            Self::Unknown(_) | Self::UnknownDestination => told(S::NOT_FOUND, "Not found"),
+            Self::Conflict(_) => told(S::CONFLICT, "Conflict"),
+            Self::BadDeadline(_) | Self::DeadlineTooShort => told(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After"),
+            Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
+            Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
+            Self::NotYours => Reason::NotAllowed.on(told(S::FORBIDDEN, "Forbidden")),
+            Self::NotYourModel(_) | Self::Served => told(S::FORBIDDEN, "Forbidden"),
+            Self::NoSchema => later(&detail),
             Self::Disk(error) => {
                 tracing::error!(error, "a file could not be kept or read");
-                later("The server cannot keep or read files at the moment.")
+                later(&detail)
             }
-            Self::Quota(detail) => problem(S::INSUFFICIENT_STORAGE, "Too many files", &detail, &[]),
-            Self::Fields(fields) => invalid(&fields),
-            Self::UnknownVersion => problem(
-                S::UNPROCESSABLE_ENTITY,
-                "Invalid version or not permitted",
-                "The specified version does not exist (or perhaps you don't have permission to use it?)",
-                &[],
-            ),
-            Self::Unknown(what) => problem(S::NOT_FOUND, "Not found", &format!("There is no such {what}, or it is not yours."), &[]),
-            Self::Conflict(detail) => problem(S::CONFLICT, "Conflict", &detail, &[]),
-            Self::BadDeadline(error) => problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", &error.to_string(), &[]),
-            Self::DeadlineTooShort => {
-                problem(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After", "`Cancel-After` must be at least 5 seconds", &[])
-            }
-            Self::BadMoment(name) => {
-                let detail = format!("`{name}` is not a moment; write it like `2026-01-31T12:00:00Z`");
-                problem(S::UNPROCESSABLE_ENTITY, "Invalid query", &detail, &[])
-            }
-            Self::BadSource => problem(S::UNPROCESSABLE_ENTITY, "Invalid query", "`source` must be `api` or `web`", &[]),
-            Self::NotStreaming => refused(&Refusal::NotStreaming),
-            Self::NotTrainable => problem(S::UNPROCESSABLE_ENTITY, "Training not supported", "The model has no training function.", &[]),
-            Self::UnknownDestination => problem(S::NOT_FOUND, "Not found", "The specified training destination does not exist", &[]),
-            Self::NotYours => problem(S::FORBIDDEN, "Forbidden", "This needs a token of an administrator of the server.", &[]),
-            Self::NotYourModel(owner) => {
-                problem(S::FORBIDDEN, "Forbidden", &format!("Models of `{owner}` are made and changed by `{owner}` only."), &[])
-            }
-            Self::Served => {
-                problem(S::FORBIDDEN, "Forbidden", "The model is served from a folder: change the folder and start the server again.", &[])
-            }
-            Self::NoSchema => later("The model is not loaded yet."),
-            Self::Refused(refusal) => refused(&refusal),
             Self::Store(error) => {
                 tracing::error!(error = %chain(&error), "the store could not be asked");
-                later("The server cannot look into its records at the moment.")
+                later(&detail)
             }
-            Self::Throttled(wait) => throttled(whole_seconds(wait)),
+            Self::Refused(refusal) => refused(&refusal),
+            Self::Throttled(wait) => Reason::TooOften.on(throttled(&detail, whole_seconds(wait))),
         }
     }
 }
@@ -196,15 +166,14 @@ impl IntoResponse for Trouble {
 fn refused(refusal: &Refusal) -> Response {
     use StatusCode as S;
     match refusal {
-        Refusal::InvalidInput(errors) => invalid(&errors.iter().map(invalid_field).collect::<Vec<_>>()),
+        Refusal::InvalidInput(errors) => Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response(),
         Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
         Refusal::AtCapacity => problem(S::TOO_MANY_REQUESTS, "Too many requests", &refusal.to_string(), &[]),
         Refusal::NoSpace => problem(S::INSUFFICIENT_STORAGE, "Insufficient storage", &refusal.to_string(), &[]),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => problem(S::CONFLICT, "Conflict", &refusal.to_string(), &[]),
         Refusal::BadWebhook { .. } => {
             let description = refusal.to_string();
-            let field = InvalidField { kind: "format", field: "webhook".to_owned(), description };
-            invalid(&[field])
+            Trouble::Fields(vec![InvalidField { kind: "format", field: "webhook".to_owned(), description }]).into_response()
         }
         Refusal::NotStreaming => problem(
             S::UNPROCESSABLE_ENTITY,
@@ -215,14 +184,13 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-/// What is wrong with a body, as a list for people and as one for programs.
-fn invalid(fields: &[InvalidField]) -> Response {
+/// What is wrong with a body, as a list for people.
+fn listed(fields: &[InvalidField]) -> String {
     let line = |field: &InvalidField| match field.field.as_str() {
         "" => format!("- {}\n", field.description),
         name => format!("- {name}: {}\n", field.description),
     };
-    let detail: String = fields.iter().map(line).collect();
-    problem(StatusCode::UNPROCESSABLE_ENTITY, "Input validation failed", &detail, fields)
+    fields.iter().map(line).collect()
 }
 
 fn invalid_field(error: &FieldError) -> InvalidField {
@@ -248,11 +216,9 @@ fn later(detail: &str) -> Response {
 }
 
 /// Too much at once. Clients look for the time in the header or in the body.
-fn throttled(seconds: u64) -> Response {
-    let detail = format!("Request was throttled. Your rate limit resets in ~{seconds}s.");
+fn throttled(detail: &str, seconds: u64) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let body =
-        Problem { title: "Too many requests", detail: &detail, status: status.as_u16(), retry_after: Some(seconds), invalid_fields: &[] };
+    let body = Problem { title: "Too many requests", detail, status: status.as_u16(), retry_after: Some(seconds), invalid_fields: &[] };
     let mut response = said(status, &body);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response

@@ -1,29 +1,15 @@
 //! Small things of this face that callers make, and that are kept as documents.
 
-use axum::body::Body;
-use axum::http::HeaderMap;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::Account;
 use tidegate_core::store::{Documents, StoreError};
 
-use super::Face;
 use super::reply::Trouble;
-use crate::shared::body::{Bounds, json_body};
 
 /// How many things of one kind an account may have: all of them are looked through for a list.
 pub(super) const MAX_THINGS: usize = 1000;
-/// The largest body that makes or changes one, in bytes.
-const MAX_BODY: usize = 256 * 1024;
-
-impl Face {
-    /// The body of a request that makes or changes something.
-    pub(super) async fn small_body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
-        let bounds = Bounds { size: self.config.max_body.min(MAX_BODY), stall: self.config.body_timeout };
-        Ok(json_body(headers, body, bounds).await?)
-    }
-}
 
 /// Things of one kind.
 pub(super) struct Shelf<'a> {

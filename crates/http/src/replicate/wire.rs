@@ -76,6 +76,11 @@ impl<T> Page<T> {
     pub(super) fn only(results: Vec<T>) -> Self {
         Self { next: None, previous: None, results }
     }
+
+    /// The same page, each thing on it written as callers see it.
+    pub(super) fn each<'a, U>(&'a self, written: impl Fn(&'a T) -> U) -> Page<U> {
+        Page { next: self.next.clone(), previous: self.previous.clone(), results: self.results.iter().map(written).collect() }
+    }
 }
 
 /// Where a prediction is. Python's client takes no `null` in it.

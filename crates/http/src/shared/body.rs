@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::traffic::Reason;
+
 /// What a body may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -41,6 +43,16 @@ impl BodyError {
             Self::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken(_) => StatusCode::BAD_REQUEST,
             Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+
+    /// What it is counted as.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::TooLarge { .. } => Reason::BodyTooLarge,
+            Self::Stalled(_) => Reason::BodyTooSlow,
+            Self::Broken(_) => Reason::BodyBroken,
+            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => Reason::WrongMedia,
         }
     }
 }

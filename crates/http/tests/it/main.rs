@@ -6,3 +6,4 @@ mod framing;
 mod limits;
 mod parting;
 mod server;
+mod unread;

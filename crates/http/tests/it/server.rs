@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tidegate_http::edge::{Edge, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -60,6 +61,7 @@ impl Server {
         let router = Router::new()
             .route("/fast", get(|| async { "fast" }))
             .route("/echo", post(|body: Bytes| async { body }))
+            .route("/deny", post(|| async { (StatusCode::UNAUTHORIZED, "denied") }))
             .route("/slow", get(slow))
             .with_state(Slow { said, release: release.clone() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

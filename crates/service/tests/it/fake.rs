@@ -12,6 +12,7 @@ use tidegate_core::record::{Face, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
+use tidegate_queue::Embedded;
 use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools, Wording};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -105,9 +106,12 @@ impl FakeModel {
 
 #[async_trait]
 impl Executor for FakeModel {
-    fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+    fn admit(&self, _account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
             return Ok(Turn::Now(Box::new(Place { model: self.clone(), permit })));
+        }
+        if patience == Patience::None {
+            return Err(Refusal::AtCapacity);
         }
         let model = self.clone();
         Ok(Turn::Line(Box::pin(async move {
@@ -190,10 +194,12 @@ pub(crate) struct Wishes {
     pub(crate) room: Option<u64>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) keep_data_for: Option<Duration>,
+    /// Jobs that were lost fail, unless they may be tried this often.
+    pub(crate) attempts: Option<u32>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room, store, keep_data_for } = wishes;
+    let Wishes { job_timeout, net, room, store, keep_data_for, attempts } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
@@ -202,6 +208,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         scratch: Arc::new(|| "/nonexistent".into()),
         room: Arc::new(move || room),
         spill_above: 1024 * 1024,
+        queue: Arc::new(Embedded::default()),
         store,
     };
     let config = Config {
@@ -216,7 +223,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         job_timeout,
         max_output: MAX_OUTPUT,
         target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
-        on_lost: OnLost::Fail,
+        on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
         wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
     };
     Jobs::new(tools, config)

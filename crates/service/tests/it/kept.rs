@@ -146,3 +146,27 @@ async fn data_is_removed_before_the_job_is_forgotten() {
     assert_eq!(removed.input, "{}");
     assert!(matches!(jobs.submit(named("a", r#"{"x": 1}"#)).await, Ok(Submitted::Over(_))), "nothing to compare with");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = Options { max_size: Some(512 * 1024), ..Options::default() };
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(folder.path(), &options).expect("a new store"));
+    let model = FakeModel::without_streaming(8);
+    let jobs = desk_with(model.clone(), Wishes { store: Some(store), attempts: Some(3), ..Wishes::default() });
+    let large = |letter: &str| Submission { input: format!(r#"{{"x":"{}"}}"#, letter.repeat(400_000)).into(), ..submission("{}") };
+    let ticket = new(jobs.submit(large("a")).await);
+    let run = model.started().await;
+    assert_eq!(jobs.submit(large("b")).await.err(), Some(Refusal::NoSpace));
+    let mut refused = model.started().await;
+    refused.cancel_was_asked().await;
+    refused.send(Event::Ended(Outcome::Canceled));
+    assert_eq!(jobs.submit(large("c")).await.err(), Some(Refusal::NoSpace), "the model does not begin with this one");
+    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
+    ticket.job().ended().await;
+    assert_eq!((model.starts(), ticket.job().status()), (2, Status::Succeeded));
+    model.slots_free(8).await;
+    while jobs.queue() != tidegate_service::Queue::default() {
+        tokio::task::yield_now().await;
+    }
+}

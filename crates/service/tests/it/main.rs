@@ -3,6 +3,7 @@
 mod bounds;
 mod fake;
 mod kept;
+mod line;
 mod space;
 mod webhooks;
 

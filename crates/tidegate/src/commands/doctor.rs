@@ -75,7 +75,15 @@ fn probe(checks: &mut Checks, python: Python) -> Option<Python> {
 }
 
 fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
-    let args = ModelArgs { python: None, predict: None, train: None, setup_timeout: None, upload_url: None, mode: Mode::Predict };
+    let args = ModelArgs {
+        python: None,
+        predict: None,
+        train: None,
+        setup_timeout: None,
+        upload_url: None,
+        rp_debugger: false,
+        mode: Mode::Predict,
+    };
     let model = match Model::read(dir, &args, env) {
         Ok(model) => model,
         Err(error) => return checks.bad(&format!("{error:#}"), "tidegate init makes a model that works"),

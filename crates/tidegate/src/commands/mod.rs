@@ -21,14 +21,15 @@ use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
 use crate::compat::CogEnv;
-use crate::runpod_env::RunpodEnv;
+use crate::runpod_env::{RunpodEnv, server_log_filter};
 use crate::telemetry;
 
 /// Runs the command that was given.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
-        Command::Serve(_) | Command::Platform(_) => "info",
+        Command::Serve(_) => server_log_filter().unwrap_or("info"),
+        Command::Platform(_) => "info",
         Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
         | Command::Endpoints(_)

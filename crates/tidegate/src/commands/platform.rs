@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use tidegate_core::JobKind;
+use tidegate_core::queue::Holder;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::access::{self, Tokens};
@@ -17,6 +18,7 @@ use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
 use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
 use tidegate_net::{Client, Config as NetConfig};
+use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
@@ -106,8 +108,10 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let names: Vec<String> = endpoints.all().iter().map(|endpoint| endpoint.name.clone()).collect();
     tracing::info!(url, endpoints = names.join(","), "the platform takes jobs");
-    tokio::pin!(http, reload);
+    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("platform"), upkeep::Rules::default());
+    tokio::pin!(http, reload, lines);
     let cause = tokio::select! {
+        () = &mut lines => unreachable!("it looks after the lines for ever"),
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         () = &mut reload => unreachable!("it listens for ever"),
         cause = signals.next() => cause,
@@ -193,6 +197,7 @@ fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&O
         room: Arc::new(move || room_in(&scratch_root)),
         // Inputs go to workers as they are.
         spill_above: usize::MAX,
+        queue: Arc::new(Embedded::default()),
         store: data.map(|data| Arc::clone(&data.store) as Arc<dyn Store>),
     };
     let config = Config {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context;
 use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
+use tidegate_core::queue::Holder;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::access::{self, Tokens};
@@ -17,6 +18,7 @@ use tidegate_http::cog::{self, Build};
 use tidegate_http::metrics;
 use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
+use tidegate_queue::upkeep;
 use tidegate_runtime::{Berths, Limits};
 use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
@@ -125,18 +127,20 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         None => faces,
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
-    let upkeep = async {
+    let files = async {
         match (&cabinet, &store) {
             (Some(cabinet), Some(store)) => cabinet.upkeep(&**store).await,
             _ => std::future::pending().await,
         }
     };
+    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("serve"), upkeep::Rules::default());
     let keeping_up = Watch { asked: changed, files: args.watch }.keep_up(&offering);
-    tokio::pin!(http, reload, upkeep, keeping_up);
+    tokio::pin!(http, reload, files, lines, keeping_up);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         () = &mut reload => unreachable!("it listens for ever"),
-        () = &mut upkeep => unreachable!("it looks after files for ever"),
+        () = &mut files => unreachable!("it looks after files for ever"),
+        () = &mut lines => unreachable!("it looks after the lines for ever"),
         () = &mut keeping_up => unreachable!("it looks after models for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,

@@ -9,6 +9,42 @@ import os
 import pathlib
 from collections.abc import AsyncIterator, Iterator
 
+#: What the name of a file cannot hold.
+FILENAME_ILLEGAL_CHARS = {"/", "\0"}
+#: The longest name that `get_filename` gives, in bytes.
+FILENAME_MAX_LENGTH = 200
+
+
+def get_filename(url: str) -> str:
+    """A name for the file behind an address: its last part, or `file` with an ending that fits its type."""
+    from urllib.parse import unquote_plus, urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme == "data":
+        return "file" + _extension(url)
+    name = _shortened(unquote_plus(parts.path.rpartition("/")[2]))
+    return "".join("_" if letter in FILENAME_ILLEGAL_CHARS else letter for letter in name)
+
+
+def _extension(url: str) -> str:
+    """The ending for the content of a `data:` address; none for types that have none."""
+    import mimetypes
+
+    about, comma, _ = url.partition(":")[2].partition(",")
+    if not comma:
+        raise ValueError("a `data:` address needs a comma before its content")
+    kind = about.partition(";")[0].strip().lower()
+    return mimetypes.guess_extension(kind if kind.count("/") == 1 else "text/plain") or ""
+
+
+def _shortened(name: str) -> str:
+    """The name with its ending kept and a `~` where something was cut out."""
+    if len(name.encode()) <= FILENAME_MAX_LENGTH:
+        return name
+    stem, ending = os.path.splitext(name)
+    room = FILENAME_MAX_LENGTH - len(ending.encode()) - 1
+    return f"{stem.encode()[:room].decode(errors='ignore')}~{ending}"
+
 
 class Secret:
     """Text that does not show itself."""
@@ -58,9 +94,7 @@ class Path(type(pathlib.Path())):  # type: ignore[misc]  # the concrete class of
             return value
         text = str(value)
         if text.startswith(("http://", "https://", "data:")):
-            return URLPath(
-                source=text, filename=os.path.basename(text.partition("?")[0]), fileobj=File.validate(text)
-            )
+            return URLPath(source=text, filename=get_filename(text), fileobj=File.validate(text))
         return cls(text)
 
 

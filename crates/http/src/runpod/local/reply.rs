@@ -43,14 +43,20 @@ fn wrapped(parts: &[Bytes]) -> Bytes {
     list.freeze()
 }
 
-/// What `realtime` says: the result and nothing else.
+/// What a handler that wants another process says with its result; see `tidegate.handler.calls`.
+const STOP_POD: &str = "stop_pod";
+
+/// What `realtime` says: the result and nothing else. As there, an empty object is no output.
 pub(super) fn bare(job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
     match job.status {
-        Status::Succeeded => body.raw("output", job.output.as_ref()),
+        Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"{}"[..])),
         Status::Canceled | Status::Aborted => body.field("error", "the job was canceled"),
         _ => body.maybe("error", job.error.as_deref()),
     };
+    if job.metrics.contains_key(STOP_POD) {
+        body.field("stopPod", &true);
+    }
     json(StatusCode::OK, body.finish())
 }
 
@@ -102,7 +108,7 @@ impl From<Refusal> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
-            Self::Body(error) => detail(error.status(), &error.to_string()),
+            Self::Body(error) => error.reason().on(detail(error.status(), &error.to_string())),
             Self::Unfit(faults) => json(StatusCode::UNPROCESSABLE_ENTITY, Object::with_room_for(256).field("detail", &faults).finish()),
             Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
         }

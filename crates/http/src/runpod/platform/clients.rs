@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::port::Patience;
+use tidegate_core::queue::Rank;
 use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
 use tidegate_core::{JobId, JobKind, Status};
@@ -278,8 +278,8 @@ impl Face {
     ) -> Result<Submission, Trouble> {
         let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
         let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
-        if wanted.patience == Patience::Yielding {
-            context.insert(Patience::YIELDS.to_owned(), true.to_string());
+        if wanted.rank == Rank::Low {
+            context.insert(Rank::YIELDS.to_owned(), true.to_string());
         }
         Ok(Submission {
             account: caller.account.clone(),

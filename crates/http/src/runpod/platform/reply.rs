@@ -11,6 +11,7 @@ use crate::shared::body::BodyError;
 use crate::shared::envelope::EnvelopeError;
 use crate::shared::json::json;
 use crate::shared::object::Object;
+use crate::traffic::Reason;
 
 /// Everything that can be wrong with a request to this face.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,16 @@ impl From<NotRemoved> for Trouble {
 }
 
 impl Trouble {
+    /// What it is counted as, if it is none of the desk's refusals.
+    fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Body(error) => Some(error.reason()),
+            Self::TooMuch(_) => Some(Reason::TooOften),
+            Self::NotAWorker => Some(Reason::NoToken),
+            _ => None,
+        }
+    }
+
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
@@ -83,12 +94,15 @@ impl Trouble {
         }
     }
 
-    /// The answer, which also says when to ask again if that is known.
-    pub(super) fn with_patience(&self, mut response: Response) -> Response {
+    /// The answer, which says when to ask again if that is known, and what it is counted as.
+    pub(super) fn noted(&self, mut response: Response) -> Response {
         if let Self::TooMuch(too_much) = self {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
-        response
+        match self.reason() {
+            Some(reason) => reason.on(response),
+            None => response,
+        }
     }
 }
 
@@ -126,7 +140,7 @@ impl IntoResponse for Trouble {
             body.field("id", id);
         }
         let status = self.status();
-        self.with_patience(json(status, body.field("status", state(status)).field("error", &error).finish()))
+        self.noted(json(status, body.field("status", state(status)).field("error", &error).finish()))
     }
 }
 

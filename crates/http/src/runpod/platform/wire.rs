@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tidegate_core::port::Patience;
+use tidegate_core::queue::Rank;
 
 use super::reply::Trouble;
 use crate::shared::envelope::read_object;
@@ -42,7 +42,7 @@ pub(super) struct Wanted {
     pub(super) webhook: Option<String>,
     pub(super) execution_timeout: Duration,
     pub(super) ttl: Duration,
-    pub(super) patience: Patience,
+    pub(super) rank: Rank,
 }
 
 impl Wanted {
@@ -56,7 +56,7 @@ impl Wanted {
         Ok(Self {
             execution_timeout: within("executionTimeout", policy.execution_timeout, 600 * SECOND, 5 * SECOND)?,
             ttl: within("ttl", policy.ttl, 24 * 60 * 60 * SECOND, 10 * SECOND)?,
-            patience: if policy.low_priority == Some(true) { Patience::Yielding } else { Patience::Endless },
+            rank: if policy.low_priority == Some(true) { Rank::Low } else { Rank::Usual },
             webhook: run.webhook.filter(|url| !url.is_empty()).map(Cow::into_owned),
             envelope: envelope(body)?,
         })
@@ -140,7 +140,7 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
-        assert_eq!((wanted.execution_timeout.as_secs(), wanted.patience), (5, Patience::Yielding));
+        assert_eq!((wanted.execution_timeout.as_secs(), wanted.rank), (5, Rank::Low));
     }
 
     #[test]

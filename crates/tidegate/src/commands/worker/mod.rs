@@ -4,10 +4,14 @@ mod keeping;
 mod once;
 mod porter;
 
-use std::io::Write;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Context;
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
 use tidegate_net::{Client, Config as NetConfig, Networks};
@@ -32,7 +36,7 @@ const ROOM: u32 = 128;
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> anyhow::Result<ExitCode> {
-    let model = Model::read(&args.target, &args.model, env)?;
+    let mut model = Model::read(&args.target, &args.model, env)?;
     let mut signals = Signals::listen(false)?;
     // Before the model is loaded: what is wrong here is said at once.
     let purpose = match (&args.test_input, &runpod.templates) {
@@ -40,6 +44,9 @@ pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> a
         (Some(_), _) | (None, None) => Purpose::Try(once::trial(args.test_input.as_deref())?),
     };
     let workshop = Workshop::open(&args.model, env, setting(args))?;
+    if matches!(purpose, Purpose::Pull(_)) && model.is_script() {
+        model.env.push(unchecked(workshop.scratch())?);
+    }
     let runtime = workshop.start(&model, Arc::new(Shown));
     let carrying = Carrying::new(workshop.carrier()?, Arc::new(runtime.clone()));
     let ready = tokio::select! {
@@ -56,6 +63,14 @@ pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> a
     };
     runtime.stop().await;
     Ok(code)
+}
+
+/// Tells the first child to check the machine, as Runpod's own worker does before it takes jobs. The file is there
+/// until it has passed, so that a child that takes another one's place begins at once.
+fn unchecked(scratch: &Path) -> anyhow::Result<(OsString, OsString)> {
+    let file = scratch.join("unchecked");
+    std::fs::write(&file, "").with_context(|| format!("could not write `{}`", file.display()))?;
+    Ok(("TIDEGATE_UNCHECKED".into(), file.into()))
 }
 
 /// What a worker is there for.
@@ -80,7 +95,11 @@ impl Post {
             Usage::new(message).hint(format!("set {} to an address that the platform gives out", bad.variable))
         })?;
         // The operator's own addresses: nothing is guarded.
-        let client = Client::new(NetConfig { networks: Networks::everything(), ..NetConfig::default() });
+        let mut config = NetConfig { networks: Networks::everything(), ..NetConfig::default() };
+        if let Some(integration) = &runpod.integration {
+            write!(config.user_agent, " Integration/{integration}").expect("a String never fails to write");
+        }
+        let client = Client::new(config);
         tracing::info!(worker = kept.worker, "this worker");
         Ok(Self { platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())), journal: kept.journal })
     }

@@ -1,19 +1,53 @@
-"""Checks that a script wants to pass before it gets jobs."""
+"""Checks that a worker passes before it gets jobs: the script's own, then those of the machine."""
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from .rp_logger import RunPodLogger
+
 _Check = TypeVar("_Check", bound=Callable[..., object])
 
+log = RunPodLogger()
+
 _fitness_checks: list[Callable[..., object]] = []
+_registration_state = {"gpu_check": False, "system_checks": False}
 
 
 def register_fitness_check(func: _Check) -> _Check:
     """Add a plain or asynchronous function that raises when something is wrong."""
     _fitness_checks.append(func)
+    log.debug(f"Registered fitness check: {func.__name__}")
     return func
 
 
 def clear_fitness_checks() -> None:
     """Forget all of them."""
     _fitness_checks.clear()
+
+
+def _reset_registration_state() -> None:
+    for name in _registration_state:
+        _registration_state[name] = False
+
+
+def _ensure_gpu_check_registered() -> None:
+    """Add the check of the GPU, once."""
+    if not _registration_state["gpu_check"]:
+        _registration_state["gpu_check"] = True
+        from .rp_gpu_fitness import auto_register_gpu_check
+
+        auto_register_gpu_check()
+
+
+def _ensure_system_checks_registered() -> None:
+    """Add the checks of the machine, once, unless somebody does not want them."""
+    if _registration_state["system_checks"]:
+        return
+    _registration_state["system_checks"] = True
+    if os.environ.get("RUNPOD_SKIP_AUTO_SYSTEM_CHECKS", "").lower() == "true":
+        log.debug("System fitness checks disabled via environment (RUNPOD_SKIP_AUTO_SYSTEM_CHECKS)")
+        return
+    from .rp_system_fitness import auto_register_system_checks
+
+    auto_register_system_checks()

@@ -2,10 +2,18 @@
 
 import json
 import os
+from contextvars import ContextVar
 from typing import ClassVar
 
 MAX_MESSAGE_LENGTH = 4096
 LOG_LEVELS = ["NOTSET", "TRACE", "DEBUG", "INFO", "WARN", "ERROR"]
+
+_batch_id: "ContextVar[str | None]" = ContextVar("runpod_batch_id", default=None)
+
+
+def _set_batch_id(batch_id: "str | None") -> None:
+    """Put it before every line of this job."""
+    _batch_id.set(batch_id)
 
 
 def _level(given: object) -> str:
@@ -48,7 +56,8 @@ class RunPodLogger:
             return
         if message_level != "TIP" and LOG_LEVELS.index(message_level) < LOG_LEVELS.index(self.level):
             return
-        text = _shortened(str(message))
+        batch = _batch_id.get()
+        text = _shortened(f"[batchId={batch}] {message}" if batch else str(message))
         if os.environ.get("RUNPOD_ENDPOINT_ID"):
             print(json.dumps({"requestId": job_id, "message": text, "level": message_level}), flush=True)
             return

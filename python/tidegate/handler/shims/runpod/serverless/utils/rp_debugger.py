@@ -89,8 +89,15 @@ class FunctionTimer:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call it, with a clock."""
-        with LineTimer(self.function.__name__):
+        name = self.function.__name__
+        self.checkpoints.add(name)
+        try:
+            self.checkpoints.start(name)
             return self.function(*args, **kwargs)
+        finally:
+            # It may have cleared the list.
+            if name in self.checkpoints.name_lookup:
+                self.checkpoints.stop(name)
 
 
 def get_debugger_output() -> dict[str, Any]:
@@ -103,12 +110,21 @@ def get_debugger_output() -> dict[str, Any]:
     return {
         "system_info": {
             "os": f"{platform.system()} {platform.release()}",
-            "processor": platform.processor() or "Unable to get processor info.",
+            "processor": _processor(),
             "python_version": platform.python_version(),
             "runpod": runpod.__version__,
         },
         "timestamps": timestamps,
     }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or "Unable to get processor info."
 
 
 def clear_debugger_output() -> None:

@@ -1,0 +1,64 @@
+//! What comes with a request that makes or changes something: whose it is and its body, read within its limits.
+//!
+//! Handlers take one of the two as their last argument. Both read the whole body before the handler looks for
+//! what it is about: while a body comes, a model may get another version and a deployment another release.
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::Shared;
+use super::origin::Origin;
+use super::reply::Trouble;
+use super::wire::Create;
+use crate::access::Identity;
+use crate::shared::body::{Bounds, json_body};
+use crate::shared::envelope::read_object;
+
+/// The largest body that describes a thing, in bytes.
+const MAX_DESCRIPTION: usize = 256 * 1024;
+
+/// An order for a job.
+pub(super) struct Order {
+    pub(super) caller: Identity,
+    pub(super) origin: Origin,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Order {
+    /// What the body says; everything is missing in one that is not there.
+    pub(super) fn read(&self) -> Result<Create<'_>, Trouble> {
+        Ok(read_object(&self.body)?.unwrap_or_default())
+    }
+}
+
+impl FromRequest<Shared> for Order {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, face: &Shared) -> Result<Self, Trouble> {
+        let (mut parts, body) = request.into_parts();
+        let Ok(caller) = Identity::from_request_parts(&mut parts, face).await;
+        let Ok(origin) = Origin::from_request_parts(&mut parts, face).await;
+        let Parts { headers, .. } = parts;
+        let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
+        let body = json_body(&headers, body, bounds).await?;
+        Ok(Self { caller, origin, headers, body })
+    }
+}
+
+/// What a caller says about a thing that it makes or changes.
+pub(super) struct Described<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Shared> for Described<T> {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, face: &Shared) -> Result<Self, Trouble> {
+        let (parts, body) = request.into_parts();
+        let bounds = Bounds { size: face.config.max_body.min(MAX_DESCRIPTION), stall: face.config.body_timeout };
+        let body = json_body(&parts.headers, body, bounds).await?;
+        Ok(Self(read_object(&body)?.unwrap_or_default()))
+    }
+}

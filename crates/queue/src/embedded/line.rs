@@ -1,0 +1,158 @@
+//! One line: who waits, and who is in whose hands.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tidegate_core::fair::{Fair, Owned};
+use tidegate_core::queue::{Depth, Entry, Rank};
+use tidegate_core::{Account, JobId};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Numbers of those who go after all others of their account begin here.
+const LOW: u64 = 1 << 63;
+
+/// One line.
+#[derive(Default)]
+pub(super) struct Line {
+    /// Those who wait, and those who did before they were struck.
+    waiting: Fair<Waiting>,
+    /// All who are there, by the number with which they came. Who was struck is not.
+    there: HashMap<u64, Present>,
+    numbers: HashMap<(Account, JobId), u64>,
+    /// Who is in somebody's hands, by the number of the taking.
+    leases: HashMap<u64, Lease>,
+    /// Somebody has come.
+    pub(super) came: Arc<Notify>,
+}
+
+struct Waiting {
+    account: Account,
+    number: u64,
+    rank: Rank,
+}
+
+impl Owned for Waiting {
+    type Owner = Account;
+
+    fn owner(&self) -> &Account {
+        &self.account
+    }
+
+    fn number(&self) -> u64 {
+        match self.rank {
+            Rank::Usual => self.number,
+            Rank::Low => LOW | self.number,
+        }
+    }
+}
+
+struct Present {
+    entry: Entry,
+    since: Timestamp,
+    /// Its deadline by the clock that nobody sets.
+    due: Option<Instant>,
+}
+
+/// An entry that is gone: the number with which it came, and its deadline.
+pub(super) type Gone = (u64, Option<Instant>);
+
+struct Lease {
+    number: u64,
+    renewed: Instant,
+}
+
+impl Line {
+    /// One more, unless it is there. Says whether it was not.
+    pub(super) fn push(&mut self, number: u64, entry: Entry, due: Option<Instant>) -> bool {
+        let key = (entry.account.clone(), entry.id.clone());
+        if self.numbers.contains_key(&key) {
+            return false;
+        }
+        self.numbers.insert(key, number);
+        self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
+        self.there.insert(number, Present { entry, since: Timestamp::now(), due });
+        self.came.notify_waiters();
+        true
+    }
+
+    /// The next, by this taking.
+    pub(super) fn take(&mut self, lease: u64) -> Option<Entry> {
+        loop {
+            let Waiting { number, .. } = self.waiting.pop()?;
+            if let Some(present) = self.there.get(&number) {
+                self.leases.insert(lease, Lease { number, renewed: Instant::now() });
+                return Some(present.entry.clone());
+            }
+        }
+    }
+
+    pub(super) fn renew(&mut self, lease: u64) {
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.renewed = Instant::now();
+        }
+    }
+
+    /// An entry goes, if this taking still had it.
+    pub(super) fn done(&mut self, lease: u64) -> Option<Gone> {
+        let Lease { number, .. } = self.leases.remove(&lease)?;
+        self.remove(number)
+    }
+
+    /// An entry waits again, where it stood.
+    pub(super) fn put_back(&mut self, lease: u64) {
+        let Some(Lease { number, .. }) = self.leases.remove(&lease) else { return };
+        if let Some(Present { entry, .. }) = self.there.get(&number) {
+            self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
+            self.came.notify_waiters();
+        }
+    }
+
+    /// Somebody who waits is not handed out any more. Who is in somebody's hands stays there.
+    pub(super) fn strike(&mut self, account: &Account, id: &JobId) -> Option<Gone> {
+        let number = *self.numbers.get(&(account.clone(), id.clone()))?;
+        if self.leases.values().any(|lease| lease.number == number) {
+            return None;
+        }
+        self.remove(number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Gone> {
+        let Present { entry, due, .. } = self.there.remove(&number)?;
+        self.numbers.remove(&(entry.account, entry.id));
+        Some((number, due))
+    }
+
+    /// Takings that were not renewed for so long.
+    pub(super) fn idle(&self, idle: Duration, limit: usize) -> Vec<u64> {
+        self.leases.iter().filter(|(_, lease)| lease.renewed.elapsed() >= idle).map(|(lease, _)| *lease).take(limit).collect()
+    }
+
+    /// Gives an entry from one taking to another.
+    pub(super) fn pass_on(&mut self, from: u64, to: u64) -> Option<Entry> {
+        let Lease { number, .. } = self.leases.remove(&from)?;
+        let entry = self.there.get(&number)?.entry.clone();
+        self.leases.insert(to, Lease { number, renewed: Instant::now() });
+        Some(entry)
+    }
+
+    /// Removes what is left of those who were struck; says of how many.
+    pub(super) fn collect(&mut self) -> usize {
+        let before = self.waiting.len();
+        let there = &self.there;
+        self.waiting.retain_all(|waiting| there.contains_key(&waiting.number));
+        before - self.waiting.len()
+    }
+
+    /// Who has been there since before this moment.
+    pub(super) fn since_before(&self, before: Timestamp) -> impl Iterator<Item = (u64, &Entry)> {
+        self.there.iter().filter(move |(_, present)| present.since < before).map(|(number, present)| (*number, &present.entry))
+    }
+
+    pub(super) fn depth(&self) -> Depth {
+        let taken = self.leases.len();
+        Depth { waiting: self.there.len() - taken, taken }
+    }
+}

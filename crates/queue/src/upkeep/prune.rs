@@ -1,0 +1,23 @@
+//! Removes entries that are a day old and whose jobs are over: whatever the other loops may have missed. One whose
+//! job still waits is left alone, however old it is: only its deadline ends a job.
+
+use jiff::Timestamp;
+use tidegate_core::queue::{Keeper, Queue};
+
+use super::{Rules, said};
+
+/// How many are looked at each time.
+const BATCH: usize = 1000;
+
+pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, rules: Rules) {
+    loop {
+        tokio::time::sleep(rules.prune_every).await;
+        let Ok(before) = Timestamp::now().checked_sub(rules.old_after) else { continue };
+        for (line, entry) in said("old entries", queue.old(before, BATCH).await) {
+            if keeper.is_over(&entry).await {
+                tracing::warn!(%line, job = %entry.id, "a job that is over was still in its line");
+                said("old entries", queue.strike(&line, &entry.account, &entry.id).await);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The loops beside a real queue. The clock of tokio is paused: it jumps to the next sleep by itself.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tidegate_core::queue::{Claim, Entry, Fate, LineName, Rank};
+use tidegate_core::{Account, JobId};
+
+use super::*;
+use crate::Embedded;
+
+/// Notes what it is told; jobs called `over…` are over.
+#[derive(Default)]
+struct Noting {
+    told: Mutex<Vec<String>>,
+}
+
+impl Noting {
+    fn note(&self, what: &str, entry: &Entry) {
+        self.told.lock().expect("nobody panics with it").push(format!("{what} {}", entry.id));
+    }
+}
+
+#[async_trait]
+impl Keeper for Noting {
+    async fn overdue(&self, entry: &Entry) {
+        self.note("overdue", entry);
+    }
+
+    async fn lost(&self, claim: &Claim) -> Fate {
+        self.note("lost", &claim.entry);
+        if claim.entry.id.as_str().starts_with("again") { Fate::Again } else { Fate::Over }
+    }
+
+    async fn is_over(&self, entry: &Entry) -> bool {
+        entry.id.as_str().starts_with("over")
+    }
+}
+
+struct Place {
+    queue: Arc<Embedded>,
+    keeper: Arc<Noting>,
+    line: LineName,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { queue: Arc::default(), keeper: Arc::default(), line: LineName::new("l") }
+    }
+
+    async fn push(&self, id: &str, deadline: Option<Timestamp>) {
+        let entry = Entry { account: Account::ANONYMOUS, id: JobId::parse(id).expect("an id"), rank: Rank::Usual, deadline };
+        self.queue.push(&self.line, entry).await.expect("memory");
+    }
+
+    async fn take(&self) -> Claim {
+        self.queue.take(&self.line, &Holder::new("h"), Duration::ZERO).await.expect("memory").expect("one waits")
+    }
+
+    /// What is told within this time.
+    async fn told_within(&self, time: Duration, rules: Rules) -> Vec<String> {
+        let keeping = run(Arc::clone(&self.queue) as _, Arc::clone(&self.keeper) as _, Holder::new("sweeper"), rules);
+        tokio::time::timeout(time, keeping).await.expect_err("it runs for ever");
+        std::mem::take(&mut *self.keeper.told.lock().expect("nobody panics with it"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_ended_at_its_deadline() {
+    let place = Place::new();
+    place.push("late", Some(Timestamp::now() - Duration::from_secs(1))).await;
+    place.push("in-time", Some(Timestamp::now() + Duration::from_secs(3600))).await;
+    assert_eq!(place.told_within(Duration::from_secs(3), Rules::default()).await, ["overdue late"]);
+    assert_eq!(place.take().await.entry.id.as_str(), "in-time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_holder_is_gone_is_found_once() {
+    let place = Place::new();
+    place.push("a", None).await;
+    place.push("waits", None).await;
+    let before = place.take().await;
+    assert_eq!(place.told_within(Duration::from_secs(14), Rules::default()).await, [""; 0], "it may still be at it");
+    assert_eq!(place.told_within(Duration::from_secs(200), Rules::default()).await, ["lost a"]);
+    assert!(!place.queue.done(&before).await.expect("memory"));
+    assert_eq!(place.queue.depth(&place.line).await.expect("memory").waiting, 1, "who waits is not lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_done_again_stands_where_it_stood() {
+    let place = Place::new();
+    place.push("again", None).await;
+    place.push("waits", None).await;
+    place.take().await;
+    assert_eq!(place.told_within(Duration::from_secs(80), Rules::default()).await, ["lost again"]);
+    assert_eq!(place.take().await.entry.id.as_str(), "again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_renewed_is_left_alone() {
+    let place = Place::new();
+    place.push("a", None).await;
+    let claim = place.take().await;
+    let renews = async {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            place.queue.renew(std::slice::from_ref(&claim)).await.expect("memory");
+        }
+    };
+    let (told, ()) = tokio::join!(place.told_within(Duration::from_secs(200), Rules::default()), renews);
+    assert_eq!(told, [""; 0]);
+    assert!(place.queue.done(&claim).await.expect("memory"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_entries_of_jobs_that_are_over_go_and_those_that_wait_stay() {
+    let place = Place::new();
+    for id in ["over-1", "waits", "over-2"] {
+        place.push(id, None).await;
+    }
+    let rules = Rules { old_after: Duration::ZERO, ..Rules::default() };
+    place.told_within(Duration::from_secs(2 * 3600), rules).await;
+    assert_eq!(place.take().await.entry.id.as_str(), "waits");
+    assert_eq!(place.queue.depth(&place.line).await.expect("memory").waiting, 0);
+}

@@ -1,0 +1,175 @@
+//! Pulls jobs out of the line of a desk, as many as its executor has places for, and lets them run.
+//!
+//! A place first, then a job: what is not taken can be taken by another, or canceled. There is one director for
+//! each desk that has ever had a job waiting.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tidegate_core::health::Health;
+use tidegate_core::port::{Admission, Later, Patience, Turn};
+use tidegate_core::queue::{Entry, Holder, Rank};
+use tidegate_core::{Account, Refusal};
+
+use crate::hands::Held;
+use crate::job::Job;
+use crate::jobs::Jobs;
+use crate::parking::Parked;
+
+/// The pause after the executor had no place for anybody.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How often is said that what is in hand is still worked on.
+const RENEW_EVERY: Duration = Duration::from_secs(2);
+
+/// A place to run, as soon as there is one.
+type Place = Later<Result<Box<dyn Admission>, Refusal>>;
+
+impl Jobs {
+    /// Leaves a job in the line of this desk. It is known and written down already.
+    pub(crate) async fn wait_in_line(&self, parked: Parked) {
+        let job = Arc::clone(&parked.launch.job);
+        let entry = Entry {
+            account: job.account().clone(),
+            id: job.id().clone(),
+            rank: Rank::noted(&parked.launch.context),
+            deadline: job.deadline(),
+        };
+        self.inner.parking.park(parked);
+        if let Err(error) = self.inner.tools.queue.push(&self.inner.line, entry).await {
+            tracing::error!(job = %job.id(), %error, "a job is written down and cannot be put in its line; the next server finds it");
+        }
+        if job.cancel_token().is_cancelled() {
+            // Somebody asked before it could be found here.
+            self.wake(&job);
+        }
+        if !self.inner.directed.swap(true, Ordering::Relaxed) {
+            self.inner.tasks.spawn(direct(self.clone()));
+        }
+    }
+
+    /// Lets a job that waits in a line see that it must not wait any longer: it was canceled, or its deadline has come.
+    pub(crate) fn wake(&self, job: &Arc<Job>) {
+        let Some(parked) = self.inner.parking.take_this(job) else { return };
+        let desk = parked.desk.clone();
+        let (queue, line) = (desk.inner.tools.queue.clone(), desk.inner.line.clone());
+        let (account, id) = (job.account().clone(), job.id().clone());
+        desk.inner.tasks.clone().spawn(async move {
+            if let Err(error) = queue.strike(&line, &account, &id).await {
+                tracing::warn!(job = %id, %error, "a job that is over before its turn stays in its line");
+            }
+            desk.tracker(parked.launch, parked.kept, None).run(Turn::Line(Box::pin(std::future::pending()))).await;
+        });
+    }
+
+    fn start(&self, parked: Parked, turn: Turn, held: Held) {
+        let Parked { desk, launch, kept } = parked;
+        self.inner.tasks.spawn(desk.tracker(launch, kept, Some(held)).run(turn));
+    }
+
+    /// Whether those who wait are left to the next server.
+    fn leaves_them(&self) -> bool {
+        self.inner.closing.is_cancelled() && self.inner.tools.store.is_some()
+    }
+
+    fn place(&self) -> Place {
+        let Some(executor) = self.inner.succession.executor(&self.inner.tools.executor) else {
+            return Box::pin(std::future::ready(Err(Refusal::NotReady { health: Health::Unknown })));
+        };
+        // Those who wait in the line together take turns with each who waits at the model itself.
+        let together = Account::parse("waiting-line").unwrap_or(Account::ANONYMOUS);
+        match executor.admit(&together, Patience::Endless) {
+            Ok(Turn::Now(admission)) => Box::pin(std::future::ready(Ok(admission))),
+            Ok(Turn::Line(place)) => place,
+            Err(refusal) => Box::pin(async move {
+                tokio::time::sleep(ASK_AGAIN).await;
+                Err(refusal)
+            }),
+        }
+    }
+
+    /// Gives a place to the next of the line.
+    async fn seat(&self, holder: &Holder, admitted: Result<Box<dyn Admission>, Refusal>) {
+        let admission = match admitted {
+            Ok(admission) => admission,
+            Err(refusal) => return self.without_places(holder, &refusal).await,
+        };
+        if let Some((parked, held)) = self.next_in_line(holder).await {
+            self.start(parked, Turn::Now(admission), held);
+        }
+    }
+
+    /// There are no places. Those who wait go on waiting, unless there never will be one.
+    async fn without_places(&self, holder: &Holder, refusal: &Refusal) {
+        let gone = self.inner.succession.executor(&self.inner.tools.executor).is_none();
+        if !gone && self.inner.tools.store.is_some() {
+            return;
+        }
+        while let Some((parked, held)) = self.next_in_line(holder).await {
+            self.start(parked, Turn::Line(Box::pin(std::future::ready(Err(refusal.clone())))), held);
+        }
+    }
+
+    async fn next_in_line(&self, holder: &Holder) -> Option<(Parked, Held)> {
+        let queue = &self.inner.tools.queue;
+        loop {
+            let claim = match queue.take(&self.inner.line, holder, Duration::ZERO).await {
+                Ok(claim) => claim?,
+                Err(error) => {
+                    tracing::error!(line = %self.inner.line, %error, "the next job cannot be taken");
+                    return None;
+                }
+            };
+            let parked = self.inner.parking.take(&claim.entry.account, &claim.entry.id);
+            let held = self.inner.hands.hold(Arc::clone(queue), claim);
+            match parked {
+                Some(parked) => return Some((parked, held)),
+                // It was over before its turn.
+                None => held.done().await,
+            }
+        }
+    }
+}
+
+/// Pulls until the desk gets no more jobs and has none.
+async fn direct(desk: Jobs) {
+    let inner = &*desk.inner;
+    let (queue, holder) = (&*inner.tools.queue, Holder::new("here"));
+    let mut places: FuturesUnordered<Place> = FuturesUnordered::new();
+    let mut renews = tokio::time::interval(RENEW_EVERY);
+    loop {
+        let leaves = desk.leaves_them();
+        if leaves {
+            places.clear();
+        }
+        let goes = leaves || inner.leaving.is_cancelled();
+        if goes && inner.hands.is_empty() && (leaves || inner.parking.is_empty(&inner.line)) {
+            return;
+        }
+        let (asked, appetite) = (places.len(), inner.tools.executor.appetite());
+        let mut closing = pin!(inner.closing.cancelled());
+        let mut leaving = pin!(inner.leaving.cancelled());
+        tokio::select! {
+            biased;
+            Some(admitted) = places.next() => desk.seat(&holder, admitted).await,
+            waiting = queue.waits(&inner.line, asked), if !leaves && asked < appetite => match waiting {
+                Ok(waiting) => places.extend((asked..waiting.min(appetite)).map(|_| desk.place())),
+                Err(error) => {
+                    tracing::error!(line = %inner.line, %error, "it cannot be seen who waits");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            },
+            _ = renews.tick() => {
+                if let Err(error) = queue.renew(&inner.hands.all()).await {
+                    tracing::warn!(line = %inner.line, %error, "what is worked on could not be renewed");
+                }
+            }
+            () = inner.hands.put_down(), if goes => {}
+            () = &mut closing, if !inner.closing.is_cancelled() => {}
+            () = &mut leaving, if !inner.leaving.is_cancelled() => {}
+        }
+    }
+}

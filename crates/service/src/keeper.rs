@@ -1,0 +1,64 @@
+//! What became of the jobs that entries of a line name, for those who keep the lines in order.
+
+use async_trait::async_trait;
+use tidegate_core::chain;
+use tidegate_core::queue::{Claim, Entry, Fate, Keeper};
+use tidegate_core::store::StoreError;
+
+use crate::models::Models;
+use crate::snapshot::Terminal;
+
+/// Why a job failed whose task was lost.
+const LOST: &str = "whoever worked on the job is gone, and it will not be tried again (--on-lost)";
+
+#[async_trait]
+impl Keeper for Models {
+    async fn overdue(&self, entry: &Entry) {
+        // One that runs knows its deadline itself.
+        if let Some(job) = self.lookup().known(&entry.account, &entry.id) {
+            self.lookup().wake(&job);
+        }
+    }
+
+    async fn lost(&self, claim: &Claim) -> Fate {
+        match self.take_up(&claim.entry).await {
+            Ok(fate) => fate,
+            Err(error) => {
+                tracing::error!(job = %claim.entry.id, error = %chain(&error), "a job that was lost cannot be taken up yet");
+                Fate::Again
+            }
+        }
+    }
+
+    async fn is_over(&self, entry: &Entry) -> bool {
+        match self.lookup().look(&entry.account, &entry.id).await {
+            Some(job) => job.status().is_terminal(),
+            None => true,
+        }
+    }
+}
+
+impl Models {
+    async fn take_up(&self, entry: &Entry) -> Result<Fate, StoreError> {
+        let lookup = self.lookup();
+        let live = lookup.known(&entry.account, &entry.id).filter(|job| !job.status().is_terminal());
+        let record = match &lookup.inner.tools.store {
+            Some(store) => store.get(&entry.account, &entry.id).await?.map(|record| (store, record)),
+            None => None,
+        };
+        if let Some((store, record)) = record.filter(|(_, record)| !record.status.is_terminal()) {
+            let desk = self.desk_for(&record.order.target);
+            if let Some(desk) = desk.as_ref().filter(|desk| desk.may_run_again(&record)) {
+                live.inspect(|job| lookup.inner.registry.forget(job));
+                desk.park_again(store, record);
+                return Ok(Fate::Again);
+            }
+            desk.as_ref().unwrap_or(lookup).fail_lost(store, record, LOST.to_owned()).await?;
+        }
+        if let Some(job) = live {
+            job.end(job.settle(Terminal::Failed(LOST.to_owned())));
+            lookup.inner.registry.over(job);
+        }
+        Ok(Fate::Over)
+    }
+}

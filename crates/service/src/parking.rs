@@ -1,0 +1,98 @@
+//! Jobs that wait in a line, with everything that they need to run. They have no task of their own: a hundred
+//! thousand of them cost memory and nothing else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_core::queue::LineName;
+use tidegate_core::store::Store;
+use tidegate_core::{Account, JobId};
+
+use crate::job::Job;
+use crate::jobs::Jobs;
+use crate::taking::Launch;
+
+/// The jobs that wait, of all desks.
+#[derive(Default)]
+pub(crate) struct Parking {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: HashMap<(Account, JobId), Parked>,
+    /// How many of each account wait in each line. None of them is empty.
+    lines: HashMap<LineName, HashMap<Account, usize>>,
+}
+
+/// A job that waits.
+pub(crate) struct Parked {
+    /// The desk that took it.
+    pub(crate) desk: Jobs,
+    pub(crate) launch: Launch,
+    /// Where it is written down, and how often it was given to a model before.
+    pub(crate) kept: Option<(Arc<dyn Store>, u32)>,
+}
+
+impl Parking {
+    fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
+        f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One more.
+    pub(crate) fn park(&self, parked: Parked) {
+        let (job, line) = (&parked.launch.job, parked.desk.inner.line.clone());
+        let key = (job.account().clone(), job.id().clone());
+        self.with(|inner| {
+            *inner.lines.entry(line).or_default().entry(key.0.clone()).or_default() += 1;
+            inner.jobs.insert(key, parked);
+        });
+    }
+
+    /// The job with this id, if it waits; it does not any more.
+    pub(crate) fn take(&self, account: &Account, id: &JobId) -> Option<Parked> {
+        self.with(|inner| {
+            let parked = inner.jobs.remove(&(account.clone(), id.clone()))?;
+            inner.forget_one(&parked.desk.inner.line, account);
+            Some(parked)
+        })
+    }
+
+    /// This very job, if it waits; its id may have been used again.
+    pub(crate) fn take_this(&self, job: &Arc<Job>) -> Option<Parked> {
+        let key = (job.account().clone(), job.id().clone());
+        self.with(|inner| {
+            if !inner.jobs.get(&key).is_some_and(|parked| Arc::ptr_eq(&parked.launch.job, job)) {
+                return None;
+            }
+            let parked = inner.jobs.remove(&key)?;
+            inner.forget_one(&parked.desk.inner.line, &key.0);
+            Some(parked)
+        })
+    }
+
+    /// Whether nobody waits in a line.
+    pub(crate) fn is_empty(&self, line: &LineName) -> bool {
+        self.with(|inner| !inner.lines.contains_key(line))
+    }
+
+    /// How many of an account wait in a line.
+    pub(crate) fn count(&self, line: &LineName, account: &Account) -> usize {
+        self.with(|inner| inner.lines.get(line).and_then(|accounts| accounts.get(account)).copied().unwrap_or_default())
+    }
+}
+
+impl Inner {
+    fn forget_one(&mut self, line: &LineName, account: &Account) {
+        let Some(accounts) = self.lines.get_mut(line) else { return };
+        if let Some(count) = accounts.get_mut(account) {
+            *count -= 1;
+            if *count == 0 {
+                accounts.remove(account);
+            }
+        }
+        if accounts.is_empty() {
+            self.lines.remove(line);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Jobs that wait in a line: who is next, who leaves it early, and what becomes of those whose task is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tidegate_core::queue::{Claim, Entry, Fate, Holder, Keeper, Rank};
+use tidegate_core::record::{Face, Target};
+use tidegate_core::{Account, Event, JobId, Outcome, Status};
+use tidegate_service::{Job, Jobs, Models, Submission, Version};
+
+use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
+use crate::new;
+
+fn account(name: &str) -> Account {
+    Account::parse(name).expect("a name")
+}
+
+fn id(text: &str) -> JobId {
+    JobId::parse(text).expect("an id")
+}
+
+/// A job of somebody, by an API that has a queue.
+fn job(owner: &str, name: &str) -> Submission {
+    Submission { account: account(owner), id: Some(id(name)), face: Face::Replicate, ..submission("{}") }
+}
+
+async fn submitted(jobs: &Jobs, submission: Submission) -> Arc<Job> {
+    Arc::clone(new(jobs.submit(submission).await).job())
+}
+
+fn succeed(run: &Run) {
+    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+}
+
+/// The models of a server that has this one only.
+fn models(jobs: &Jobs) -> Models {
+    let models = Models::new(jobs.clone());
+    let version = Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() };
+    models.offer(version);
+    models
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_take_turns_and_each_is_first_come_first_served() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    let mut all = vec![submitted(&jobs, job("large", "first")).await];
+    let mut run = model.started().await;
+    for n in 0..4 {
+        all.push(submitted(&jobs, job("large", &format!("large-{n}"))).await);
+    }
+    for n in 0..2 {
+        all.push(submitted(&jobs, job("small", &format!("small-{n}"))).await);
+    }
+    let mut order = Vec::new();
+    for _ in 1..all.len() {
+        succeed(&run);
+        run = model.started().await;
+        order.extend(all.iter().filter(|job| job.status() == Status::Processing).map(|job| job.id().to_string()));
+    }
+    assert_eq!(order, ["large-0", "small-0", "large-1", "small-1", "large-2", "large-3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    submitted(&jobs, job("ann", "first")).await;
+    let run = model.started().await;
+    let waits = submitted(&jobs, job("ann", "waits")).await;
+    let next = submitted(&jobs, job("ann", "next")).await;
+    assert!(jobs.cancel(&account("ann"), &id("waits")));
+    waits.ended().await;
+    assert_eq!((waits.status(), next.status()), (Status::Canceled, Status::Queued));
+    assert!(!jobs.cancel(&account("ann"), &id("waits")), "it is over");
+    succeed(&run);
+    succeed(&model.started().await);
+    next.ended().await;
+    assert_eq!((model.starts(), next.status()), (2, Status::Succeeded));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_who_waits() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    let models = models(&jobs);
+    submitted(&jobs, job("ann", "first")).await;
+    let _run = model.started().await;
+    let late = submitted(&jobs, Submission { deadline: Some(Duration::from_millis(50)), ..job("ann", "late") }).await;
+    let rules = tidegate_queue::upkeep::Rules::default();
+    let upkeep = tidegate_queue::upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("test"), rules);
+    tokio::select! {
+        () = late.ended() => {}
+        () = upkeep => unreachable!("it runs for ever"),
+    }
+    assert_eq!((late.status(), model.starts()), (Status::Aborted, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_without_a_store_is_finished_before_the_end() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    submitted(&jobs, job("ann", "first")).await;
+    let run = model.started().await;
+    let waits = submitted(&jobs, job("ann", "waits")).await;
+    let plays = async {
+        succeed(&run);
+        succeed(&model.started().await);
+    };
+    let (in_time, ()) = tokio::join!(jobs.close(Duration::from_secs(30)), plays);
+    assert!(in_time && waits.status() == Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    let models = models(&jobs);
+    let lost = submitted(&jobs, job("ann", "lost")).await;
+    let _run = model.started().await;
+    let line = tidegate_core::queue::LineName::new("any");
+    let entry = Entry { account: account("ann"), id: id("lost"), rank: Rank::Usual, deadline: None };
+    let claim = Claim { line, entry, ticket: String::new() };
+    assert!(!models.is_over(&claim.entry).await);
+    assert_eq!(models.lost(&claim).await, Fate::Over);
+    lost.ended().await;
+    assert!(lost.snapshot().error.is_some_and(|error| error.contains("is gone")));
+    assert!(models.is_over(&claim.entry).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_replaced_works_off_its_line() {
+    let (old, new_one) = (FakeModel::without_streaming(1), FakeModel::without_streaming(1));
+    let jobs = desk_with(old.clone(), Wishes::default());
+    let models = models(&jobs);
+    submitted(&jobs, job("ann", "runs")).await;
+    let run = old.started().await;
+    let waits = submitted(&jobs, job("ann", "waits")).await;
+    let target = Target { version: "1".repeat(64), ..jobs.target().clone() };
+    let next = jobs.succeeding(Arc::new(new_one.clone()), target);
+    models.offer(Version { jobs: next.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() });
+    submitted(&next, job("ann", "newer")).await;
+    succeed(&new_one.started().await);
+    succeed(&run);
+    succeed(&old.started().await);
+    waits.ended().await;
+    assert_eq!((old.starts(), new_one.starts(), waits.status()), (2, 1, Status::Succeeded));
+}

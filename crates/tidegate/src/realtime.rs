@@ -1,0 +1,108 @@
+//! The command line, and what `RUNPOD_REALTIME_PORT` makes of it: a script with a handler is served there, on every
+//! network, as Runpod's own package does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+use crate::cli::{Cli, Command, Serve, Worker};
+use crate::failure::Usage;
+use crate::runpod_env::Realtime;
+
+/// What was said on the command line, as it is to be run.
+pub(crate) fn command_line() -> Result<Result<Cli, Usage>, clap::Error> {
+    let matches = Cli::command().try_get_matches()?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    Ok(Realtime::read().and_then(|realtime| match realtime {
+        Some(realtime) => served_there(cli, &matches, realtime),
+        None => Ok(cli),
+    }))
+}
+
+fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Result<Cli, Usage> {
+    cli.command = match cli.command {
+        Command::Serve(args) if is_script(&args.dir) => Command::Serve(Box::new(at(*args, matches, realtime))),
+        Command::Worker(args) if is_script(&args.target) => Command::Serve(Box::new(instead_of_working(*args, realtime)?)),
+        other => other,
+    };
+    Ok(cli)
+}
+
+/// Flags count more than the variables, and our own variables more than Runpod's.
+fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
+    let source = |name: &str| matches.subcommand().and_then(|(_, given)| given.value_source(name));
+    let unsaid = |name: &str| source(name) == Some(ValueSource::DefaultValue);
+    let mut args = args;
+    // `PORT` is everybody's, and the other one is meant for handlers.
+    if source("port") != Some(ValueSource::CommandLine) {
+        args.port = realtime.port;
+    }
+    if unsaid("host") {
+        "0.0.0.0".clone_into(&mut args.host);
+        // Who sets the variable wants to be reached there, and has no other way to say so.
+        args.allow_anonymous = true;
+    }
+    if unsaid("workers") {
+        args.workers = realtime.workers;
+    }
+    args
+}
+
+fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
+    let words = [OsStr::new("tidegate"), OsStr::new("serve"), OsStr::new("--"), worker.target.as_os_str()];
+    let broken = |error: clap::Error| Usage::new(error.to_string());
+    let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
+    let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
+        return Err(Usage::new("`serve` is no command"));
+    };
+    let serve = Serve {
+        model: worker.model,
+        concurrency: worker.concurrency,
+        cancel_grace: worker.cancel_grace,
+        job_timeout: worker.job_timeout,
+        drain_timeout: worker.drain_timeout,
+        data_dir: worker.data_dir,
+        on_lost: worker.on_lost,
+        max_file: worker.max_file,
+        allow_private_networks: worker.allow_private_networks,
+        ..*serve
+    };
+    Ok(at(serve, &matches, realtime))
+}
+
+fn is_script(target: &Path) -> bool {
+    target.extension().is_some_and(|extension| extension == "py")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THERE: Realtime = Realtime { port: 8001, workers: 3 };
+
+    fn served(words: &[&str]) -> Serve {
+        let matches = Cli::command().try_get_matches_from(words).unwrap();
+        let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
+        let Command::Serve(args) = cli.command else { panic!("not served: {words:?}") };
+        *args
+    }
+
+    #[test]
+    fn a_script_is_served_where_the_variables_say() {
+        for words in [["tidegate", "serve", "handler.py"], ["tidegate", "worker", "handler.py"]] {
+            let args = served(&words);
+            assert_eq!((args.host.as_str(), args.port, args.workers, args.allow_anonymous), ("0.0.0.0", 8001, 3, true));
+        }
+    }
+
+    #[test]
+    fn flags_count_more_and_folders_are_left_alone() {
+        let args = served(&["tidegate", "serve", "handler.py", "--port", "9", "--host", "192.0.2.1", "--workers", "1"]);
+        assert_eq!((args.host.as_str(), args.port, args.workers, args.allow_anonymous), ("192.0.2.1", 9, 1, false));
+        assert_eq!(served(&["tidegate", "serve", "folder"]).port, 5000);
+        let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
+        assert_eq!(worker.drain_timeout.as_secs(), 3);
+    }
+}

@@ -1,0 +1,56 @@
+//! The key that `runpod config` has left in `~/.runpod/config.toml`.
+//!
+//! Only as much of TOML is read as that program writes: tables with texts in them. What is anything else has no key
+//! in it.
+
+/// The key of the profile `default`.
+pub(crate) fn key() -> Option<String> {
+    let file = std::env::home_dir()?.join(".runpod/config.toml");
+    key_in(&std::fs::read_to_string(file).ok()?)
+}
+
+fn key_in(text: &str) -> Option<String> {
+    let lines = text.lines().map(str::trim);
+    let mut profile = lines.skip_while(|line| table(line) != Some("default")).skip(1).take_while(|line| table(line).is_none());
+    let value = profile.find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (unquoted(name.trim()) == "api_key").then(|| value.trim())
+    })?;
+    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+    let (key, _) = value[1..].split_once(quote)?;
+    Some(key.to_owned()).filter(|key| !key.is_empty())
+}
+
+/// The name of the table that begins here.
+fn table(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let rest = rest.trim_start();
+    (rest.is_empty() || rest.starts_with('#')).then(|| unquoted(name.trim()))
+}
+
+fn unquoted(name: &str) -> &str {
+    name.trim_matches(['"', '\''])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_that_of_the_default_profile() {
+        let text =
+            "# mine\n[other]\napi_key = \"no\"\n\n[default] # this one\nname='x'\napi_key = \"rpa_1=2\" # old\n[last]\napi_key='z'\n";
+        assert_eq!(key_in(text).as_deref(), Some("rpa_1=2"));
+        assert_eq!(key_in("[default]\r\napi_key='k'\r\n").as_deref(), Some("k"));
+    }
+
+    #[test]
+    fn where_there_is_none_there_is_none() {
+        for text in
+            ["", "api_key = \"k\"", "[default]\n", "[default]\napi_key = \"\"", "[default]\napi_key = 5", "[other]\napi_key = 'k'", "\0\0["]
+        {
+            assert_eq!(key_in(text), None, "{text:?}");
+        }
+        assert_eq!(key_in("[default]\n[other]\napi_key = 'k'"), None);
+    }
+}

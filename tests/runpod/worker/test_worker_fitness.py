@@ -1,0 +1,144 @@
+"""The machine is checked as Runpod's own worker does it: after the script's checks, before the first job."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+from workers import Crew, Worker, runpod_python
+
+HANDLER = """
+    import asyncio
+
+    import runpod
+
+    async def nowhere(*_where, **_how):
+        raise OSError("there is no network")
+
+    asyncio.open_connection = nowhere
+
+    @runpod.serverless.register_fitness_check
+    def first():
+        print("the script's own check")
+
+    async def handler(job):
+        return 1
+
+    runpod.serverless.start({"handler": handler})
+"""
+
+#: A network that can be reached from everywhere.
+REACHED = """
+        class Writer:
+            def close(self):
+                pass
+
+            async def wait_closed(self):
+                pass
+
+        return None, Writer()
+"""
+
+CONNECTED = HANDLER.replace('raise OSError("there is no network")', REACHED)
+
+
+#: A machine that lacks nothing, to which each test adds one fault.
+CHECKED = {
+    "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "",
+    "RUNPOD_SKIP_GPU_CHECK": "",
+    "RUNPOD_MIN_MEMORY_GB": "0",
+    "RUNPOD_MIN_DISK_PERCENT": "0",
+}
+
+NVIDIA_SMI = """#!/bin/sh
+if [ "$1" = --list-gpus ]; then printf '%s' "$GPUS"; else echo "| NVIDIA-SMI 470  CUDA Version: 11.2  |"; fi
+"""
+
+GPU_TEST = """#!/bin/sh
+echo "Found 1 GPUs:"
+echo "GPU 0: Failed to allocate memory"
+"""
+
+
+@pytest.fixture
+def gpu(tmp_path: Path) -> dict[str, str]:
+    """A machine with a driver, and with Runpod's own test program, which finds a fault."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, source in (("nvidia-smi", NVIDIA_SMI), ("gpu_test", GPU_TEST)):
+        (folder / name).write_text(source)
+        (folder / name).chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    return {"PATH": path, "RUNPOD_BINARY_GPU_TEST_PATH": str(folder / "gpu_test")}
+
+
+def unfit(platform: JobServer, worker: Worker) -> tuple[str, str]:
+    """Wait for its end; give the check that failed and its reason, without numbers of this moment."""
+    assert worker.ended(60) == 1, worker.said()
+    assert "the script's own check" in worker.said()
+    assert platform.of("take") == []
+    (ping,) = platform.of("ping")
+    platform.seen.clear()
+    assert ping.query["status"] == "unhealthy"
+    return ping.query["check"], re.sub(r"[0-9.]+(?=GB (available|free)|%\))", "N", ping.query["reason"])
+
+
+FAULTS = {
+    "_memory_check": ({"RUNPOD_MIN_MEMORY_GB": "1000000"}, "Insufficient memory: "),
+    "_disk_check": ({"RUNPOD_MIN_DISK_PERCENT": "101"}, "Insufficient disk space: "),
+    "_network_check": ({}, "there is no network"),
+}
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_machine_that_is_not_fit_is_told_in_the_packages_words(
+    platform: JobServer, crew: Crew, check: str
+) -> None:
+    fault, words = FAULTS[check]
+    script, env = crew.script(HANDLER), CHECKED | fault
+    real = unfit(platform, crew.start_real(script, env))
+    assert real[0] == check and words in real[1]
+    for python in ({}, {"TIDEGATE_PYTHON": str(runpod_python())}):
+        assert unfit(platform, crew.start(script, env=env | python)) == real
+
+
+@pytest.mark.parametrize(
+    ("gpus", "check"),
+    [("", "_gpu_health_check"), ("GPU 0: a\n", "_cuda_version_check")],
+)
+def test_a_gpu_is_checked_where_there_is_one(
+    platform: JobServer, crew: Crew, gpu: dict[str, str], gpus: str, check: str
+) -> None:
+    script = crew.script(CONNECTED)
+    env = CHECKED | gpu | {"GPUS": gpus}
+    real = unfit(platform, crew.start_real(script, env))
+    assert real[0] == check
+    assert unfit(platform, crew.start(script, env=env)) == real
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_the_checks_can_be_switched_off(platform: JobServer, crew: Crew, real: bool) -> None:
+    env = CHECKED | {"RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true", "RUNPOD_MIN_MEMORY_GB": "1000000"}
+    platform.offer("a")
+    python = {"TIDEGATE_PYTHON": str(runpod_python())} if real else {}
+    crew.start(crew.script(HANDLER), env=env | python)
+    assert platform.result("a", 40) == {"output": 1}
+
+
+def test_a_process_that_is_replaced_is_not_checked_again(platform: JobServer, crew: Crew) -> None:
+    source = CONNECTED.replace("return 1", 'return {"refresh_worker": True}')
+    worker = crew.start(crew.script(source), env=CHECKED)
+    for job in ("a", "b"):
+        platform.offer(job)
+        assert platform.result(job, 40) == {"stopPod": True}
+    assert worker.said().count("Memory check passed") == 1
+    assert worker.said().count("the script's own check") >= 2
+
+
+def test_a_job_is_tried_without_checks(platform: JobServer, crew: Crew) -> None:
+    env = CHECKED | {"RUNPOD_MIN_MEMORY_GB": "1000000"}
+    worker = crew.start(crew.script(HANDLER), "--test-input", '{"input": {}}', env=env)
+    assert worker.ended() == 0
