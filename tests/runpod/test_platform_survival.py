@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import requests
-from platforms import Platform, platform
+from platforms import ANN, BOB, TOKENS, Platform, platform
 from servers import wait_until
-
-ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
-TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
 
 
 def reader(server: Platform, job: str) -> Callable[[], list[object]]:

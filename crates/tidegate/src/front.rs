@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::chain;
 use tidegate_http::edge::{Edge, Tls, descriptors};
 
-use crate::cli::Serve;
+use crate::cli::{Door, Serve};
 use crate::failure::Usage;
 use crate::reload::Reload;
 
@@ -17,17 +17,17 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
 pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
-    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
     Ok(Edge {
         max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
-        ..plain_edge(files, reload)?
+        ..plain_edge(&args.door, reload)?
     })
 }
 
-/// The same with the usual limits; HTTPS with this certificate and key.
-pub(crate) fn plain_edge(files: Option<(&Path, &Path)>, reload: &mut Reload) -> Result<Edge, Usage> {
+/// The same with the usual limits.
+pub(crate) fn plain_edge(door: &Door, reload: &mut Reload) -> Result<Edge, Usage> {
     descriptors::raise_limit();
+    let files = door.tls_cert.as_deref().zip(door.tls_key.as_deref());
     let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
     if let Some(tls) = &tls {
         let tls = Arc::clone(tls);
