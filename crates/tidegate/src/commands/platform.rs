@@ -35,8 +35,9 @@ use crate::shutdown::{Cause, Signals};
 use crate::tokens::Sources;
 use crate::{build_info, exit, front, webhook_secrets};
 
-/// Times that a job may be begun, when the server dies with it again and again.
-const ATTEMPTS: u32 = 3;
+/// Times that a job may be begun, when the server ends with it again and again. That is rarely the job's doing: it
+/// runs elsewhere, and its worker keeps it meanwhile. Workers that are lost with it are counted apart.
+const ATTEMPTS: u32 = 100;
 /// The longest that a body may make no progress.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long open answers may take in the end.
