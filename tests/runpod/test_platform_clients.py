@@ -12,12 +12,6 @@ from receiver import Receiver
 from servers import wait_until
 
 
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """One platform with a worker for four jobs at once."""

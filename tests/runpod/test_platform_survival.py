@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import requests
-from platforms import Platform, platform
+from platforms import ANN, BOB, TOKENS, Platform, platform
 from servers import wait_until
-
-ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
-TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
 
 
 def reader(server: Platform, job: str) -> Callable[[], list[object]]:
@@ -76,6 +67,21 @@ def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_
     go.touch()
     state = echo.ended(job)
     assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
+
+
+def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    echo.worker("coroutine")
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    for _ in range(4):
+        wait_until(began.exists, "the worker to begin")
+        wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30)
+        echo.kill()
+        echo.start()
+    go.touch()
+    assert (echo.ended(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
 
 
 def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
 //! Workers that have jobs from a server before this one.
+//!
+//! The clock is paused: `sleep` takes no time, and lets everything happen that is due by then.
 
 use super::*;
 

@@ -196,7 +196,7 @@ impl From<Trouble> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, error) = (self.0.status(), self.0.to_string());
-        self.0.with_patience(problem(status, &error))
+        self.0.noted(problem(status, &error))
     }
 }
 

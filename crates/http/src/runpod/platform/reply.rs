@@ -94,12 +94,15 @@ impl Trouble {
         }
     }
 
-    /// The answer, which also says when to ask again if that is known.
-    pub(super) fn with_patience(&self, mut response: Response) -> Response {
+    /// The answer, which says when to ask again if that is known, and what it is counted as.
+    pub(super) fn noted(&self, mut response: Response) -> Response {
         if let Self::TooMuch(too_much) = self {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
-        response
+        match self.reason() {
+            Some(reason) => reason.on(response),
+            None => response,
+        }
     }
 }
 
@@ -131,17 +134,13 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
 
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
-        let (error, reason) = (self.to_string(), self.reason());
+        let error = self.to_string();
         let mut body = Object::with_room_for(error.len());
         if let Self::NoSuchJob(id) = &self {
             body.field("id", id);
         }
         let status = self.status();
-        let response = self.with_patience(json(status, body.field("status", state(status)).field("error", &error).finish()));
-        match reason {
-            Some(reason) => reason.on(response),
-            None => response,
-        }
+        self.noted(json(status, body.field("status", state(status)).field("error", &error).finish()))
     }
 }
 
