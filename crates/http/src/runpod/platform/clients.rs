@@ -107,7 +107,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Cancel)?;
     let job = face.find(&endpoint, &caller, &id).await?;
-    if endpoint.jobs.cancel(&caller.account, job.id()) {
+    if endpoint.cancel(&caller.account, job.id()) {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(StatusCode::OK, voice::brief(&id, "CANCELLED")));
     }
@@ -124,7 +124,7 @@ struct Purged {
 pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Purge)?;
     let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
-    let removed = waiting.iter().filter(|job| endpoint.jobs.cancel(&caller.account, &job.id)).count();
+    let removed = waiting.iter().filter(|job| endpoint.cancel(&caller.account, &job.id)).count();
     Ok(said(&Purged { removed, status: "completed" }))
 }
 
