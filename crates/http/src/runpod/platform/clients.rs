@@ -15,7 +15,7 @@ use serde::Serialize;
 use tidegate_core::queue::Rank;
 use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
-use tidegate_core::{JobId, JobKind, Status};
+use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
@@ -261,28 +261,24 @@ impl Face {
         wanted: Wanted,
         headers: &HeaderMap,
     ) -> Result<Arc<Job>, Trouble> {
-        let submission = Submission { id: Some(id), ..self.submission(endpoint, &caller, wanted, headers)? };
+        let submission = Submission { id: Some(id), ..endpoint.submission(&caller.account, wanted, headers)? };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
         })
     }
+}
 
+impl Endpoint {
     /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
-    pub(super) fn submission(
-        &self,
-        endpoint: &Endpoint,
-        caller: &Identity,
-        wanted: Wanted,
-        headers: &HeaderMap,
-    ) -> Result<Submission, Trouble> {
-        let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
+    pub(super) fn submission(&self, account: &Account, wanted: Wanted, headers: &HeaderMap) -> Result<Submission, Trouble> {
+        let webhook = wanted.webhook.as_deref().map(|url| webhook(self, url, headers)).transpose()?;
         let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
         if wanted.rank == Rank::Low {
             context.insert(Rank::YIELDS.to_owned(), true.to_string());
         }
         Ok(Submission {
-            account: caller.account.clone(),
+            account: account.clone(),
             id: None,
             kind: JobKind::Prediction,
             input: wanted.envelope,
@@ -310,7 +306,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
     }))
 }
 
-fn new_id(before: &str, after: &str) -> JobId {
+pub(super) fn new_id(before: &str, after: &str) -> JobId {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let id = JobId::from_random(u128::from_ne_bytes(bits));
