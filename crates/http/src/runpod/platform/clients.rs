@@ -204,10 +204,19 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     // What is in memory is newer than what is written about it.
     let all: BTreeMap<JobId, Brief> =
         written.into_iter().chain(endpoint.jobs.in_memory(&sought)).map(|brief| (brief.id.clone(), brief)).collect();
-    let mut requests: Vec<Request> =
-        all.into_values().map(|job| Request { id: job.id, status: voice::word(job.status), created_at: job.created_at }).collect();
-    requests.sort_by_key(|request| std::cmp::Reverse(request.created_at));
-    requests.truncate(LISTED);
+    let mut newest: Vec<Brief> = all.into_values().filter(|job| is_kept(&job.id, job.completed_at)).collect();
+    newest.sort_by_key(|job| std::cmp::Reverse(job.created_at));
+    newest.truncate(LISTED);
+    let mut requests = Vec::with_capacity(newest.len());
+    for job in newest {
+        // Why it was ended is not known in a few words.
+        let whole = match job.status {
+            Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
+            _ => None,
+        };
+        let status = whole.map_or_else(|| voice::word(job.status), |whole| voice::status(&whole.snapshot()));
+        requests.push(Request { id: job.id, status, created_at: job.created_at });
+    }
     Ok(said(&Requests { requests }))
 }
 
@@ -247,9 +256,7 @@ impl Face {
         let parsed = JobId::parse(id).map_err(|_| unknown())?;
         let job = endpoint.jobs.get(&caller.account, &parsed).await.ok_or_else(unknown)?;
         let brief = job.brief();
-        let kept = if id.starts_with(SYNC) { KEPT_SYNC } else { KEPT };
-        let age = brief.completed_at.map(|over| Timestamp::now().duration_since(over).unsigned_abs());
-        let here = brief.target.model == endpoint.jobs.target().model && age.is_none_or(|age| age < kept);
+        let here = brief.target.model == endpoint.jobs.target().model && is_kept(&parsed, brief.completed_at);
         here.then_some(job).ok_or_else(unknown)
     }
 
@@ -311,6 +318,12 @@ pub(super) fn new_id(before: &str, after: &str) -> JobId {
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let id = JobId::from_random(u128::from_ne_bytes(bits));
     JobId::parse(&format!("{before}{id}{after}")).expect("it is short and plain")
+}
+
+/// Whether the result of a job is still there.
+fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
+    let kept = if id.as_str().starts_with(SYNC) { KEPT_SYNC } else { KEPT };
+    over.is_none_or(|over| Timestamp::now().duration_since(over).unsigned_abs() < kept)
 }
 
 /// The caller's jobs at this endpoint.
