@@ -33,6 +33,19 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_begun_here() {
+    local(async {
+        let remote = remote();
+        remote.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(remote.count().running, 1);
+        remote.unwanted(&id("a"));
+        assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
+        assert_eq!(remote.hear(&worker("old"), &id("a"), done("1")), Heard::Ignored, "nobody will ask for it");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());

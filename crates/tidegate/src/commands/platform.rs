@@ -16,12 +16,13 @@ use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::Build;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
-use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_http::runpod::platform::{self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
+use tidegate_store::Memory;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Platform;
@@ -76,6 +77,8 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
     }
 
+    let batches = Batches::new(documents.clone().unwrap_or_else(|| Arc::new(Memory::default())), endpoints.clone());
+    batches.resume().await.context("the batches of before cannot be read")?;
     let given = Given::default();
     if let Some(documents) = &documents {
         given.resume(&**documents).await.context("what was read of streams cannot be read")?;
@@ -89,6 +92,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         },
         base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
         limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+        batches: batches.clone(),
         given: given.clone(),
     };
     let watched = metrics::Sources {
@@ -120,7 +124,10 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     tokio::select! {
         // Workers bring their results while they are waited for.
         () = &mut http => unreachable!("the listener ends only when it is told to"),
-        () = drain(&endpoints, &models, args.drain_timeout) => {}
+        () = async {
+            batches.close().await;
+            drain(&endpoints, &models, args.drain_timeout).await;
+        } => {}
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));

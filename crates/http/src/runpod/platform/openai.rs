@@ -83,7 +83,7 @@ impl Drop for OnTheLine {
 
 impl Face {
     async fn caller_stays(&self, visit: Visit, caller: Identity, envelope: &Bytes, headers: &HeaderMap) -> Result<OnTheLine, Trouble> {
-        let submission = self.submission(&visit, &caller, Wanted::read(envelope)?, headers)?;
+        let submission = visit.submission(&caller.account, Wanted::read(envelope)?, headers)?;
         let submission = Submission { delivery: Delivery::Wait, ..submission };
         let job = match visit.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),

@@ -28,8 +28,10 @@ pub(super) enum Trouble {
     NotRetried(&'static str),
     #[error("{0}")]
     Unusable(String),
+    #[error("there is no batch `{0}` here, or it was over too long ago to be kept")]
+    NoSuchBatch(String),
     #[error("{0}")]
-    InUse(String),
+    Conflict(String),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
     #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
@@ -60,7 +62,7 @@ impl From<NotRemoved> for Trouble {
     fn from(error: NotRemoved) -> Self {
         match error {
             NotRemoved::Unknown(name) => Self::NoSuchEndpoint(name),
-            NotRemoved::InUse(..) => Self::InUse(error.to_string()),
+            NotRemoved::InUse(..) => Self::Conflict(error.to_string()),
             NotRemoved::DoNotEnd(_) | NotRemoved::Unkept(_) => {
                 tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
                 Self::Store
@@ -82,10 +84,10 @@ impl Trouble {
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
+            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) | Self::NoSuchBatch(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
-            Self::InUse(_) => StatusCode::CONFLICT,
+            Self::Conflict(_) => StatusCode::CONFLICT,
             Self::TooMuch(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAWorker => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
