@@ -32,6 +32,11 @@ impl Account {
     /// Everybody, where nobody has to say who they are. No name is equal to it, `anonymous` neither.
     pub const ANONYMOUS: Self = Self(None);
 
+    /// Those who wait in a line together. Nobody can be called so.
+    pub fn of_the_line() -> Self {
+        Self(Some("*".into()))
+    }
+
     /// Takes a name: 1 to 64 letters, digits, `_`, `.` and `-`.
     pub fn parse(name: &str) -> Result<Self, InvalidAccount> {
         match name.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-')) {
@@ -82,5 +87,6 @@ mod tests {
     #[test]
     fn nobody_can_be_called_what_everybody_is() {
         assert_ne!(Account::parse("anonymous"), Ok(Account::ANONYMOUS));
+        assert!(Account::parse(Account::of_the_line().as_str()).is_err());
     }
 }

@@ -120,7 +120,8 @@ pub struct Depth {
 /// rank are handed out in the order in which they came. All calls may be made together, and dropped.
 #[async_trait]
 pub trait Queue: Send + Sync {
-    /// Puts a job behind the others of its account. One that is there already stays where it is.
+    /// Puts a job behind the others of its account. One that waits already stays where it is; one that is in hand
+    /// waits again when that is done.
     async fn push(&self, line: &LineName, entry: Entry) -> Result<(), QueueError>;
 
     /// Waits until more than so many stand in a line; says how many. They may be gone when they are asked for.
@@ -163,10 +164,10 @@ pub trait Queue: Send + Sync {
 /// What becomes of an entry whose holder is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Its job is over: it goes.
+    /// Its job is over, or stands in a line again: this entry goes.
     Over,
-    /// It waits again, where it stood.
-    Again,
+    /// That cannot be said now: it is found again later.
+    Unknown,
 }
 
 /// Who knows what became of the jobs that entries name.
@@ -174,6 +175,9 @@ pub enum Fate {
 pub trait Keeper: Send + Sync {
     /// The deadline of a job has come: ends it.
     async fn overdue(&self, entry: &Entry);
+
+    /// What this process works on itself, and so is not lost, however long nobody could say so.
+    fn in_hand(&self) -> Vec<Claim>;
 
     /// Whoever had this entry is gone: ends the job, or has it done again. Says what becomes of the entry.
     async fn lost(&self, claim: &Claim) -> Fate;

@@ -40,8 +40,20 @@ impl Lines {
         self.lines.entry(name.clone()).or_default()
     }
 
-    fn forget_deadline(&mut self, (number, due): Gone) {
+    fn push(&mut self, name: &LineName, entry: Entry) {
+        let number = self.number();
+        let due = entry.deadline.map(steady);
+        let deadline = due.map(|due| ((due, number), (name.clone(), entry.clone())));
+        if self.line(name).push(number, entry, due) {
+            self.deadlines.extend(deadline);
+        }
+    }
+
+    fn forget(&mut self, name: &LineName, Gone { number, due, again }: Gone) {
         due.map(|due| self.deadlines.remove(&(due, number)));
+        if let Some(entry) = again {
+            self.push(name, entry);
+        }
     }
 }
 
@@ -83,14 +95,7 @@ fn lease(claim: &Claim) -> u64 {
 #[async_trait]
 impl Queue for Embedded {
     async fn push(&self, name: &LineName, entry: Entry) -> Result<(), QueueError> {
-        self.with(|lines| {
-            let number = lines.number();
-            let due = entry.deadline.map(steady);
-            let deadline = due.map(|due| ((due, number), (name.clone(), entry.clone())));
-            if lines.line(name).push(number, entry, due) {
-                lines.deadlines.extend(deadline);
-            }
-        });
+        self.with(|lines| lines.push(name, entry));
         Ok(())
     }
 
@@ -129,7 +134,7 @@ impl Queue for Embedded {
     async fn done(&self, claim: &Claim) -> Result<bool, QueueError> {
         Ok(self.with(|lines| match lines.line(&claim.line).done(lease(claim)) {
             Some(gone) => {
-                lines.forget_deadline(gone);
+                lines.forget(&claim.line, gone);
                 true
             }
             None => false,
@@ -144,7 +149,7 @@ impl Queue for Embedded {
     async fn strike(&self, name: &LineName, account: &Account, id: &JobId) -> Result<(), QueueError> {
         self.with(|lines| {
             if let Some(gone) = lines.line(name).strike(account, id) {
-                lines.forget_deadline(gone);
+                lines.forget(name, gone);
             }
         });
         Ok(())
@@ -182,7 +187,11 @@ impl Queue for Embedded {
     }
 
     async fn collect(&self) -> Result<usize, QueueError> {
-        Ok(self.with(|lines| lines.lines.values_mut().map(Line::collect).sum()))
+        Ok(self.with(|lines| {
+            let count = lines.lines.values_mut().map(Line::collect).sum();
+            lines.lines.retain(|_, line| !line.is_deserted());
+            count
+        }))
     }
 
     async fn old(&self, before: Timestamp, limit: usize) -> Result<Vec<(LineName, Entry)>, QueueError> {

@@ -16,6 +16,8 @@ use crate::parcel::Parcel;
 use crate::remote::Remote;
 use crate::worker::WorkerId;
 
+/// The most jobs that a worker gets by one question.
+pub const MOST_AT_ONCE: usize = 256;
 /// How often a job looks whether its worker is still there.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
@@ -41,7 +43,7 @@ impl Executor for Remote {
 
     /// A worker may ask for many jobs at once.
     fn appetite(&self) -> usize {
-        64
+        MOST_AT_ONCE
     }
 
     /// What a worker takes is known to the worker only.

@@ -17,6 +17,7 @@ mod reports;
 mod tests;
 mod worker;
 
+pub use executor::MOST_AT_ONCE;
 pub use parcel::Parcel;
 pub use remote::{Config, Holds, Remote};
 pub use reports::{EXECUTION_TIMEOUT, Finish, Heard, Report, note};

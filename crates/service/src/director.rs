@@ -45,7 +45,8 @@ impl Jobs {
             // Somebody asked before it could be found here.
             self.wake(&job);
         }
-        if !self.inner.directed.swap(true, Ordering::Relaxed) {
+        // After it is parked, so that a director that is about to leave sees the one or is replaced by the other.
+        if !self.inner.directed.swap(true, Ordering::SeqCst) {
             self.inner.tasks.spawn(direct(self.clone()));
         }
     }
@@ -60,6 +61,7 @@ impl Jobs {
             if let Err(error) = queue.strike(&line, &account, &id).await {
                 tracing::warn!(job = %id, %error, "a job that is over before its turn stays in its line");
             }
+            desk.inner.stirred.notify_one();
             desk.tracker(parked.launch, parked.kept, None).run(Turn::Line(Box::pin(std::future::pending()))).await;
         });
     }
@@ -74,11 +76,31 @@ impl Jobs {
         self.inner.closing.is_cancelled() && self.inner.tools.store.is_some()
     }
 
+    /// Ends those who wait and are known to this process only.
+    fn send_unwritten_away(&self) {
+        for job in self.inner.parking.unwritten(&self.inner.line) {
+            job.cancel();
+            self.wake(&job);
+        }
+    }
+
+    /// Whether the director has nothing left to do. Whoever comes after that brings another one.
+    fn may_leave(&self, leaves_them: bool) -> bool {
+        let Inner { hands, parking, line, directed, .. } = &*self.inner;
+        let is_over = || hands.of(line).is_empty() && (leaves_them || parking.is_empty(line));
+        if !is_over() {
+            return false;
+        }
+        directed.store(false, Ordering::SeqCst);
+        // Somebody may have come since; if nobody else takes care of them, this one goes on.
+        is_over() || directed.swap(true, Ordering::SeqCst)
+    }
+
     /// A place at the version that the jobs were accepted for, or at the one that came after it if it takes nobody.
     fn place(&self) -> Place {
         let Inner { tools, succession, .. } = &*self.inner;
         // Those who wait in the line together take turns with each who waits at the model itself.
-        let together = Account::parse("waiting-line").unwrap_or(Account::ANONYMOUS);
+        let together = Account::of_the_line();
         let own = tools.executor.admit(&together, Patience::Endless);
         let turn = own.or_else(|refusal| match succession.executor(&tools.executor) {
             Some(next) if !Arc::ptr_eq(&next, &tools.executor) => next.admit(&together, Patience::Endless),
@@ -127,10 +149,10 @@ impl Jobs {
                 }
             };
             let parked = self.inner.parking.take(&claim.entry.account, &claim.entry.id);
-            let held = self.inner.hands.hold(Arc::clone(queue), claim);
+            let held = self.inner.hands.hold(Arc::clone(queue), claim, Arc::clone(&self.inner.stirred));
             match parked {
                 Some(parked) => return Some((parked, held)),
-                // It was over before its turn.
+                // It was over before its turn, or its end is being written.
                 None => held.done().await,
             }
         }
@@ -147,9 +169,9 @@ async fn direct(desk: Jobs) {
         let leaves = desk.leaves_them();
         if leaves {
             places.clear();
+            desk.send_unwritten_away();
         }
-        let goes = leaves || inner.leaving.is_cancelled();
-        if goes && inner.hands.is_empty() && (leaves || inner.parking.is_empty(&inner.line)) {
+        if (leaves || inner.leaving.is_cancelled()) && desk.may_leave(leaves) {
             return;
         }
         let (asked, appetite) = (places.len(), inner.tools.executor.appetite());
@@ -166,11 +188,11 @@ async fn direct(desk: Jobs) {
                 }
             },
             _ = renews.tick() => {
-                if let Err(error) = queue.renew(&inner.hands.all()).await {
+                if let Err(error) = queue.renew(&inner.hands.of(&inner.line)).await {
                     tracing::warn!(line = %inner.line, %error, "what is worked on could not be renewed");
                 }
             }
-            () = inner.hands.put_down(), if goes => {}
+            () = inner.stirred.notified() => {}
             () = &mut closing, if !inner.closing.is_cancelled() => {}
             () = &mut leaving, if !inner.leaving.is_cancelled() => {}
         }

@@ -1,29 +1,27 @@
-//! The entries of a line that this process works on. They are renewed as long as somebody holds them, so that the
+//! The entries of lines that this process works on. They are renewed as long as somebody holds them, so that the
 //! queue gives them to nobody else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_core::queue::{Claim, Queue};
+use tidegate_core::queue::{Claim, LineName, Queue};
 use tokio::sync::Notify;
 
-/// What is in hand at one desk.
+/// What is in hand, of all desks.
 #[derive(Default)]
 pub(crate) struct Hands {
-    claims: Mutex<HashMap<String, Claim>>,
-    /// One has been put down.
-    put_down: Notify,
+    claims: Mutex<HashMap<(LineName, String), Claim>>,
 }
 
 impl Hands {
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<String, Claim>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<(LineName, String), Claim>) -> R) -> R {
         f(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes an entry in hand.
-    pub(crate) fn hold(self: &Arc<Self>, queue: Arc<dyn Queue>, claim: Claim) -> Held {
-        self.with(|claims| claims.insert(claim.ticket.clone(), claim.clone()));
-        Held { hands: Arc::clone(self), queue, claim }
+    /// Takes an entry in hand; `put_down` is told when that is over.
+    pub(crate) fn hold(self: &Arc<Self>, queue: Arc<dyn Queue>, claim: Claim, put_down: Arc<Notify>) -> Held {
+        self.with(|claims| claims.insert(key(&claim), claim.clone()));
+        Held { hands: Arc::clone(self), queue, claim, put_down }
     }
 
     /// What is in hand now.
@@ -31,21 +29,19 @@ impl Hands {
         self.with(|claims| claims.values().cloned().collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.with(|claims| claims.is_empty())
-    }
-
-    /// Waits until one is put down; a call that was made before counts.
-    pub(crate) async fn put_down(&self) {
-        self.put_down.notified().await;
+    /// What is in hand of a line.
+    pub(crate) fn of(&self, line: &LineName) -> Vec<Claim> {
+        self.with(|claims| claims.values().filter(|claim| claim.line == *line).cloned().collect())
     }
 }
 
-/// An entry in hand. Whoever drops it without saying that it is done has lost the job, which the queue finds out.
+/// An entry in hand. One that is dropped without being done stays in the queue: it is found there later, by another
+/// server if this one goes.
 pub(crate) struct Held {
     hands: Arc<Hands>,
     queue: Arc<dyn Queue>,
     claim: Claim,
+    put_down: Arc<Notify>,
 }
 
 impl Held {
@@ -60,7 +56,11 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.hands.with(|claims| claims.remove(&self.claim.ticket));
-        self.hands.put_down.notify_one();
+        self.hands.with(|claims| claims.remove(&key(&self.claim)));
+        self.put_down.notify_one();
     }
+}
+
+fn key(claim: &Claim) -> (LineName, String) {
+    (claim.line.clone(), claim.ticket.clone())
 }

@@ -1,7 +1,7 @@
 //! The door of the desk: submit, find, cancel, wait.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -14,6 +14,7 @@ use tidegate_core::record::{Record, Target, Through};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
 use tidegate_net::Url;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -67,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) hands: Arc<Hands>,
     /// Whether somebody pulls jobs out of the line.
     pub(crate) directed: AtomicBool,
+    /// Something has changed for whoever does.
+    pub(crate) stirred: Arc<Notify>,
     /// The desk gets no more jobs.
     pub(crate) leaving: CancellationToken,
     /// The store did not take the last job.
@@ -126,6 +129,7 @@ impl Jobs {
             parking: Arc::default(),
             hands: Arc::default(),
             directed: AtomicBool::new(false),
+            stirred: Arc::default(),
             leaving: CancellationToken::new(),
             store_fails: AtomicBool::new(false),
             target: Arc::new(config.target),
@@ -165,8 +169,9 @@ impl Jobs {
             max_output: same.max_output,
             line: line_of(&target),
             parking: Arc::clone(&same.parking),
-            hands: Arc::default(),
+            hands: Arc::clone(&same.hands),
             directed: AtomicBool::new(false),
+            stirred: Arc::default(),
             leaving: CancellationToken::new(),
             store_fails: AtomicBool::new(false),
             target: Arc::new(target),
@@ -234,6 +239,17 @@ impl Jobs {
             self.wake(&job);
         }
         running
+    }
+
+    /// Waits until a job is over; or until it is certain that this server does not run it, because it goes.
+    pub async fn over(&self, job: &Arc<Job>) {
+        tokio::select! {
+            () = job.ended() => return,
+            () = self.inner.closing.cancelled() => {}
+        }
+        if self.inner.tools.store.is_none() || !self.inner.parking.has(job) {
+            job.ended().await;
+        }
     }
 
     /// Which model the jobs are for.
@@ -328,9 +344,9 @@ impl Jobs {
     /// Asks every job to stop, also those of the desks beside this one.
     pub(crate) fn cancel_all(&self) {
         for job in self.inner.registry.running() {
-            job.cancel();
             // Those who wait and are written down are left to the next server.
-            if self.inner.tools.store.is_none() {
+            if self.inner.tools.store.is_none() || !self.inner.parking.has(&job) {
+                job.cancel();
                 self.wake(&job);
             }
         }
@@ -347,7 +363,10 @@ impl Jobs {
     }
 }
 
-/// The line of a version: its jobs run on it, and on no other unless it never works.
+/// A line of its own for each desk: a version that comes back while it leaves is another desk, and an endpoint of the
+/// same name another endpoint.
 fn line_of(target: &Target) -> LineName {
-    LineName::new(&format!("{}:{}", target.model, target.version))
+    static DESKS: AtomicU64 = AtomicU64::new(0);
+    let number = DESKS.fetch_add(1, Ordering::Relaxed);
+    LineName::new(&format!("{}:{}#{number}", target.model, target.version))
 }

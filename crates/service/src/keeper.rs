@@ -20,12 +20,16 @@ impl Keeper for Models {
         }
     }
 
+    fn in_hand(&self) -> Vec<Claim> {
+        self.lookup().inner.hands.all()
+    }
+
     async fn lost(&self, claim: &Claim) -> Fate {
         match self.take_up(&claim.entry).await {
             Ok(fate) => fate,
             Err(error) => {
                 tracing::error!(job = %claim.entry.id, error = %chain(&error), "a job that was lost cannot be taken up yet");
-                Fate::Again
+                Fate::Unknown
             }
         }
     }
@@ -48,15 +52,18 @@ impl Models {
         };
         if let Some((store, record)) = record.filter(|(_, record)| !record.status.is_terminal()) {
             let desk = self.desk_for(&record.order.target);
-            if let Some(desk) = desk.as_ref().filter(|desk| desk.may_run_again(&record)) {
+            if let Some(desk) = desk.as_ref().filter(|desk| !record.cancel_asked && desk.may_run_again(&record)) {
                 live.inspect(|job| lookup.inner.registry.forget(job));
-                desk.park_again(store, record);
-                return Ok(Fate::Again);
+                desk.run_again(store, record).await;
+                return Ok(Fate::Over);
             }
-            desk.as_ref().unwrap_or(lookup).end_lost(store, record, Terminal::Failed(LOST.to_owned())).await?;
+            let terminal = if record.cancel_asked { Terminal::Canceled } else { Terminal::Failed(LOST.to_owned()) };
+            desk.as_ref().unwrap_or(lookup).end_lost(store, record, terminal).await?;
         }
-        if let Some(job) = live {
-            job.end(job.settle(Terminal::Failed(LOST.to_owned())));
+        if let Some(job) = live
+            && let Some(end) = job.settle(Terminal::Failed(LOST.to_owned()))
+        {
+            job.end(end);
             lookup.inner.registry.over(job);
         }
         Ok(Fate::Over)

@@ -22,6 +22,9 @@ use crate::webhook::{Webhook, WebhookEvent, message_id};
 /// The pause after the store could not take the end of a job.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// How often the end of a job is tried once the server is on its way out.
+const TRIES_AT_THE_END: u32 = 6;
+
 /// The record of one running job.
 pub(crate) struct Kept {
     store: Arc<dyn Store>,
@@ -100,9 +103,8 @@ impl Kept {
         }
     }
 
-    /// Writes the end down, with the message about it; comes back when both are safe. Gives the message.
-    /// `None` when the server goes before the store can take it: the next one finds the job unfinished.
-    pub(crate) async fn finish(mut self, job: &Job, end: &End) -> Option<Option<Letter>> {
+    /// Writes the end down, with the message about it; comes back when both are safe.
+    pub(crate) async fn finish(mut self, job: &Job, end: &End) -> Finished {
         let then = job.snapshot_with(end);
         if let Some(begun) = self.begun.take() {
             match begun.await {
@@ -118,6 +120,7 @@ impl Kept {
             error: then.error,
             metrics: with_time(then.metrics, then.predict_time),
         };
+        let mut tries_at_the_end = 0;
         loop {
             let finish = Finish {
                 account: job.account().clone(),
@@ -129,17 +132,30 @@ impl Kept {
                 letter: letter.clone(),
             };
             match self.store.finish(finish).await {
-                Ok(true) => return Some(letter),
-                // Somebody else has ended it, and tells.
-                Ok(false) => return Some(None),
+                Ok(true) => return Finished::Written(letter),
+                Ok(false) => return Finished::ByAnother,
                 Err(error) => tracing::error!(job = %job.id(), error = %chain(&error), "the end of a job cannot be written down yet"),
             }
-            tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
-                () = self.closing.cancelled() => return None,
+            if self.closing.is_cancelled() {
+                tries_at_the_end += 1;
+                if tries_at_the_end > TRIES_AT_THE_END {
+                    return Finished::Left;
+                }
             }
+            tokio::time::sleep(AGAIN).await;
         }
     }
+}
+
+/// What became of the end of a job.
+#[expect(clippy::large_enum_variant, reason = "there is one for a moment")]
+pub(crate) enum Finished {
+    /// It is written down, with the message about it if somebody wants one.
+    Written(Option<Letter>),
+    /// Somebody else has ended the job, and tells.
+    ByAnother,
+    /// The server goes before the store could take it: the next one finds the job unfinished.
+    Left,
 }
 
 /// What the model noted and how long it took, as they are written down.

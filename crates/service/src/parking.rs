@@ -71,6 +71,18 @@ impl Parking {
         })
     }
 
+    /// Whether this very job waits.
+    pub(crate) fn has(&self, job: &Arc<Job>) -> bool {
+        let key = (job.account().clone(), job.id().clone());
+        self.with(|inner| inner.jobs.get(&key).is_some_and(|parked| Arc::ptr_eq(&parked.launch.job, job)))
+    }
+
+    /// The jobs of a line that are not written down.
+    pub(crate) fn unwritten(&self, line: &LineName) -> Vec<Arc<Job>> {
+        let of_it = |parked: &&Parked| parked.kept.is_none() && parked.desk.inner.line == *line;
+        self.with(|inner| inner.jobs.values().filter(of_it).map(|parked| Arc::clone(&parked.launch.job)).collect())
+    }
+
     /// Whether nobody waits in a line.
     pub(crate) fn is_empty(&self, line: &LineName) -> bool {
         self.with(|inner| !inner.lines.contains_key(line))

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::{Ending, Letter, Order, Record, Target};
+use tidegate_core::port::Patience;
+use tidegate_core::record::{Ending, Face, Letter, Order, Record, Target};
 use tidegate_core::store::{Finish, Store, StoreError};
 
 use crate::config::OnLost;
@@ -104,16 +105,17 @@ impl Jobs {
         }
     }
 
-    async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
-        if let Some(parked) = self.again(store, record) {
-            self.wait_in_line(parked).await;
-        }
-    }
-
-    /// Has a job wait again whose entry is still in its line.
-    pub(crate) fn park_again(&self, store: &Arc<dyn Store>, record: Record) {
-        if let Some(parked) = self.again(store, record) {
-            self.inner.parking.park(parked);
+    /// Has a job that was written down wait for the model again.
+    pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
+        let Some(parked) = self.again(store, record) else { return };
+        let job = &parked.launch.job;
+        // Callers of Cog's API wait at the model itself: whoever was before them stays before them.
+        let at_model = (job.face() == Face::Cog).then(|| self.inner.tools.executor.admit(job.account(), Patience::Endless));
+        match at_model {
+            Some(Ok(turn)) => {
+                self.inner.tasks.spawn(self.tracker(parked.launch, parked.kept, None).run(turn));
+            }
+            Some(Err(_)) | None => self.wait_in_line(parked).await,
         }
     }
 

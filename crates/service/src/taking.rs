@@ -111,7 +111,9 @@ impl Jobs {
     /// takes nothing, or the model would work for nobody.
     fn may_begin_unwritten(&self, launch: &Launch) -> bool {
         let keeps = !self.inner.store_fails.load(Ordering::Relaxed);
-        keeps && launch.delivery == Delivery::Later && self.inner.noting() == Noting::Later
+        // Files would be fetched from somebody who was not to be called yet.
+        let alone = launch.checked.files.is_empty();
+        keeps && alone && launch.delivery == Delivery::Later && self.inner.noting() == Noting::Later
     }
 
     /// Lets a job begin while it is written down: the disk is slower than the model's first step. Until it is

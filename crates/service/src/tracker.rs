@@ -12,6 +12,7 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_bef
 use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use crate::deadline::{Deadlines, Stop};
 use crate::files::Giver;
 use crate::hands::Held;
 use crate::job::Job;
-use crate::keeping::{Kept, Noting};
+use crate::keeping::{Finished, Kept, Noting};
 use crate::meter::Meter;
 use crate::registry::Registry;
 use crate::snapshot::Terminal;
@@ -61,40 +62,46 @@ pub(crate) struct Tracker {
 
 impl Tracker {
     pub(crate) async fn run(mut self, turn: Turn) {
-        let Some(terminal) = self.through(turn).await else {
+        let terminal = match self.through(turn).await {
+            Some(terminal) if self.is_written().await => terminal,
             // Nobody is told anything: another server finds it as it was, or it was never accepted.
-            return self.registry.forget(&self.job);
+            Some(_) | None => {
+                if self.scratch_used {
+                    remove(self.work.scratch.clone()).await;
+                }
+                return self.registry.forget(&self.job);
+            }
         };
-        if !self.is_written().await {
-            return self.registry.forget(&self.job);
-        }
         // First of all: from here on nobody is told that it can still be stopped.
         let succeeded = matches!(terminal, Terminal::Succeeded);
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
-        let end = self.job.settle(terminal);
+        let settled = self.job.settle(terminal);
         // A job that did not get to its end may have left files that nobody has heard of.
         // A model that runs as another user always has its folder made.
         let made = self.tools.files.owner.is_some();
         if self.scratch_used || made || !succeeded {
             remove(self.work.scratch.clone()).await;
         }
-        let letter = match self.kept {
-            None => None,
+        let Some(end) = settled else { return };
+        let (letter, tells) = match self.kept {
+            None => (None, true),
             Some(kept) => match kept.finish(&self.job, &end).await {
-                Some(letter) => letter,
-                None => return self.registry.forget(&self.job),
+                Finished::Written(letter) => (letter, true),
+                Finished::ByAnother => (None, false),
+                Finished::Left => return self.registry.forget(&self.job),
             },
         };
+        // Before the id can be used again.
+        if let Some(held) = self.held {
+            held.done().await;
+        }
         self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
-        if let Some(hook) = self.hook
+        if let Some(hook) = self.hook.filter(|_| tells)
             && !planted_now_and_then(Planted::LostWebhook)
         {
             hook.completed(letter);
-        }
-        if let Some(held) = self.held {
-            held.done().await;
         }
     }
 
@@ -106,7 +113,10 @@ impl Tracker {
         let (mut turn, mut sent_away) = (turn, false);
         let admission = loop {
             let place = match turn {
-                Turn::Now(admission) => break admission,
+                Turn::Now(admission) => match stopped.as_mut().now_or_never() {
+                    Some(stop) => return Some(stop.terminal()),
+                    None => break admission,
+                },
                 Turn::Line(place) => place,
             };
             let admitted = tokio::select! {
@@ -175,18 +185,30 @@ impl Tracker {
     }
 
     /// Hands the job to the model, and notes that. `None` when it turns out that the job was never accepted.
-    async fn start(&mut self, admission: Box<dyn Admission>) -> Option<(Box<dyn Running>, Option<Noting>)> {
+    async fn start(&mut self, admission: Box<dyn Admission>) -> Option<Started> {
         let began_at = self.job.begins_at();
-        if self.written.is_some() {
-            let running = admission.start(self.work.clone()).await;
-            if !self.is_written().await {
-                abandon(running).await;
-                return None;
+        let Some(mut written) = self.written.take() else {
+            let noting = self.note_begin(began_at).await;
+            return Some(Started { running: admission.start(self.work.clone()).await, noting, said: None });
+        };
+        let mut running = admission.start(self.work.clone()).await;
+        let mut said = None;
+        let is_written = loop {
+            tokio::select! {
+                biased;
+                // The model gets its work by this; what it says first is kept until somebody may hear it.
+                event = running.next(), if said.is_none() => said = Some(event),
+                written = &mut written => break written.is_ok(),
             }
-            return Some((running, self.note_begin(began_at).await));
+        };
+        if !is_written {
+            if !matches!(said, Some(Event::Ended(_))) {
+                abandon(running).await;
+            }
+            return None;
         }
         let noting = self.note_begin(began_at).await;
-        Some((admission.start(self.work.clone()).await, noting))
+        Some(Started { running, noting, said })
     }
 
     async fn note_begin(&mut self, began_at: Timestamp) -> Option<Noting> {
@@ -203,7 +225,7 @@ impl Tracker {
     }
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<Terminal> {
-        let (mut running, noting) = self.start(admission).await?;
+        let Started { mut running, noting, mut said } = self.start(admission).await?;
         let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
         let stopped = self.deadlines.while_running(self.job.cancel_token());
         tokio::pin!(stopped, noted);
@@ -214,10 +236,12 @@ impl Tracker {
                 biased;
                 stop = &mut stopped, if asked.is_none() => {
                     asked = Some(stop);
-                    running.cancel();
+                    if !matches!(said, Some(Event::Ended(_))) {
+                        running.cancel();
+                    }
                     continue;
                 }
-                event = running.next() => event,
+                event = next_of(&mut running, &mut said) => event,
                 () = &mut noted, if unnoted => {
                     unnoted = false;
                     if let Some(kept) = &mut self.kept {
@@ -320,6 +344,22 @@ impl Tracker {
         if let Some(hook) = &mut self.hook {
             hook.output(moment);
         }
+    }
+}
+
+/// A job that the model has.
+struct Started {
+    running: Box<dyn Running>,
+    noting: Option<Noting>,
+    /// What it has said already.
+    said: Option<Event>,
+}
+
+/// What was said already, or the next.
+async fn next_of(running: &mut Box<dyn Running>, said: &mut Option<Event>) -> Event {
+    match said.take() {
+        Some(event) => event,
+        None => running.next().await,
     }
 }
 

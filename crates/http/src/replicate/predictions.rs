@@ -142,7 +142,7 @@ impl Face {
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
         if let Some(wait) = wait {
-            tokio::time::timeout_at(came + wait, job.ended()).await.ok();
+            tokio::time::timeout_at(came + wait, desk.over(&job)).await.ok();
         }
         let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), origin));
         let Some(wait) = wait else { return Ok(response) };

@@ -56,6 +56,7 @@ macro_rules! conformance {
             lines_are_apart,
             a_job_is_in_a_line_once,
             a_job_may_come_again_when_it_is_done,
+            a_job_that_comes_while_it_is_in_hand_waits_again,
         );
         $crate::conformance!(@cases $open, hands:
             what_is_taken_is_nobody_elses,

@@ -69,6 +69,16 @@ pub async fn a_job_is_in_a_line_once(queue: Arc<dyn Queue>) {
     assert_eq!(drained(&*queue).await, ["a"]);
 }
 
+/// A job that comes while one with its id is in hand is not lost when that is done.
+pub async fn a_job_that_comes_while_it_is_in_hand_waits_again(queue: Arc<dyn Queue>) {
+    queue.push(&line(), entry("ann", "a")).await.unwrap();
+    let claim = next(&*queue).await.unwrap();
+    queue.push(&line(), entry("ann", "a")).await.unwrap();
+    assert_eq!(next(&*queue).await, None, "it is in hand");
+    assert!(queue.done(&claim).await.unwrap());
+    assert_eq!(drained(&*queue).await, ["a"]);
+}
+
 /// A job that is done may be wanted again under its id.
 pub async fn a_job_may_come_again_when_it_is_done(queue: Arc<dyn Queue>) {
     for _ in 0..3 {

@@ -54,10 +54,18 @@ struct Present {
     since: Timestamp,
     /// Its deadline by the clock that nobody sets.
     due: Option<Instant>,
+    /// The same job once more: it came while this one was in hand.
+    again: Option<Entry>,
 }
 
-/// An entry that is gone: the number with which it came, and its deadline.
-pub(super) type Gone = (u64, Option<Instant>);
+/// An entry that is gone.
+pub(super) struct Gone {
+    /// The number with which it came.
+    pub(super) number: u64,
+    pub(super) due: Option<Instant>,
+    /// Who waits in its place from now on.
+    pub(super) again: Option<Entry>,
+}
 
 struct Lease {
     number: u64,
@@ -68,12 +76,17 @@ impl Line {
     /// One more, unless it is there. Says whether it was not.
     pub(super) fn push(&mut self, number: u64, entry: Entry, due: Option<Instant>) -> bool {
         let key = (entry.account.clone(), entry.id.clone());
-        if self.numbers.contains_key(&key) {
+        if let Some(number) = self.numbers.get(&key) {
+            if self.leases.values().any(|lease| lease.number == *number)
+                && let Some(present) = self.there.get_mut(number)
+            {
+                present.again = Some(entry);
+            }
             return false;
         }
         self.numbers.insert(key, number);
         self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
-        self.there.insert(number, Present { entry, since: Timestamp::now(), due });
+        self.there.insert(number, Present { entry, since: Timestamp::now(), due, again: None });
         self.came.notify_waiters();
         true
     }
@@ -104,7 +117,9 @@ impl Line {
     /// An entry waits again, where it stood.
     pub(super) fn put_back(&mut self, lease: u64) {
         let Some(Lease { number, .. }) = self.leases.remove(&lease) else { return };
-        if let Some(Present { entry, .. }) = self.there.get(&number) {
+        if let Some(Present { entry, again, .. }) = self.there.get_mut(&number) {
+            // It waits: that is what the other one wanted.
+            *again = None;
             self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
             self.came.notify_waiters();
         }
@@ -120,9 +135,9 @@ impl Line {
     }
 
     fn remove(&mut self, number: u64) -> Option<Gone> {
-        let Present { entry, due, .. } = self.there.remove(&number)?;
+        let Present { entry, due, again, .. } = self.there.remove(&number)?;
         self.numbers.remove(&(entry.account, entry.id));
-        Some((number, due))
+        Some(Gone { number, due, again })
     }
 
     /// Takings that were not renewed for so long.
@@ -149,6 +164,11 @@ impl Line {
     /// Who has been there since before this moment.
     pub(super) fn since_before(&self, before: Timestamp) -> impl Iterator<Item = (u64, &Entry)> {
         self.there.iter().filter(move |(_, present)| present.since < before).map(|(number, present)| (*number, &present.entry))
+    }
+
+    /// Whether nobody is there, and nobody waits for somebody to come.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.there.is_empty() && self.waiting.is_empty() && Arc::strong_count(&self.came) == 1
     }
 
     pub(super) fn depth(&self) -> Depth {

@@ -40,13 +40,23 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 struct Told {
     waiting: BTreeMap<String, BTreeSet<(Rank, u64, String)>>,
     taken: Vec<(Claim, u64)>,
+    /// Jobs that came once more while they were in hand.
+    again: Vec<(String, String, Rank)>,
     last: u64,
 }
 
 impl Told {
-    fn knows(&self, account: &str, id: &str) -> bool {
-        let waits = self.waiting.get(account).is_some_and(|line| line.iter().any(|(_, _, other)| other == id));
-        waits || self.taken.iter().any(|(claim, _)| claim.entry.account.as_str() == account && claim.entry.id.as_str() == id)
+    fn push(&mut self, account: String, id: String, rank: Rank) {
+        self.last += 1;
+        self.waiting.entry(account).or_default().insert((rank, self.last, id));
+    }
+
+    fn waits(&self, account: &str, id: &str) -> bool {
+        self.waiting.get(account).is_some_and(|line| line.iter().any(|(_, _, other)| other == id))
+    }
+
+    fn is_taken(&self, account: &str, id: &str) -> bool {
+        self.taken.iter().any(|(claim, _)| claim.entry.account.as_str() == account && claim.entry.id.as_str() == id)
     }
 }
 
@@ -61,9 +71,11 @@ fn check(moves: Vec<Move>) {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
                     let (owner, job) = (Account::parse(&account).expect("a name"), JobId::parse(&id).expect("an id"));
                     queue.push(&line, Entry { account: owner, id: job, rank, deadline: None }).await.expect("memory");
-                    if !told.knows(&account, &id) {
-                        told.last += 1;
-                        told.waiting.entry(account).or_default().insert((rank, told.last, id));
+                    if told.is_taken(&account, &id) {
+                        told.again.retain(|(other, name, _)| (other, name) != (&account, &id));
+                        told.again.push((account, id, rank));
+                    } else if !told.waits(&account, &id) {
+                        told.push(account, id, rank);
                     }
                 }
                 Move::Take => match queue.take(&line, &holder, Duration::ZERO).await.expect("memory") {
@@ -79,11 +91,19 @@ fn check(moves: Vec<Move>) {
                     let (claim, _) = told.taken.swap_remove(usize::from(which) % told.taken.len());
                     assert!(queue.done(&claim).await.expect("memory"));
                     assert!(!queue.done(&claim).await.expect("memory"), "once");
+                    let same = |(account, id, _): &(String, String, Rank)| {
+                        claim.entry.account.as_str() == account && claim.entry.id.as_str() == id
+                    };
+                    if let Some(place) = told.again.iter().position(same) {
+                        let (account, id, rank) = told.again.remove(place);
+                        told.push(account, id, rank);
+                    }
                 }
                 Move::PutBack { which } if !told.taken.is_empty() => {
                     let (claim, number) = told.taken.swap_remove(usize::from(which) % told.taken.len());
                     queue.put_back(&claim).await.expect("memory");
                     let Entry { account, id, rank, .. } = &claim.entry;
+                    told.again.retain(|(other, name, _)| (account.as_str(), id.as_str()) != (other, name));
                     told.waiting.entry(account.to_string()).or_default().insert((*rank, number, id.to_string()));
                 }
                 Move::Strike { account, id } => {

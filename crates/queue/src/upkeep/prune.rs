@@ -7,7 +7,7 @@ use tidegate_core::queue::{Keeper, Queue};
 use super::{Rules, said};
 
 /// How many are looked at each time.
-const BATCH: usize = 1000;
+const BATCH: usize = 100_000;
 
 pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, rules: Rules) {
     loop {

@@ -13,12 +13,14 @@ pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, holder: &Holder,
     loop {
         tokio::time::sleep(about(rules.sweep_every)).await;
         loop {
+            // This process may have stood still for longer than that.
+            said("lost jobs", queue.renew(&keeper.in_hand()).await);
             let lost = said("lost jobs", queue.lost(holder, rules.lost_after, BATCH).await);
             for claim in &lost {
                 tracing::warn!(line = %claim.line, job = %claim.entry.id, "whoever worked on a job is gone");
                 match keeper.lost(claim).await {
                     Fate::Over => drop(said("lost jobs", queue.done(claim).await)),
-                    Fate::Again => said("lost jobs", queue.put_back(claim).await),
+                    Fate::Unknown => {}
                 }
             }
             if lost.len() < BATCH {

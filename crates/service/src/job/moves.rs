@@ -86,8 +86,9 @@ impl Job {
         self.output(json)
     }
 
-    /// The end that the job is about to have. It is settled here once, so that everybody is told the same.
-    pub(crate) fn settle(&self, terminal: Terminal) -> End {
+    /// The end that the job is about to have. It is settled here once, so that everybody is told the same; nothing
+    /// when somebody else has ended it.
+    pub(crate) fn settle(&self, terminal: Terminal) -> Option<End> {
         let (from, started_at, cancel_asked) = self.with(|state| {
             state.settled = true;
             (state.status, state.started_at, state.cancel_asked)
@@ -103,13 +104,13 @@ impl Job {
         };
         // A job that fails while it waits was about to be given a place.
         let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
-        End {
-            status: from.after(step).expect("the tracker ends a job once"),
+        Some(End {
+            status: from.after(step).ok()?,
             error,
             completed_at,
             ran: started_at.map(|began| between(began, completed_at)),
             predict_time: self.born.elapsed().as_secs_f64(),
-        }
+        })
     }
 
     /// The job as it will be with this end.

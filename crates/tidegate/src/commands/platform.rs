@@ -112,7 +112,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let names: Vec<String> = endpoints.all().iter().map(|endpoint| endpoint.name.clone()).collect();
     tracing::info!(url, endpoints = names.join(","), "the platform takes jobs");
-    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("platform"), upkeep::Rules::default());
+    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("here"), upkeep::Rules::default());
     tokio::pin!(http, reload, lines);
     let cause = tokio::select! {
         () = &mut lines => unreachable!("it looks after the lines for ever"),
@@ -124,6 +124,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     tokio::select! {
         // Workers bring their results while they are waited for.
         () = &mut http => unreachable!("the listener ends only when it is told to"),
+        () = &mut lines => unreachable!("it looks after the lines for ever"),
         () = async {
             batches.close().await;
             drain(&endpoints, &models, args.drain_timeout).await;

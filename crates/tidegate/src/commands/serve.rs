@@ -130,7 +130,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
             _ => std::future::pending().await,
         }
     };
-    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("serve"), upkeep::Rules::default());
+    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("here"), upkeep::Rules::default());
     let keeping_up = Watch { asked: changed, files: args.watch }.keep_up(&offering);
     tokio::pin!(http, reload, files, lines, keeping_up);
     let cause = tokio::select! {
@@ -147,6 +147,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     tokio::select! {
         () = shutdown::drain(&models, args.drain_timeout, &goodbye, http) => {}
         () = reload => unreachable!("it listens for ever"),
+        () = lines => unreachable!("it looks after the lines for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));

@@ -35,8 +35,8 @@ pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: R
 /// `POST /runsync`
 pub(super) async fn runsync(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
     let job = bring(&face, caller.account, request).await?;
-    job.ended().await;
-    Ok(reply::outcome(&job.snapshot()))
+    face.jobs().over(&job).await;
+    Ok(outcome(&job))
 }
 
 /// `GET /status/{id}`: the job as it is now.
@@ -51,8 +51,8 @@ pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id):
 pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
     match face.find(&caller.account, &id).await {
         Some(job) => {
-            job.ended().await;
-            reply::outcome(&job.snapshot())
+            face.jobs().over(&job).await;
+            outcome(&job)
         }
         None => reply::failed(&id, UNKNOWN),
     }
@@ -65,6 +65,12 @@ pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id
         Some(job) => reply::short(&id, voice::word(job.status())),
         None => reply::failed(&id, UNKNOWN),
     }
+}
+
+/// What became of a job; or that it waits, and the next server runs it.
+fn outcome(job: &Job) -> Response {
+    let now = job.snapshot();
+    if now.status.is_terminal() { reply::outcome(&now) } else { reply::short(now.id.as_str(), voice::word(now.status)) }
 }
 
 impl Face {

@@ -74,7 +74,7 @@ pub(super) async fn runsync(
     let wait = wait(&uri)?;
     let wanted = Wanted::read(&face.body(body, MAX_RUNSYNC).await?)?;
     let job = face.submit(&endpoint, caller, new_id(SYNC, "-u1"), wanted, &headers).await?;
-    Ok(after(&job, wait).await)
+    Ok(after(&endpoint, &job, wait).await)
 }
 
 /// `GET /v2/{endpoint}/status/{id}`
@@ -97,7 +97,7 @@ pub(super) async fn status_sync(
 ) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Status)?;
     let job = face.find(&endpoint, &caller, &id).await?;
-    Ok(after(&job, wait(&uri)?).await)
+    Ok(after(&endpoint, &job, wait(&uri)?).await)
 }
 
 /// `POST /v2/{endpoint}/cancel/{id}`
@@ -126,7 +126,12 @@ pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<Strin
     let endpoint = face.asked(&endpoint, Asked::Purge)?;
     let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
     let canceled = join_all(waiting.iter().map(|job| endpoint.cancel(&caller.account, &job.id))).await;
-    let removed = canceled.into_iter().filter(|canceled| *canceled).count();
+    let canceled: Vec<_> = waiting.iter().zip(canceled).filter(|(_, canceled)| *canceled).collect();
+    let removed = canceled.len();
+    // Who asks next does not find them any more.
+    let known = canceled.iter().filter_map(|(job, _)| endpoint.jobs.known(&caller.account, &job.id));
+    let over: Vec<Arc<Job>> = known.collect();
+    tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended()))).await.ok();
     Ok(said(&Purged { removed, status: "completed" }))
 }
 
@@ -343,8 +348,8 @@ fn wait(uri: &Uri) -> Result<Duration, Trouble> {
 }
 
 /// The job when it is over, or as it is after this time.
-async fn after(job: &Job, wait: Duration) -> Response {
-    tokio::time::timeout(wait, job.ended()).await.ok();
+async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response {
+    tokio::time::timeout(wait, endpoint.jobs.over(job)).await.ok();
     json(StatusCode::OK, voice::told(&job.snapshot()))
 }
 

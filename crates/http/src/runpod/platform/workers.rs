@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde::Serialize;
 use tidegate_core::JobId;
-use tidegate_remote::{Finish, Heard, Holds, Parcel, Report, WorkerId};
+use tidegate_remote::{Finish, Heard, Holds, MOST_AT_ONCE, Parcel, Report, WorkerId};
 
 use super::endpoints::Endpoint;
 use super::handout::handed;
@@ -29,8 +29,6 @@ use crate::shared::object::Object;
 const TAKE: Duration = Duration::from_secs(20);
 /// How long a worker is held that asks what to stop. It gives up after ninety seconds.
 const STOP: Holds = Holds { idle: TAKE, busy: Duration::from_secs(80) };
-/// The most jobs in one answer.
-const MOST: usize = 256;
 /// A worker that is refused asks again at once, for ever. So it waits for the refusal.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Job ids travel to the ping through a text of bounded size; a longer list may have been cut.
@@ -58,7 +56,7 @@ pub(super) async fn take_batch(asking: Asking) -> Response {
 }
 
 async fn batch(asking: &Asking, size: &str) -> Response {
-    let most = size.parse().unwrap_or(1).clamp(1, MOST);
+    let most = size.parse().unwrap_or(1).clamp(1, MOST_AT_ONCE);
     let parcels = asking.endpoint.remote.take(&asking.worker, most, TAKE).await;
     if parcels.is_empty() {
         return none(&asking.endpoint).await;
