@@ -166,6 +166,8 @@ def test_results_are_those_of_the_package(start: Start, package: str) -> None:
     ):
         assert ask(here, **wanted) == ask(real, **wanted), wanted
     assert ask(here, result="error") == ask(real, result="error") == {"error": "no"}
+    both = {"output": {"k": 1}, "error": "no"}
+    assert ask(here, result="error and more") == ask(real, result="error and more") == both
 
 
 def test_a_handler_that_wants_another_process_says_so_with_its_result(start: Start, package: str) -> None:
