@@ -13,6 +13,7 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fleets import Fleet
 from masking import comparable
 from receiver import Receiver
 from servers import Reply, Server, cog_python, shim_python, start_cog, start_tidegate
@@ -34,55 +35,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kind", [kind for kind in KINDS if kind in chosen], scope="session")
 
 
-class Fleet:
-    """Servers by kind and model: the shared ones live as long as the run, fresh ones as long as a test."""
-
-    def __init__(self, scratch: pytest.TempPathFactory) -> None:
-        self._scratch = scratch
-        self._shared: dict[tuple[str, str], Server] = {}
-        self._fresh: list[Server] = []
-        self.used: list[Server] = []
-
-    def shared(self, kind: str, model: str) -> Server:
-        key = (kind, model)
-        if key not in self._shared:
-            self._shared[key] = self._start(kind, model)
-        server = self._shared[key]
-        self._note(server)
-        return server
-
-    def fresh(self, kind: str, model: str | Path, **options: Any) -> Server:
-        server = self._start(kind, model, **options)
-        self._fresh.append(server)
-        self._note(server)
-        return server
-
-    def _start(self, kind: str, model: str | Path, **options: Any) -> Server:
-        scratch = self._scratch.mktemp(f"{kind}-{Path(model).name}")
-        scratch.chmod(0o755)  # for a model that runs as somebody else
-        if kind == "cog":
-            return start_cog(model, scratch, **options)
-        options.pop("schema", None)  # only Cog is given its schema from outside
-        options.setdefault("python", cog_python() if kind == "tidegate+cog" else shim_python())
-        return start_tidegate(model, scratch, **options)
-
-    def _note(self, server: Server) -> None:
-        if server not in self._fresh and server not in self.used:
-            server.mark_log()
-        self.used.append(server)
-
-    def end_test(self) -> None:
-        """Stop the fresh servers; replace a shared one that the test has left busy or dead."""
-        _stop_all(self._fresh)
-        self._fresh.clear()
-        for key, server in list(self._shared.items()):
-            if server in self.used and not _becomes_idle(server):
-                server.stop()
-                del self._shared[key]
-        self.used.clear()
-
-    def close(self) -> None:
-        _stop_all(list(self._shared.values()))
+def _start(kind: str, model: str | Path, scratch: Path, **options: Any) -> Server:
+    if kind == "cog":
+        return start_cog(model, scratch, **options)
+    options.pop("schema", None)  # only Cog is given its schema from outside
+    options.setdefault("python", cog_python() if kind == "tidegate+cog" else shim_python())
+    return start_tidegate(model, scratch, **options)
 
 
 def _becomes_idle(server: Server) -> bool:
@@ -94,16 +52,9 @@ def _becomes_idle(server: Server) -> bool:
     return True
 
 
-def _stop_all(servers: list[Server]) -> None:
-    for server in servers:
-        server.ask_to_stop()
-    for server in servers:
-        server.reap()
-
-
 @pytest.fixture(scope="session")
 def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path_factory)
+    fleet = Fleet(tmp_path_factory, _start, _becomes_idle)
     yield fleet
     fleet.close()
 
@@ -177,8 +128,8 @@ def gate(gates: list[Gate]) -> Gate:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
-    fleet = getattr(item, "funcargs", {}).get("fleet")
-    if report.failed and fleet is not None:
-        for server in fleet.used:
+    if report.failed:
+        fleets = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Fleet)]
+        for server in (server for fleet in fleets for server in fleet.used):
             report.sections.append((f"log of {server.kind} {server.model}", server.log()[-6000:]))
     return report

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from servers import ROOT, clean_env, free_port, tidegate_bin, tidegate_env, wait_until
+from servers import clean_env, free_port, runpod_python, tidegate_bin, tidegate_env, wait_until
 
 WORKER = Path(__file__).with_name("platform_worker.py")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT")
+#: Tokens of two accounts; Ann looks after the server.
+ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
+TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
 #: What every snippet of a client begins with.
 CLIENT = """
 import asyncio, json, sys, runpod
@@ -26,11 +29,6 @@ endpoint = runpod.Endpoint(sys.argv[2])
 def tell(value):
     print("TOLD " + json.dumps(value), flush=True)
 """
-
-
-def runpod_python() -> Path:
-    """A Python with the real `runpod==1.12.0`."""
-    return (ROOT / os.environ.get("TIDEGATE_TEST_RUNPOD_PYTHON", ".venv-runpod/bin/python")).absolute()
 
 
 class Platform:

@@ -12,12 +12,6 @@ from receiver import Receiver
 from servers import wait_until
 
 
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """One platform with a worker for four jobs at once."""
@@ -144,6 +138,23 @@ def test_requests_are_listed_newest_first(echo: Platform) -> None:
     assert [(entry["id"], entry["status"]) for entry in listed] == [
         (job, "IN_QUEUE") for job in reversed(jobs)
     ]
+
+
+def test_requests_are_listed_as_what_they_became(echo: Platform, tmp_path: Path) -> None:
+    echo.worker("coroutine", 4)
+    slow = {"until": str(tmp_path / "never"), "stopped": str(tmp_path / "stopped")}
+    jobs = [
+        echo.run({}),
+        echo.run(slow, policy={"executionTimeout": 5000}),
+        echo.run(slow, policy={"ttl": 10_000}),
+    ]
+    states = [echo.ended(job)["status"] for job in jobs]
+    assert states == ["COMPLETED", "TIMED_OUT", "TIMED_OUT"]
+    listed = echo.call("GET", "/v2/echo/requests").json()["requests"]
+    assert [entry["status"] for entry in listed] == states[::-1]
+    echo.kill()
+    echo.start()
+    assert echo.call("GET", "/v2/echo/requests").json()["requests"] == listed
 
 
 @pytest.mark.parametrize(

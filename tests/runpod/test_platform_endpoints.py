@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
-from platforms import Platform, platform
+from platforms import ANN, BOB, TOKENS, Platform, platform
 from servers import clean_env, tidegate_bin, wait_until
-
-ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
-TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
 
 
 def ask(server: Platform, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -24,12 +24,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield server
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
-
-
 def events(reply: requests.Response) -> list[Any]:
     """What stands behind `data:`, read as it comes."""
     assert reply.headers["content-type"].startswith("text/event-stream")
@@ -94,10 +88,10 @@ def test_what_is_no_object_is_refused(served: Platform, body: str) -> None:
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_nobody_can_come_back_so_nothing_is_written_down(bare: Platform) -> None:
-    with socket.create_connection(("127.0.0.1", bare.port)) as waiting:
+def test_nobody_can_come_back_so_nothing_is_written_down(echo: Platform) -> None:
+    with socket.create_connection(("127.0.0.1", echo.port)) as waiting:
         waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-        wait_until(lambda: bare.health()["jobs"]["inQueue"] == 1, "the job")
-        bare.kill()
-        bare.start()
-        assert bare.health()["jobs"]["inQueue"] == 0
+        wait_until(lambda: echo.health()["jobs"]["inQueue"] == 1, "the job")
+        echo.kill()
+        echo.start()
+        assert echo.health()["jobs"]["inQueue"] == 0

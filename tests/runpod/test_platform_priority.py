@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from platforms import Platform, platform
+from platforms import ANN, BOB, TOKENS, Platform, platform
 
-ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
-TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
 LOW = {"lowPriority": True}
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
 
 
 def taken(server: Platform, most: int) -> list[str]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import requests
-from platforms import Platform, platform
+from platforms import ANN, BOB, TOKENS, Platform, platform
 from servers import wait_until
-
-ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
-TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
-
-
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
 
 
 def reader(server: Platform, job: str) -> Callable[[], list[object]]:
@@ -76,6 +67,37 @@ def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_
     go.touch()
     state = echo.ended(job)
     assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
+
+
+def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    echo.worker("coroutine", 2)  # it asks for another job, and so shows that it is there
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    for _ in range(4):
+        wait_until(began.exists, "the worker to begin")
+        wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30)
+        # Held for a second; by then it is written down that the job was begun.
+        assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == []
+        echo.kill()
+        echo.start()
+    go.touch()
+    assert (echo.ended(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
+
+
+def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
+    echo: Platform, tmp_path: Path
+) -> None:
+    began, stopped = tmp_path / "began", tmp_path / "stopped"
+    echo.worker("coroutine")
+    job = echo.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    wait_until(lambda: echo.health()["workers"]["running"] == 1, "the worker to be seen", timeout=30)
+    assert echo.call("POST", f"/v2/echo/cancel/{job}").json() == {"id": job, "status": "CANCELLED"}
+    wait_until(stopped.exists, "the handler to be stopped", timeout=30)
 
 
 def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:

@@ -14,12 +14,6 @@ from platforms import Platform, platform
 from servers import wait_until
 
 
-@pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    with platform(tmp_path) as server:
-        yield server
-
-
 def lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 

@@ -217,6 +217,7 @@ impl Ledger {
     /// The first who ends a job ends it, also when it was sent to somebody else meanwhile.
     fn finish(&mut self, id: &JobId, finish: Finish) -> Heard {
         let Some(held) = self.jobs.remove(id) else {
+            self.named.remove(id);
             return if self.early.keep(id, finish) { Heard::Kept } else { Heard::Ignored };
         };
         finish.events(held.told).into_iter().for_each(|event| held.tell(event));
@@ -226,6 +227,16 @@ impl Ledger {
 
     pub(crate) fn cancel(&mut self, id: &JobId) {
         self.end(id, vec![Event::Ended(Outcome::Canceled)]);
+    }
+
+    /// A job that nobody has begun here is not wanted any more. The worker that has it from before is told to stop.
+    pub(crate) fn unwanted(&mut self, id: &JobId) {
+        let Some((worker, _)) = self.named.remove(id) else { return };
+        self.early.is_over(id);
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.stops.insert(id.clone());
+            worker.stirred.notify_waiters();
+        }
     }
 
     /// Ends a job whatever its worker does, which is told to stop.
@@ -313,7 +324,10 @@ impl Ledger {
 
     pub(crate) fn count(&mut self, config: &Config, now: Instant) -> Count {
         self.workers.retain(|_, worker| now.saturating_duration_since(worker.last_sign()) < FORGOTTEN_AFTER);
-        let busy: HashSet<&WorkerId> = self.jobs.values().filter_map(|held| Some(&held.holder.as_ref()?.worker)).collect();
+        let holders = self.jobs.values().filter_map(|held| Some(&held.holder.as_ref()?.worker));
+        // Those that have a job from a server before this one work too.
+        let named = self.named.values().filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
+        let busy: HashSet<&WorkerId> = holders.chain(named.map(|(worker, _)| worker)).collect();
         let mut count = Count::default();
         for (id, worker) in &self.workers {
             // One that is gone without a job is missed by nobody.

@@ -162,6 +162,11 @@ impl Remote {
         heard
     }
 
+    /// A job was canceled before it began here. A worker may have it from a server before this one.
+    pub fn unwanted(&self, id: &JobId) {
+        self.with(|ledger| ledger.unwanted(id));
+    }
+
     /// A sign of life with the jobs that the worker has; `None` when it does not say which.
     pub fn ping(&self, worker: &WorkerId, jobs: Option<&[&str]>) {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What workers and jobs can rely on, with a desk in small.
+//! What workers and jobs can rely on, with a desk in small. The clock is paused: `sleep` takes no time.
 
 mod lost;
 mod restart;

@@ -2,6 +2,7 @@
 
 mod runpod;
 mod see;
+mod shared;
 mod work;
 
 use std::path::PathBuf;
@@ -12,10 +13,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Account;
 
 use tidegate_http::replicate::Rate;
-use tidegate_net::{Networks, Url};
+use tidegate_net::Url;
 
 pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform, RemoveEndpoint};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
+pub(crate) use shared::{Door, Letters};
 pub(crate) use work::Worker;
 
 use crate::data_dir::DataDir;
@@ -137,20 +139,8 @@ pub(crate) struct Serve {
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
-    /// --allow-anonymous
-    #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
-    pub(crate) host: String,
-    /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
-    pub(crate) port: u16,
-    /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
-    /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
-    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
-    pub(crate) tokens_file: Option<PathBuf>,
-    /// Let everybody who reaches the address call, also from other machines
-    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
-    pub(crate) allow_anonymous: bool,
+    #[command(flatten)]
+    pub(crate) door: Door,
     /// How many processes run the model, each with its own copy of it
     #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -242,17 +232,8 @@ pub(crate) struct Serve {
     /// kept
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
     pub(crate) max_file: usize,
-    /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as
-    /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
-    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
-    pub(crate) allow_private_networks: Networks,
-    /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
-    /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
-    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
-    /// How long the last webhook of a prediction is sent again when its receiver does not take it
-    #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
-    pub(crate) webhook_retry_for: Duration,
+    #[command(flatten)]
+    pub(crate) letters: Letters,
     /// How many connections may be open at once; others wait to be accepted [default: what the limit of
     /// open files allows]
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", value_parser = units::count)]
@@ -263,12 +244,6 @@ pub(crate) struct Serve {
     /// How long the body of a request may make no progress
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::some_duration)]
     pub(crate) body_timeout: Duration,
-    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate (PEM); needs --tls-cert
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
-    pub(crate) tls_key: Option<PathBuf>,
     /// Run the model's code as this user and group, by name or number; the server must be root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]")]
     pub(crate) run_as: Option<String>,

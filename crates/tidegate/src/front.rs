@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::chain;
 use tidegate_http::edge::{Edge, Tls, descriptors};
 
-use crate::cli::Serve;
+use crate::cli::{Door, Serve};
 use crate::failure::Usage;
 use crate::reload::Reload;
 
@@ -17,17 +17,16 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
 pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
-    let files = certificate(args.tls_cert.as_deref(), args.tls_key.as_deref())?;
     Ok(Edge {
         max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
-        ..plain_edge(files, reload)?
+        ..plain_edge(&args.door, reload)?
     })
 }
 
 /// The certificate and its key, if there is to be HTTPS. The one may come from the command line and the other from
 /// a file, so clap cannot say that they belong together.
-pub(crate) fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
+fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
@@ -36,9 +35,10 @@ pub(crate) fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Pat
     }
 }
 
-/// The same with the usual limits; HTTPS with this certificate and key.
-pub(crate) fn plain_edge(files: Option<(&Path, &Path)>, reload: &mut Reload) -> Result<Edge, Usage> {
+/// The same with the usual limits.
+pub(crate) fn plain_edge(door: &Door, reload: &mut Reload) -> Result<Edge, Usage> {
     descriptors::raise_limit();
+    let files = certificate(door.tls_cert.as_deref(), door.tls_key.as_deref())?;
     let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
     if let Some(tls) = &tls {
         let tls = Arc::clone(tls);

@@ -1,12 +1,35 @@
 //! Where the server listens, and whether it may listen there.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use tidegate_http::access::Tokens;
+use tokio::net::TcpListener;
+
+use crate::cli::Door;
 use crate::failure::Usage;
+
+/// Listens where the command line says.
+pub(crate) async fn listen(door: &Door, tokens: Option<&Tokens>) -> Result<TcpListener, Usage> {
+    let Door { host, port, .. } = door;
+    let callers = match tokens {
+        Some(_) => Callers::WithToken,
+        None if door.allow_anonymous => Callers::AnybodyOnPurpose,
+        None => Callers::Anybody,
+    };
+    let addresses = addresses(host, *port, callers).await?;
+    TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
+        let usage = Usage::new(format!("cannot listen on {host}:{port}: {error}"));
+        match error.kind() {
+            ErrorKind::AddrInUse => usage.hint("another program has this port; choose one with --port, or --port 0 for any free one"),
+            _ => usage.hint("check --host and --port"),
+        }
+    })
+}
 
 /// Whether everybody who reaches the port may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Callers {
+enum Callers {
     /// Those with a token.
     WithToken,
     /// Everybody, and somebody has said that this is meant.
@@ -16,7 +39,7 @@ pub(crate) enum Callers {
 }
 
 /// The addresses that a host names. Other machines are not let in by accident.
-pub(crate) async fn addresses(host: &str, port: u16, callers: Callers) -> Result<Vec<SocketAddr>, Usage> {
+async fn addresses(host: &str, port: u16, callers: Callers) -> Result<Vec<SocketAddr>, Usage> {
     let found = tokio::net::lookup_host((host, port)).await;
     let found: Vec<_> =
         found.map_err(|error| Usage::new(format!("--host `{host}` is not an address: {error}")).hint("check --host"))?.collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{Cli, Command, Serve, Worker};
+use crate::cli::{Cli, Command, Letters, Serve, Worker};
 use crate::config;
 use crate::failure::Usage;
 use crate::runpod_env::Realtime;
@@ -38,12 +38,12 @@ fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
     let mut args = args;
     // `PORT` is everybody's, and the other one is meant for handlers.
     if said("port") != Said::ByFlag {
-        args.port = realtime.port;
+        args.door.port = realtime.port;
     }
     if said("host") == Said::Nothing {
-        "0.0.0.0".clone_into(&mut args.host);
+        "0.0.0.0".clone_into(&mut args.door.host);
         // Who sets the variable wants to be reached there, and has no other way to say so.
-        args.allow_anonymous = true;
+        args.door.allow_anonymous = true;
     }
     if said("workers") == Said::Nothing {
         args.workers = realtime.workers;
@@ -88,6 +88,7 @@ fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
         return Err(Usage::new("`serve` is no command"));
     };
+    let serve = *serve;
     let serve = Serve {
         model: worker.model,
         concurrency: worker.concurrency,
@@ -97,8 +98,8 @@ fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage
         data_dir: worker.data_dir,
         on_lost: worker.on_lost,
         max_file: worker.max_file,
-        allow_private_networks: worker.allow_private_networks,
-        ..*serve
+        letters: Letters { allow_private_networks: worker.allow_private_networks, ..serve.letters },
+        ..serve
     };
     Ok(at(serve, &matches, realtime))
 }
@@ -124,22 +125,22 @@ mod tests {
     fn a_script_is_served_where_the_variables_say() {
         for words in [["tidegate", "serve", "handler.py"], ["tidegate", "worker", "handler.py"]] {
             let args = served(&words);
-            assert_eq!((args.host.as_str(), args.port, args.workers, args.allow_anonymous), ("0.0.0.0", 8001, 3, true));
+            assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("0.0.0.0", 8001, 3, true));
         }
     }
 
     #[test]
     fn flags_count_more_and_folders_are_left_alone() {
         let args = served(&["tidegate", "serve", "handler.py", "--port", "9", "--host", "192.0.2.1", "--workers", "1"]);
-        assert_eq!((args.host.as_str(), args.port, args.workers, args.allow_anonymous), ("192.0.2.1", 9, 1, false));
-        assert_eq!(served(&["tidegate", "serve", "folder"]).port, 5000);
+        assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 1, false));
+        assert_eq!(served(&["tidegate", "serve", "folder"]).door.port, 5000);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "host = \"192.0.2.1\"\nport = 9\nworkers = 2\n").unwrap();
         let words: Vec<OsString> = ["tidegate".into(), "serve".into(), "handler.py".into(), "--config".into(), file.path().into()].into();
         let matches = config::read(&words).unwrap();
         let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
         let Command::Serve(args) = cli.command else { panic!("not served") };
-        assert_eq!((args.host.as_str(), args.port, args.workers, args.allow_anonymous), ("192.0.2.1", 9, 2, false));
+        assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 2, false));
         let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
         assert_eq!(worker.drain_timeout.as_secs(), 3);
     }

@@ -1,4 +1,6 @@
 //! Workers that are lost, and what becomes of their jobs.
+//!
+//! The clock is paused: `sleep` takes no time, and lets everything happen that is due by then.
 
 use super::*;
 

@@ -1,4 +1,6 @@
 //! Workers that have jobs from a server before this one.
+//!
+//! The clock is paused: `sleep` takes no time, and lets everything happen that is due by then.
 
 use super::*;
 
@@ -26,6 +28,19 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
         remote.hear(&worker("old"), &id("a"), done("1"));
         let ran = first.await.unwrap();
         assert_eq!((ran.end, ran.notes["worker"].clone()), (Some(Ok(Some("1".to_owned()))), json!("old")));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_begun_here() {
+    local(async {
+        let remote = remote();
+        remote.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(remote.count().running, 1);
+        remote.unwanted(&id("a"));
+        assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
+        assert_eq!(remote.hear(&worker("old"), &id("a"), done("1")), Heard::Ignored, "nobody will ask for it");
     })
     .await;
 }

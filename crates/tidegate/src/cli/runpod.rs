@@ -1,13 +1,12 @@
 //! The part of the command line that is about endpoints for Runpod's clients and workers.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use tidegate_net::{Networks, Url};
+use tidegate_net::Url;
 
-use super::Remote;
+use super::{Door, Letters, Remote};
 use crate::data_dir::DataDir;
 use crate::{platform, units};
 
@@ -20,20 +19,8 @@ pub(crate) struct Platform {
     /// An endpoint to open; may be given several times. Those of an earlier start are there again
     #[arg(long = "endpoint", env = "TIDEGATE_ENDPOINTS", value_name = "NAME", value_delimiter = ',')]
     pub(crate) endpoints: Vec<String>,
-    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
-    /// --allow-anonymous
-    #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
-    pub(crate) host: String,
-    /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
-    pub(crate) port: u16,
-    /// Only callers with a token from this file are let in, and workers with the key of their endpoint;
-    /// it is read again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
-    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
-    pub(crate) tokens_file: Option<PathBuf>,
-    /// Let everybody who reaches the address call, also from other machines
-    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
-    pub(crate) allow_anonymous: bool,
+    #[command(flatten)]
+    pub(crate) door: Door,
     /// Where jobs and endpoints are written down, so that they survive a restart; `none` keeps them in
     /// memory only [default: a folder for this port under ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
@@ -61,23 +48,8 @@ pub(crate) struct Platform {
     /// next start
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
-    /// Private networks that webhooks may reach: networks or addresses such as
-    /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
-    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
-    pub(crate) allow_private_networks: Networks,
-    /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
-    /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
-    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
-    /// How long a webhook is sent again when its receiver does not take it
-    #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
-    pub(crate) webhook_retry_for: Duration,
-    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate (PEM)
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
-    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) letters: Letters,
 }
 
 /// Look after the endpoints of a running platform. With tokens, an administrator's is needed.

@@ -11,33 +11,34 @@ use tidegate_core::JobKind;
 use tidegate_core::queue::Holder;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
-use tidegate_http::access::{self, Tokens};
+use tidegate_http::access;
 use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::Build;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
-use tidegate_http::runpod::platform::{self as face, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_http::runpod::platform::{self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
-use tokio::net::TcpListener;
+use tidegate_store::Memory;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Platform;
 use crate::compat::CogEnv;
 use crate::data_dir::{self, Opened};
 use crate::failure::Usage;
-use crate::listen::{Callers, addresses};
+use crate::listen::listen;
 use crate::platform::secret;
 use crate::reload::Reload;
 use crate::shutdown::{Cause, Signals};
 use crate::tokens::Sources;
 use crate::{build_info, exit, front, webhook_secrets};
 
-/// Times that a job may be begun, when the server dies with it again and again.
-const ATTEMPTS: u32 = 3;
+/// Times that a job may be begun, when the server ends with it again and again. That is rarely the job's doing: it
+/// runs elsewhere, and its worker keeps it meanwhile. Workers that are lost with it are counted apart.
+const ATTEMPTS: u32 = 100;
 /// The longest that a body may make no progress.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long open answers may take in the end.
@@ -55,14 +56,14 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let started_at = Timestamp::now();
     let mut signals = Signals::listen(false)?;
     let mut reload = Reload::default();
-    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
-    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
-    let edge = front::plain_edge(front::certificate(args.tls_cert.as_deref(), args.tls_key.as_deref())?, &mut reload)?;
+    let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
+    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.letters.webhook_secret_file.as_deref(), &mut reload)?;
+    let edge = front::plain_edge(&args.door, &mut reload)?;
     let reload = reload.listen()?;
-    let listener = listen(args, tokens.as_ref()).await?;
+    let listener = listen(&args.door, tokens.as_ref()).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
-    let data = data_dir::open(args.data_dir.as_ref(), Path::new("platform"), args.port)?;
+    let data = data_dir::open(args.data_dir.as_ref(), Path::new("platform"), args.door.port)?;
     let documents = data.as_ref().map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
     let store_meter = data.as_ref().map(|data| data.store.meter());
     let models = Models::new(desk(args, env, webhook_secrets, data.as_ref())?);
@@ -76,6 +77,8 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
     }
 
+    let batches = Batches::new(documents.clone().unwrap_or_else(|| Arc::new(Memory::default())), endpoints.clone());
+    batches.resume().await.context("the batches of before cannot be read")?;
     let given = Given::default();
     if let Some(documents) = &documents {
         given.resume(&**documents).await.context("what was read of streams cannot be read")?;
@@ -89,6 +92,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         },
         base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
         limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+        batches: batches.clone(),
         given: given.clone(),
     };
     let watched = metrics::Sources {
@@ -120,7 +124,10 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     tokio::select! {
         // Workers bring their results while they are waited for.
         () = &mut http => unreachable!("the listener ends only when it is told to"),
-        () = drain(&endpoints, &models, args.drain_timeout) => {}
+        () = async {
+            batches.close().await;
+            drain(&endpoints, &models, args.drain_timeout).await;
+        } => {}
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
             return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
@@ -146,19 +153,6 @@ async fn drain(endpoints: &Endpoints, models: &Models, patience: Duration) {
     if tokio::time::timeout(patience, models.close(FOR_EVER)).await.is_err() {
         tracing::warn!(?patience, "some jobs are not over and are left to the next start");
     }
-}
-
-async fn listen(args: &Platform, tokens: Option<&Tokens>) -> anyhow::Result<TcpListener> {
-    let callers = match tokens {
-        Some(_) => Callers::WithToken,
-        None if args.allow_anonymous => Callers::AnybodyOnPurpose,
-        None => Callers::Anybody,
-    };
-    let addresses = addresses(&args.host, args.port, callers).await?;
-    TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
-        let usage = Usage::new(format!("cannot listen on {}:{}: {error}", args.host, args.port));
-        usage.hint("check --host, and choose another port with --port, or --port 0 for any free one").into()
-    })
 }
 
 /// Opens the endpoints of the command line and those of before.
@@ -187,7 +181,7 @@ async fn open(args: &Platform, models: &Models, documents: Option<Arc<dyn Docume
 /// A desk that finds the jobs of all endpoints, with everything that theirs need.
 fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&Opened>) -> anyhow::Result<Jobs> {
     let scratch = Scratch::new(None).context("could not make a folder for temporary files; is TMPDIR writable?")?;
-    let net = Arc::new(Client::new(NetConfig { networks: args.allow_private_networks.clone(), ..NetConfig::default() }));
+    let net = Arc::new(Client::new(NetConfig { networks: args.letters.allow_private_networks.clone(), ..NetConfig::default() }));
     let scratch_root = scratch.path().to_owned();
     let tools = Tools {
         executor: Arc::new(Nobody),
@@ -204,7 +198,7 @@ fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&O
         webhook_token: env.webhook_token.clone(),
         webhook_secrets,
         webhook_throttle: env.throttle,
-        webhook_retry_for: args.webhook_retry_for,
+        webhook_retry_for: args.letters.webhook_retry_for,
         stream_history: 0,
         keep_for: args.keep_for,
         keep_data_for: None,

@@ -1,7 +1,6 @@
 //! `tidegate serve`: a model over HTTP.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -12,7 +11,7 @@ use rustix::process::DumpableBehavior;
 use tidegate_core::queue::Holder;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
-use tidegate_http::access::{self, Tokens};
+use tidegate_http::access;
 use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::{self, Build};
 use tidegate_http::metrics;
@@ -22,7 +21,6 @@ use tidegate_queue::upkeep;
 use tidegate_runtime::{Berths, Limits};
 use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets};
 use tidegate_store::Sqlite;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +30,7 @@ use crate::cli::{self, LogFormat, ModelArgs, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
 use crate::files_store::{self, FilesStore};
-use crate::listen::{Callers, addresses};
+use crate::listen::listen;
 use crate::model::Model;
 use crate::models::{Manner, Offering, Wanted, Watch};
 use crate::platform::Platform;
@@ -59,18 +57,17 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let mut reload = Reload::default();
-    let tokens = Sources::new(args.tokens_file.clone())?.open(&mut reload)?;
-    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.webhook_secret_file.as_deref(), &mut reload)?;
+    let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
+    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.letters.webhook_secret_file.as_deref(), &mut reload)?;
     let edge = front::edge(args, &mut reload)?;
     let changed = Arc::new(Notify::new());
     read_models_again(args, &changed, &mut reload);
     let reload = reload.listen()?;
-    let addresses = addresses(&args.host, args.port, callers(args, tokens.as_ref())).await?;
-    let listener = listen(&addresses, &args.host, args.port).await?;
+    let listener = listen(&args.door, tokens.as_ref()).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
     let folder = one.as_ref().map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
-    let data = data_dir::open(args.data_dir.as_ref(), folder, args.port)?;
+    let data = data_dir::open(args.data_dir.as_ref(), folder, args.door.port)?;
     let platform = Platform::of(args, data.as_ref()).await?;
     let store_meter = data.as_ref().map(|data| data.store.meter());
     let (cabinet, store) = (platform.cabinet(), data.map(|data| data.store));
@@ -196,27 +193,6 @@ fn manner(args: &Serve) -> Manner {
     }
 }
 
-fn callers(args: &Serve, tokens: Option<&Tokens>) -> Callers {
-    match tokens {
-        Some(_) => Callers::WithToken,
-        None if args.allow_anonymous => Callers::AnybodyOnPurpose,
-        None => Callers::Anybody,
-    }
-}
-
-async fn listen(addresses: &[SocketAddr], host: &str, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(addresses).await.map_err(|error| {
-        let usage = Usage::new(format!("cannot listen on {host}:{port}: {error}"));
-        match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                usage.hint("another program has this port; choose one with --port, or --port 0 for any free one")
-            }
-            _ => usage.hint("check --host and --port"),
-        }
-        .into()
-    })
-}
-
 fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: Option<Arc<Sqlite>>) -> Result<Setting, Usage> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
@@ -253,10 +229,10 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
             output_file: Some(if keeps_large_files { args.max_file as u64 } else { MAX_INLINE_FILE }),
         },
         outward: Outward {
-            networks: args.allow_private_networks.clone(),
+            networks: args.letters.allow_private_networks.clone(),
             max_file: args.max_file as u64,
             webhook_secrets,
-            webhook_retry_for: args.webhook_retry_for,
+            webhook_retry_for: args.letters.webhook_retry_for,
             voice: platform.voice.clone(),
         },
     })

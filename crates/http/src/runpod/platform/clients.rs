@@ -16,7 +16,7 @@ use serde::Serialize;
 use tidegate_core::queue::Rank;
 use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
-use tidegate_core::{JobId, JobKind, Status};
+use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
@@ -108,7 +108,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Cancel)?;
     let job = face.find(&endpoint, &caller, &id).await?;
-    if endpoint.jobs.cancel(&caller.account, job.id()).await {
+    if endpoint.cancel(&caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(StatusCode::OK, voice::brief(&id, "CANCELLED")));
     }
@@ -125,7 +125,7 @@ struct Purged {
 pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Purge)?;
     let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
-    let canceled = join_all(waiting.iter().map(|job| endpoint.jobs.cancel(&caller.account, &job.id))).await;
+    let canceled = join_all(waiting.iter().map(|job| endpoint.cancel(&caller.account, &job.id))).await;
     let removed = canceled.into_iter().filter(|canceled| *canceled).count();
     Ok(said(&Purged { removed, status: "completed" }))
 }
@@ -206,10 +206,19 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     // What is in memory is newer than what is written about it.
     let all: BTreeMap<JobId, Brief> =
         written.into_iter().chain(endpoint.jobs.in_memory(&sought)).map(|brief| (brief.id.clone(), brief)).collect();
-    let mut requests: Vec<Request> =
-        all.into_values().map(|job| Request { id: job.id, status: voice::word(job.status), created_at: job.created_at }).collect();
-    requests.sort_by_key(|request| std::cmp::Reverse(request.created_at));
-    requests.truncate(LISTED);
+    let mut newest: Vec<Brief> = all.into_values().filter(|job| is_kept(&job.id, job.completed_at)).collect();
+    newest.sort_by_key(|job| std::cmp::Reverse(job.created_at));
+    newest.truncate(LISTED);
+    let mut requests = Vec::with_capacity(newest.len());
+    for job in newest {
+        // Why it was ended is not known in a few words.
+        let whole = match job.status {
+            Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
+            _ => None,
+        };
+        let status = whole.map_or_else(|| voice::word(job.status), |whole| voice::status(&whole.snapshot()));
+        requests.push(Request { id: job.id, status, created_at: job.created_at });
+    }
     Ok(said(&Requests { requests }))
 }
 
@@ -249,9 +258,7 @@ impl Face {
         let parsed = JobId::parse(id).map_err(|_| unknown())?;
         let job = endpoint.jobs.get(&caller.account, &parsed).await.ok_or_else(unknown)?;
         let brief = job.brief();
-        let kept = if id.starts_with(SYNC) { KEPT_SYNC } else { KEPT };
-        let age = brief.completed_at.map(|over| Timestamp::now().duration_since(over).unsigned_abs());
-        let here = brief.target.model == endpoint.jobs.target().model && age.is_none_or(|age| age < kept);
+        let here = brief.target.model == endpoint.jobs.target().model && is_kept(&parsed, brief.completed_at);
         here.then_some(job).ok_or_else(unknown)
     }
 
@@ -263,28 +270,24 @@ impl Face {
         wanted: Wanted,
         headers: &HeaderMap,
     ) -> Result<Arc<Job>, Trouble> {
-        let submission = Submission { id: Some(id), ..self.submission(endpoint, &caller, wanted, headers)? };
+        let submission = Submission { id: Some(id), ..endpoint.submission(&caller.account, wanted, headers)? };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
         })
     }
+}
 
+impl Endpoint {
     /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
-    pub(super) fn submission(
-        &self,
-        endpoint: &Endpoint,
-        caller: &Identity,
-        wanted: Wanted,
-        headers: &HeaderMap,
-    ) -> Result<Submission, Trouble> {
-        let webhook = wanted.webhook.as_deref().map(|url| webhook(endpoint, url, headers)).transpose()?;
+    pub(super) fn submission(&self, account: &Account, wanted: Wanted, headers: &HeaderMap) -> Result<Submission, Trouble> {
+        let webhook = wanted.webhook.as_deref().map(|url| webhook(self, url, headers)).transpose()?;
         let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
         if wanted.rank == Rank::Low {
             context.insert(Rank::YIELDS.to_owned(), true.to_string());
         }
         Ok(Submission {
-            account: caller.account.clone(),
+            account: account.clone(),
             id: None,
             kind: JobKind::Prediction,
             input: wanted.envelope,
@@ -312,11 +315,17 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
     }))
 }
 
-fn new_id(before: &str, after: &str) -> JobId {
+pub(super) fn new_id(before: &str, after: &str) -> JobId {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let id = JobId::from_random(u128::from_ne_bytes(bits));
     JobId::parse(&format!("{before}{id}{after}")).expect("it is short and plain")
+}
+
+/// Whether the result of a job is still there.
+fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
+    let kept = if id.as_str().starts_with(SYNC) { KEPT_SYNC } else { KEPT };
+    over.is_none_or(|over| Timestamp::now().duration_since(over).unsigned_abs() < kept)
 }
 
 /// The caller's jobs at this endpoint.

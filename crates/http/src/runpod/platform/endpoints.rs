@@ -10,9 +10,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::hmac;
-use tidegate_core::Status;
 use tidegate_core::record::Brief;
 use tidegate_core::store::{Documents, StoreError, Wanted};
+use tidegate_core::{Account, JobId, Status};
 use tidegate_remote::Remote;
 use tidegate_service::Jobs;
 use tokio::sync::Mutex;
@@ -45,14 +45,21 @@ impl Endpoint {
         self.jobs.in_memory(&Wanted { account: None, id: None, model: Some(self.jobs.target().model.clone()), statuses, limit: usize::MAX })
     }
 
+    /// Cancels a job, wherever it is; says whether it was not over.
+    pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> bool {
+        let canceled = self.jobs.cancel(account, id).await;
+        if canceled {
+            self.remote.unwanted(id);
+        }
+        canceled
+    }
+
     /// Cancels its jobs and waits until that is written down; says how many.
     async fn cancel_all(&self) -> Result<usize, NotRemoved> {
         let open = self.open_jobs();
-        let canceled: Vec<_> = open
-            .iter()
-            .filter(|job| self.jobs.stop(&job.account, &job.id))
-            .filter_map(|job| self.jobs.known(&job.account, &job.id))
-            .collect();
+        let asked = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
+        let asked = open.iter().zip(asked).filter(|(_, canceled)| *canceled);
+        let canceled: Vec<_> = asked.filter_map(|(job, _)| self.jobs.known(&job.account, &job.id)).collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
         tokio::time::timeout(UNTIL_CANCELED, over).await.map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
         Ok(canceled.len())

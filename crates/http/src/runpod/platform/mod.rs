@@ -3,6 +3,7 @@
 //! Both speak Runpod's own words, so that its SDKs work unchanged on either side. An endpoint is a desk
 //! whose executor is [`tidegate_remote::Remote`].
 
+mod batch;
 mod clients;
 mod endpoints;
 mod given;
@@ -24,8 +25,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn;
-use axum::routing::{any, get, post};
+use axum::routing::{any, get, post, put};
 
+pub use batch::Batches;
 pub use endpoints::{Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys};
 pub use given::Given;
 pub use limits::Limits;
@@ -57,6 +59,8 @@ pub struct Config {
     pub base_url: String,
     /// How much may be asked.
     pub limits: Limits,
+    /// Many requests under one name.
+    pub batches: Batches,
     /// What was read of streams.
     pub given: Given,
 }
@@ -87,6 +91,12 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/v2/{endpoint}/purge-queue", post(clients::purge))
         .route("/v2/{endpoint}/health", get(clients::health).post(clients::health))
         .route("/v2/{endpoint}/requests", get(clients::requests).post(clients::requests))
+        .route("/v2/{endpoint}/batch", get(batch::list).post(batch::create))
+        .route("/v2/{endpoint}/batch/{id}", get(batch::get).put(batch::rename))
+        .route("/v2/{endpoint}/batch/{id}/requests", get(batch::requests).post(batch::add))
+        .route("/v2/{endpoint}/batch/{id}/requests/{request}", put(batch::change).delete(batch::remove))
+        .route("/v2/{endpoint}/batch/{id}/finalize", post(batch::finalize))
+        .route("/v2/{endpoint}/batch/{id}/cancel", post(batch::cancel))
         .route("/v2/{endpoint}/openai/{*route}", any(openai::pass))
         .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
         .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))

@@ -83,7 +83,7 @@ impl Drop for OnTheLine {
 
 impl Face {
     async fn caller_stays(&self, visit: Visit, caller: Identity, envelope: &Bytes, headers: &HeaderMap) -> Result<OnTheLine, Trouble> {
-        let submission = self.submission(&visit, &caller, Wanted::read(envelope)?, headers)?;
+        let submission = visit.submission(&caller.account, Wanted::read(envelope)?, headers)?;
         let submission = Submission { delivery: Delivery::Wait, ..submission };
         let job = match visit.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),
@@ -196,7 +196,7 @@ impl From<Trouble> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, error) = (self.0.status(), self.0.to_string());
-        self.0.with_patience(problem(status, &error))
+        self.0.noted(problem(status, &error))
     }
 }
 

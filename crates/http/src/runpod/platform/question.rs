@@ -6,6 +6,8 @@
 use axum::http::Uri;
 use url::form_urlencoded;
 
+use super::reply::Trouble;
+
 /// The parameters of a request.
 pub(super) struct Question(Vec<(String, String)>);
 
@@ -18,6 +20,12 @@ impl Question {
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A number, or this one if none is given.
+    pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, Trouble> {
+        let Some(text) = self.get(name) else { return Ok(usual) };
+        text.parse().map_err(|_| Trouble::Unusable(format!("`{name}` is a whole number")))
     }
 }
 

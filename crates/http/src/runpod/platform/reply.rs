@@ -28,8 +28,10 @@ pub(super) enum Trouble {
     NotRetried(&'static str),
     #[error("{0}")]
     Unusable(String),
+    #[error("there is no batch `{0}` here, or it was over too long ago to be kept")]
+    NoSuchBatch(String),
     #[error("{0}")]
-    InUse(String),
+    Conflict(String),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
     #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
@@ -60,7 +62,7 @@ impl From<NotRemoved> for Trouble {
     fn from(error: NotRemoved) -> Self {
         match error {
             NotRemoved::Unknown(name) => Self::NoSuchEndpoint(name),
-            NotRemoved::InUse(..) => Self::InUse(error.to_string()),
+            NotRemoved::InUse(..) => Self::Conflict(error.to_string()),
             NotRemoved::DoNotEnd(_) | NotRemoved::Unkept(_) => {
                 tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
                 Self::Store
@@ -82,10 +84,10 @@ impl Trouble {
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) => StatusCode::NOT_FOUND,
+            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) | Self::NoSuchBatch(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
-            Self::InUse(_) => StatusCode::CONFLICT,
+            Self::Conflict(_) => StatusCode::CONFLICT,
             Self::TooMuch(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAWorker => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
@@ -94,12 +96,15 @@ impl Trouble {
         }
     }
 
-    /// The answer, which also says when to ask again if that is known.
-    pub(super) fn with_patience(&self, mut response: Response) -> Response {
+    /// The answer, which says when to ask again if that is known, and what it is counted as.
+    pub(super) fn noted(&self, mut response: Response) -> Response {
         if let Self::TooMuch(too_much) = self {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
-        response
+        match self.reason() {
+            Some(reason) => reason.on(response),
+            None => response,
+        }
     }
 }
 
@@ -131,17 +136,13 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
 
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
-        let (error, reason) = (self.to_string(), self.reason());
+        let error = self.to_string();
         let mut body = Object::with_room_for(error.len());
         if let Self::NoSuchJob(id) = &self {
             body.field("id", id);
         }
         let status = self.status();
-        let response = self.with_patience(json(status, body.field("status", state(status)).field("error", &error).finish()));
-        match reason {
-            Some(reason) => reason.on(response),
-            None => response,
-        }
+        self.noted(json(status, body.field("status", state(status)).field("error", &error).finish()))
     }
 }
 

@@ -29,6 +29,20 @@ pub(super) fn brief(id: &str, status: &str) -> Bytes {
     Object::with_room_for(64).field("id", id).field("status", status).finish()
 }
 
+/// A job that could not be made.
+pub(super) fn failed(id: &str, error: &str) -> Bytes {
+    Object::with_room_for(error.len()).field("error", error).field("id", id).field("status", "FAILED").finish()
+}
+
+/// The state in what was told about a job.
+pub(super) fn status_of(told: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        status: String,
+    }
+    serde_json::from_str::<Told>(told).map(|told| told.status).ok()
+}
+
 fn written<'a>(object: &'a mut Object, job: &Snapshot) -> &'a mut Object {
     let note = |name| job.metrics.get(name);
     let delay = job.started_at.map(|began| between(job.created_at, began));

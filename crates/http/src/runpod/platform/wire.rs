@@ -16,7 +16,7 @@ const SECOND: u64 = 1000;
 const WEEK: u64 = 7 * 24 * 60 * 60 * SECOND;
 
 /// The body of `run` and `runsync`. What is not read here goes to the worker all the same.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Run<'a> {
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
@@ -46,6 +46,17 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// A request of a batch: it lets all others go first, has a week, and its worker learns which batch it is of.
+    pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, Trouble> {
+        let id = serde_json::value::to_raw_value(batch).expect("it is text");
+        let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
+        fields.insert("batchId".into(), &id);
+        let run: Run<'_> = read_object(body)?.unwrap_or_default();
+        let wanted = Self::read(&serde_json::to_vec(&fields).expect("the keys are strings").into())?;
+        let ttl = run.policy.and_then(|policy| policy.ttl).map_or(Duration::from_millis(WEEK), |_| wanted.ttl);
+        Ok(Self { rank: Rank::Low, ttl, ..wanted })
+    }
+
     pub(super) fn read(body: &Bytes) -> Result<Self, Trouble> {
         let missing = || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
         let run: Run<'_> = read_object(body)?.ok_or_else(missing)?;
@@ -141,6 +152,15 @@ mod tests {
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
         assert_eq!((wanted.execution_timeout.as_secs(), wanted.rank), (5, Rank::Low));
+    }
+
+    #[test]
+    fn a_request_of_a_batch_goes_last_and_has_a_week() {
+        let read = |body: &'static str| Wanted::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap();
+        let wanted = read(r#"{"input": 1.50, "policy": {"ttl": null}}"#);
+        assert_eq!(wanted.envelope, r#"{"batchId":"b","input":1.50,"policy":{"ttl": null}}"#);
+        assert_eq!((wanted.rank, wanted.ttl.as_secs()), (Rank::Low, 604_800));
+        assert_eq!(read(r#"{"input": 1, "policy": {"ttl": 10000}}"#).ttl.as_secs(), 10);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, RawPathParams, State};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::Serialize;
@@ -36,52 +37,31 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 const CUT: usize = 60_000;
 
 /// `GET /v2/{endpoint}/job-take/{worker}`
-pub(super) async fn take(
-    State(face): State<Shared>,
-    Path((endpoint, worker)): Path<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let question = Question::of(&uri);
-    listen(&endpoint, &worker, &question);
-    match question.get("batch_size") {
-        Some(size) => Ok(batch(&endpoint, &worker, size).await),
+pub(super) async fn take(asking: Asking) -> Response {
+    asking.says_what_it_has();
+    match asking.question.get("batch_size") {
+        Some(size) => batch(&asking, size).await,
         None => {
-            let parcels = endpoint.remote.take(&worker, 1, TAKE).await;
-            Ok(match parcels.first().map(job) {
+            let parcels = asking.endpoint.remote.take(&asking.worker, 1, TAKE).await;
+            match parcels.first().map(job) {
                 Some(job) => handed(job, parcels),
-                None => none(&endpoint).await,
-            })
+                None => none(&asking.endpoint).await,
+            }
         }
     }
 }
 
 /// `GET /v2/{endpoint}/job-take-batch/{worker}`
-pub(super) async fn take_batch(
-    State(face): State<Shared>,
-    Path((endpoint, worker)): Path<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let question = Question::of(&uri);
-    listen(&endpoint, &worker, &question);
-    Ok(batch(&endpoint, &worker, question.get("batch_size").unwrap_or("1")).await)
+pub(super) async fn take_batch(asking: Asking) -> Response {
+    asking.says_what_it_has();
+    batch(&asking, asking.question.get("batch_size").unwrap_or("1")).await
 }
 
-/// A worker that asks says whether it has jobs. It forgets one when its result was sent, not before.
-fn listen(endpoint: &Endpoint, worker: &WorkerId, question: &Question) {
-    if question.get("job_in_progress") == Some("0") {
-        endpoint.remote.has_nothing(worker);
-    }
-}
-
-async fn batch(endpoint: &Endpoint, worker: &WorkerId, size: &str) -> Response {
+async fn batch(asking: &Asking, size: &str) -> Response {
     let most = size.parse().unwrap_or(1).clamp(1, MOST);
-    let parcels = endpoint.remote.take(worker, most, TAKE).await;
+    let parcels = asking.endpoint.remote.take(&asking.worker, most, TAKE).await;
     if parcels.is_empty() {
-        return none(endpoint).await;
+        return none(&asking.endpoint).await;
     }
     let jobs: Vec<Bytes> = parcels.iter().map(job).collect();
     let mut list = Vec::with_capacity(jobs.iter().map(|job| job.len() + 1).sum::<usize>() + 2);
@@ -128,88 +108,54 @@ struct Stops {
 }
 
 /// `GET /v2/{endpoint}/job-stop/{worker}`
-pub(super) async fn stop(
-    State(face): State<Shared>,
-    Path((endpoint, worker)): Path<(String, String)>,
-    headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let jobs_to_stop = endpoint.remote.stops(&worker, STOP).await;
-    Ok(if jobs_to_stop.is_empty() { empty(StatusCode::NO_CONTENT) } else { clients::said(&Stops { jobs_to_stop }) })
+pub(super) async fn stop(asking: Asking) -> Response {
+    let jobs_to_stop = asking.endpoint.remote.stops(&asking.worker, STOP).await;
+    if jobs_to_stop.is_empty() { empty(StatusCode::NO_CONTENT) } else { clients::said(&Stops { jobs_to_stop }) }
 }
 
 /// `GET /v2/{endpoint}/ping/{worker}`
-pub(super) async fn ping(
-    State(face): State<Shared>,
-    Path((endpoint, worker)): Path<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let question = Question::of(&uri);
+pub(super) async fn ping(Asking { endpoint, worker, question }: Asking) -> Response {
     if question.get("status") == Some("unhealthy") {
         let reason = question.get("reason").unwrap_or_default();
         tracing::warn!(endpoint = endpoint.name, %worker, check = question.get("check"), reason, "a worker cannot work");
         endpoint.remote.unhealthy(&worker);
-        return Ok(empty(StatusCode::OK));
+        return empty(StatusCode::OK);
     }
     let named = question.get("job_id").unwrap_or_default();
     let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
     endpoint.remote.ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()));
-    Ok(empty(StatusCode::OK))
+    empty(StatusCode::OK)
 }
 
 /// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
-pub(super) async fn done(
-    State(face): State<Shared>,
-    Path((endpoint, worker, id)): Path<(String, String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let id = job_id(&id)?;
-    let report = match face.posted(body).await? {
-        Ok(body) => match read(&body) {
-            Report::Done(finish) if Question::of(&uri).get("isStream") == Some("true") => Report::StreamDone(finish),
-            report => report,
-        },
+pub(super) async fn done(State(face): State<Shared>, telling: Telling, body: Body) -> Result<Response, Trouble> {
+    let streamed = telling.asking.question.get("isStream") == Some("true");
+    let report = match face.posted(body).await?.and_then(|body| read(&body)) {
+        Ok(Report::Done(finish)) if streamed => Report::StreamDone(finish),
+        Ok(report) => report,
         // A worker forgets a result that is refused, and nobody would ever hear of it.
         Err(error) => failed(error),
     };
-    heard(&endpoint, &worker, &id, report)
+    Ok(telling.heard(report))
 }
 
 /// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
-pub(super) async fn part(
-    State(face): State<Shared>,
-    Path((endpoint, worker, id)): Path<(String, String, String)>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let (endpoint, worker) = face.worker(&endpoint, &worker, &headers).await?;
-    let id = job_id(&id)?;
-    let report = match face.posted(body).await? {
-        Ok(body) => match posted(&body) {
-            Ok(Posted { output: Some(output), .. }) => Report::Part(part_of(&body, output.get())),
-            Ok(_) => Report::Part(Bytes::from_static(b"null")),
-            Err(error) => failed(error),
-        },
+pub(super) async fn part(State(face): State<Shared>, telling: Telling, body: Body) -> Result<Response, Trouble> {
+    let part = face.posted(body).await?.and_then(|body| Ok(posted(&body)?.output.map(|output| part_of(&body, output.get()))));
+    let report = match part {
+        Ok(part) => Report::Part(part.unwrap_or(Bytes::from_static(b"null"))),
         Err(error) => failed(error),
     };
-    heard(&endpoint, &worker, &id, report)
+    Ok(telling.heard(report))
 }
 
-fn read(body: &Bytes) -> Report {
-    let posted = match posted(body) {
-        Ok(posted) => posted,
-        Err(error) => return failed(error),
-    };
+fn read(body: &Bytes) -> Result<Report, String> {
+    let posted = posted(body)?;
     if posted.status.as_deref() == Some("IN_PROGRESS") {
         let value = posted.output.and_then(|output| serde_json::from_str(output.get()).ok());
-        return Report::Progress(value.unwrap_or_default());
+        return Ok(Report::Progress(value.unwrap_or_default()));
     }
-    Report::Done(Finish { output: posted.output.map(|output| part_of(body, output.get())), error: posted.error() })
+    Ok(Report::Done(Finish { output: posted.output.map(|output| part_of(body, output.get())), error: posted.error() }))
 }
 
 fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
@@ -220,16 +166,64 @@ fn failed(error: String) -> Report {
     Report::Done(Finish { output: None, error: Some(error) })
 }
 
-fn job_id(text: &str) -> Result<JobId, Trouble> {
-    JobId::parse(plain(text)).map_err(|error| Trouble::Unusable(error.to_string()))
+/// A worker that asks something, and may.
+pub(super) struct Asking {
+    endpoint: Arc<Endpoint>,
+    worker: WorkerId,
+    question: Question,
 }
 
-/// Whatever becomes of a report, the worker need not send it again.
-fn heard(endpoint: &Endpoint, worker: &WorkerId, id: &JobId, report: Report) -> Result<Response, Trouble> {
-    if endpoint.remote.hear(worker, id, report) == Heard::Ignored {
-        tracing::debug!(endpoint = endpoint.name, %worker, job = %id, "a report came too late");
+impl Asking {
+    /// A worker that asks for jobs says whether it has some. It forgets one when its result was sent, not before.
+    fn says_what_it_has(&self) {
+        if self.question.get("job_in_progress") == Some("0") {
+            self.endpoint.remote.has_nothing(&self.worker);
+        }
     }
-    Ok(json(StatusCode::OK, Bytes::from_static(b"{}")))
+}
+
+impl FromRequestParts<Shared> for Asking {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
+        let (endpoint, worker) = (part_of_path(parts, face, "endpoint").await?, part_of_path(parts, face, "worker").await?);
+        let (endpoint, worker) = face.worker(&endpoint, &worker, &parts.headers).await?;
+        Ok(Self { endpoint, worker, question: Question::of(&parts.uri) })
+    }
+}
+
+/// A worker that says something about a job.
+pub(super) struct Telling {
+    asking: Asking,
+    id: JobId,
+}
+
+impl Telling {
+    /// Whatever becomes of a report, the worker need not send it again.
+    fn heard(&self, report: Report) -> Response {
+        let Asking { endpoint, worker, .. } = &self.asking;
+        if endpoint.remote.hear(worker, &self.id, report) == Heard::Ignored {
+            tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late");
+        }
+        json(StatusCode::OK, Bytes::from_static(b"{}"))
+    }
+}
+
+impl FromRequestParts<Shared> for Telling {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
+        let asking = Asking::from_request_parts(parts, face).await?;
+        let id = JobId::parse(plain(&part_of_path(parts, face, "id").await?)).map_err(|error| Trouble::Unusable(error.to_string()))?;
+        Ok(Self { asking, id })
+    }
+}
+
+/// A part of the path by its name in the table of routes.
+async fn part_of_path(parts: &mut Parts, face: &Shared, name: &str) -> Result<String, Trouble> {
+    let params = RawPathParams::from_request_parts(parts, face).await;
+    let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
+    Ok(params.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_owned()).unwrap_or_default())
 }
 
 impl Face {

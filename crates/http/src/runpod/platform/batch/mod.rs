@@ -1,0 +1,367 @@
+//! `/v2/{endpoint}/batch…`: many requests under one name, which run when nothing else waits.
+
+mod runner;
+mod shelf;
+
+use axum::body::Body;
+use axum::extract::{Path, State as Stated};
+use axum::http::Uri;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::future::{join_all, try_join_all};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidegate_core::store::StoreError;
+use tidegate_core::{JobId, Status};
+
+pub use runner::Batches;
+use shelf::{Batch, Key, Request, State};
+
+use super::clients::{new_id, said};
+use super::limits::Asked;
+use super::question::Question;
+use super::reply::Trouble;
+use super::wire::{Wanted, input_of};
+use super::{Face, Shared, voice};
+use crate::access::Identity;
+use crate::shared::envelope::{EnvelopeError, read_object};
+use crate::shared::object::Object;
+
+/// How many batches of an account may be not over at an endpoint, and how many requests each may have.
+const MOST_BATCHES: usize = 10;
+const MOST_REQUESTS: usize = 5000;
+/// How many requests are listed if nothing is said, and at most.
+const LISTED: usize = 100;
+const MOST_LISTED: usize = 1000;
+
+/// A new batch, or more requests for one. A list alone is its requests.
+#[derive(Default, Deserialize)]
+struct Given {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    requests: Vec<Box<RawValue>>,
+}
+
+/// A batch as it is told.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    status: State,
+    endpoint_id: String,
+    request_total: usize,
+    request_in_queue: usize,
+    request_in_progress: usize,
+    request_completed: usize,
+    request_failed: usize,
+    request_cancelled: usize,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finalized_at: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    batches: Vec<Told>,
+}
+
+#[derive(Serialize)]
+struct Requests {
+    requests: Vec<Box<RawValue>>,
+    total: usize,
+    offset: usize,
+    limit: usize,
+}
+
+#[derive(Serialize)]
+struct Added {
+    #[serde(flatten)]
+    batch: Told,
+    requests: Vec<Id>,
+}
+
+#[derive(Serialize)]
+struct Id {
+    id: JobId,
+}
+
+/// `POST /v2/{endpoint}/batch`
+pub(super) async fn create(
+    Stated(face): Stated<Shared>,
+    Path(endpoint): Path<String>,
+    caller: Identity,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let visit = face.asked(&endpoint, Asked::Run)?;
+    let given = face.given(body).await?;
+    let batches = &face.config.batches;
+    let _turn = batches.changing.write().await;
+    let active = batches.shelf.of(&caller.account, &visit.name).await?.iter().filter(|(_, batch)| batch.is_active()).count();
+    if active >= MOST_BATCHES {
+        return Err(Trouble::Conflict(format!("{MOST_BATCHES} batches are not over; finish or cancel one")));
+    }
+    let key = Key { account: caller.account, endpoint: visit.name.clone(), id: new_id("batch-", "").to_string() };
+    let mut batch = Batch::new(given.name);
+    face.add(&key, &mut batch, given.requests).await
+}
+
+/// `POST /v2/{endpoint}/batch/{id}/requests`
+pub(super) async fn add(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let given = face.given(body).await?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
+    face.add(&key, &mut batch, given.requests).await
+}
+
+/// `PUT /v2/{endpoint}/batch/{id}`: another name.
+pub(super) async fn rename(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let given = face.given(body).await?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, mut batch) = face.batch(caller, endpoint, id).await?;
+    batch.name = given.name;
+    face.config.batches.shelf.put(&key, &batch).await?;
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: another request in its place.
+pub(super) async fn change(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id, request)): Path<(String, String, String)>,
+    caller: Identity,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let body = face.body(body, face.config.max_body).await?;
+    let wanted = checked(&body)?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, batch) = face.draft(caller, endpoint, id).await?;
+    let number = number(&key, &batch, &request)?;
+    face.config.batches.shelf.put_request(&key, number, &Request::Wanted(wanted)).await?;
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `DELETE /v2/{endpoint}/batch/{id}/requests/{request}`
+pub(super) async fn remove(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id, request)): Path<(String, String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
+    let number = number(&key, &batch, &request)?;
+    batch.remove(number);
+    face.config.batches.shelf.put(&key, &batch).await?;
+    face.config.batches.shelf.remove_request(&key, number).await?;
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `POST /v2/{endpoint}/batch/{id}/finalize`: it runs from now on.
+pub(super) async fn finalize(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
+    if batch.total() == 0 {
+        return Err(Trouble::Conflict("the batch has no requests; add some first".to_owned()));
+    }
+    (batch.state, batch.finalized_at) = (State::Finalized, Some(Timestamp::now()));
+    face.config.batches.shelf.put(&key, &batch).await?;
+    face.config.batches.run(key.clone());
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `POST /v2/{endpoint}/batch/{id}/cancel`: what has begun goes on, and nothing else begins.
+pub(super) async fn cancel(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let visit = face.asked(&endpoint, Asked::Cancel)?;
+    let _turn = face.config.batches.changing.write().await;
+    let (key, mut batch) = face.batch(caller, endpoint, id).await?;
+    if batch.is_active() && batch.state != State::Cancelled {
+        if batch.state == State::Draft {
+            (batch.over_at, batch.tally.cancelled) = (Some(Timestamp::now()), batch.total());
+        }
+        batch.state = State::Cancelled;
+        face.config.batches.shelf.put(&key, &batch).await?;
+        let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
+        let waits = |id: &&JobId| visit.jobs.known(&key.account, id).is_some_and(|job| job.status() == Status::Queued);
+        // Together: each is written down before it counts.
+        join_all(requests.iter().filter(waits).map(|id| visit.cancel(&key.account, id))).await;
+    }
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `GET /v2/{endpoint}/batch`: newest first.
+pub(super) async fn list(Stated(face): Stated<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
+    let visit = face.asked(&endpoint, Asked::Requests)?;
+    let mut all = face.config.batches.shelf.of(&caller.account, &visit.name).await?;
+    all.sort_by_key(|(_, batch)| std::cmp::Reverse(batch.created_at));
+    Ok(said(&Listed { batches: all.iter().map(|(key, batch)| face.told(key, batch)).collect() }))
+}
+
+/// `GET /v2/{endpoint}/batch/{id}`
+pub(super) async fn get(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    let _visit = face.asked(&endpoint, Asked::Status)?;
+    let (key, batch) = face.batch(caller, endpoint, id).await?;
+    Ok(said(&face.told(&key, &batch)))
+}
+
+/// `GET /v2/{endpoint}/batch/{id}/requests?offset=N&limit=N`
+pub(super) async fn requests(
+    Stated(face): Stated<Shared>,
+    Path((endpoint, id)): Path<(String, String)>,
+    caller: Identity,
+    uri: Uri,
+) -> Result<Response, Trouble> {
+    let visit = face.asked(&endpoint, Asked::Status)?;
+    let question = Question::of(&uri);
+    let (offset, limit) = (question.number("offset", 0)?, question.number("limit", LISTED)?.clamp(1, MOST_LISTED));
+    let (key, batch) = face.batch(caller, endpoint, id).await?;
+    let mut requests = Vec::new();
+    for number in batch.numbers().skip(offset).take(limit) {
+        let id = key.request(number);
+        let json = match face.config.batches.shelf.request(&key, number).await? {
+            None => continue,
+            Some(Request::Over(told)) => told,
+            Some(Request::Wanted(wanted)) if batch.state == State::Draft => raw(&draft(&id, &wanted))?,
+            Some(Request::Wanted(_)) => match visit.jobs.known(&key.account, &id) {
+                Some(job) => raw(&voice::told(&job.snapshot()))?,
+                None => raw(&voice::brief(id.as_str(), "IN_QUEUE"))?,
+            },
+        };
+        requests.push(json);
+    }
+    Ok(said(&Requests { requests, total: batch.total(), offset, limit }))
+}
+
+impl Face {
+    async fn given(&self, body: Body) -> Result<Given, Trouble> {
+        let body = self.body(body, self.config.max_body).await?;
+        if body.trim_ascii_start().starts_with(b"[") {
+            let requests = serde_json::from_slice(&body).map_err(EnvelopeError::Syntax)?;
+            return Ok(Given { name: None, requests });
+        }
+        Ok(read_object(&body)?.unwrap_or_default())
+    }
+
+    /// Adds requests to a draft, which may be new. All of them or none.
+    async fn add(&self, key: &Key, batch: &mut Batch, requests: Vec<Box<RawValue>>) -> Result<Response, Trouble> {
+        if batch.total() + requests.len() > MOST_REQUESTS {
+            return Err(Trouble::Unusable(format!("a batch has at most {MOST_REQUESTS} requests; make another for the rest")));
+        }
+        for (place, request) in requests.iter().enumerate() {
+            checked(&Bytes::copy_from_slice(request.get().as_bytes()))
+                .map_err(|trouble| Trouble::Unusable(format!("requests[{place}]: {trouble}")))?;
+        }
+        let shelf = &self.config.batches.shelf;
+        let numbered: Vec<_> = requests.into_iter().map(|request| (batch.one_more(), Request::Wanted(request))).collect();
+        // Together, because a store commits together what it is given at once.
+        try_join_all(numbered.iter().map(|(number, request)| shelf.put_request(key, *number, request))).await?;
+        // Last: requests that the batch does not know are nobody's, and written over by the next.
+        shelf.put(key, batch).await?;
+        let added = numbered.iter().map(|(number, _)| Id { id: key.request(*number) }).collect();
+        Ok(said(&Added { batch: self.told(key, batch), requests: added }))
+    }
+
+    async fn batch(&self, caller: Identity, endpoint: String, id: String) -> Result<(Key, Batch), Trouble> {
+        let key = Key { account: caller.account, endpoint, id };
+        match self.config.batches.shelf.get(&key).await? {
+            Some(batch) => Ok((key, batch)),
+            None => Err(Trouble::NoSuchBatch(key.id.chars().take(100).collect())),
+        }
+    }
+
+    async fn draft(&self, caller: Identity, endpoint: String, id: String) -> Result<(Key, Batch), Trouble> {
+        let (key, batch) = self.batch(caller, endpoint, id).await?;
+        match batch.state {
+            State::Draft => Ok((key, batch)),
+            State::Finalized | State::Cancelled => {
+                Err(Trouble::Conflict("the batch is no draft any more and cannot be changed".to_owned()))
+            }
+        }
+    }
+
+    fn told(&self, key: &Key, batch: &Batch) -> Told {
+        let tally = self.config.batches.tally(key).unwrap_or(batch.tally);
+        let over = tally.completed + tally.failed + tally.cancelled;
+        let runs = batch.state != State::Draft && batch.is_active();
+        let in_progress = if runs { self.in_progress(key, batch) } else { 0 };
+        Told {
+            id: key.id.clone(),
+            name: batch.name.clone(),
+            status: batch.state,
+            endpoint_id: key.endpoint.clone(),
+            request_total: batch.total(),
+            request_in_queue: if runs { batch.total().saturating_sub(over + in_progress) } else { 0 },
+            request_in_progress: in_progress,
+            request_completed: tally.completed,
+            request_failed: tally.failed,
+            request_cancelled: tally.cancelled,
+            created_at: batch.created_at,
+            finalized_at: batch.finalized_at,
+        }
+    }
+
+    fn in_progress(&self, key: &Key, batch: &Batch) -> usize {
+        let Some(endpoint) = self.endpoints.get(&key.endpoint) else { return 0 };
+        let runs = |number| {
+            let status = endpoint.jobs.known(&key.account, &key.request(number)).map(|job| job.status());
+            matches!(status, Some(Status::Starting | Status::Processing))
+        };
+        batch.numbers().filter(|number| runs(*number)).count()
+    }
+}
+
+/// A request of a draft.
+fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
+    let input = input_of(&Bytes::copy_from_slice(wanted.get().as_bytes()));
+    Object::with_room_for(wanted.get().len()).field("id", id).field("status", &State::Draft).raw("input", input.as_ref()).finish()
+}
+
+/// A request that can be run.
+fn checked(body: &Bytes) -> Result<Box<RawValue>, Trouble> {
+    Wanted::read(body)?;
+    raw(body)
+}
+
+fn raw(json: &[u8]) -> Result<Box<RawValue>, Trouble> {
+    Ok(serde_json::from_slice(json).map_err(EnvelopeError::Syntax)?)
+}
+
+fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, Trouble> {
+    let found = batch.numbers().find(|number| key.request(*number).as_str() == request);
+    found.ok_or_else(|| Trouble::NoSuchJob(request.chars().take(100).collect()))
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(error = %tidegate_core::chain(&error), "a batch cannot be kept or read");
+        Self::Store
+    }
+}

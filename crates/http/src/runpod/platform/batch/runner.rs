@@ -1,0 +1,188 @@
+//! Runs batches: their requests become jobs, and what becomes of these is written down with the batch.
+//!
+//! One task for each batch that is not over. It can be ended and begun again at any moment: a request whose job is
+//! known is not brought again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use futures_util::stream::{self, FuturesUnordered};
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tidegate_core::store::{Documents, StoreError};
+use tidegate_core::{Status, chain};
+use tidegate_service::{Job, Submission, Submitted};
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::shelf::{Key, Request, Shelf, State, Tally};
+use crate::runpod::platform::endpoints::{Endpoint, Endpoints};
+use crate::runpod::platform::reply::Trouble;
+use crate::runpod::platform::voice;
+use crate::runpod::platform::wire::Wanted;
+
+/// The pause before something is tried again that the server cannot do now.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How many requests are brought at once: a store commits them together.
+const AT_ONCE: usize = 64;
+
+/// All batches. Cloning gives another handle.
+#[derive(Clone)]
+pub struct Batches {
+    pub(super) shelf: Shelf,
+    pub(super) endpoints: Endpoints,
+    /// Who changes batches takes turns, also with who brings their jobs.
+    pub(super) changing: Arc<RwLock<()>>,
+    /// How the requests of batches ended that are not over.
+    live: Arc<Mutex<HashMap<Key, Tally>>>,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl Batches {
+    /// Those that are kept here. Nothing runs yet.
+    pub fn new(documents: Arc<dyn Documents>, endpoints: Endpoints) -> Self {
+        let (changing, live) = (Arc::default(), Arc::default());
+        Self { shelf: Shelf(documents), endpoints, changing, live, tasks: TaskTracker::new(), closing: CancellationToken::new() }
+    }
+
+    /// Goes on with what a server before this one has left. To be called when its jobs are known again.
+    pub async fn resume(&self) -> Result<(), StoreError> {
+        for (key, batch) in self.shelf.all().await? {
+            if batch.is_active() && batch.state != State::Draft {
+                self.run(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings no more jobs. What is not over is left to the next server.
+    pub async fn close(&self) {
+        self.closing.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// How the requests of a batch ended so far, while it runs here.
+    pub(super) fn tally(&self, key: &Key) -> Option<Tally> {
+        self.with(|live| live.get(key).copied())
+    }
+
+    /// Runs a batch, in a task of its own.
+    pub(super) fn run(&self, key: Key) {
+        let batches = self.clone();
+        self.with(|live| live.insert(key.clone(), Tally::default()));
+        self.tasks.spawn(async move {
+            let closing = batches.closing.clone();
+            let work = async {
+                while let Err(error) = batches.work(&key).await {
+                    tracing::error!(batch = key.id, error = %chain(&error), "a batch cannot go on and is tried again");
+                    tokio::time::sleep(AGAIN).await;
+                    batches.with(|live| live.insert(key.clone(), Tally::default()));
+                }
+            };
+            closing.run_until_cancelled(work).await;
+            batches.with(|live| live.remove(&key));
+        });
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<Key, Tally>) -> R) -> R {
+        f(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From the first request to the end of the last.
+    async fn work(&self, key: &Key) -> Result<(), StoreError> {
+        let Some(batch) = self.shelf.get(key).await? else { return Ok(()) };
+        // An endpoint that was removed may come again, and with it its batches.
+        let Some(endpoint) = self.endpoints.get(&key.endpoint) else { return Ok(()) };
+        let begun = batch.numbers().map(|number| self.begun(key, number, &endpoint));
+        let (mut begun, mut running) = (stream::iter(begun).buffered(AT_ONCE), FuturesUnordered::new());
+        while let Some(job) = begun.try_next().await? {
+            running.extend(job.map(|(number, job)| async move {
+                job.ended().await;
+                (number, voice::told(&job.snapshot()))
+            }));
+        }
+        while let Some((number, told)) = running.next().await {
+            self.over(key, number, told).await?;
+        }
+        let _turn = self.changing.write().await;
+        if let Some(mut batch) = self.shelf.get(key).await? {
+            batch.over_at = Some(Timestamp::now());
+            batch.tally = self.tally(key).unwrap_or_default();
+            self.shelf.put(key, &batch).await?;
+        }
+        Ok(())
+    }
+
+    /// A request with its job, unless it is over.
+    async fn begun(&self, key: &Key, number: u32, endpoint: &Endpoint) -> Result<Option<(u32, Arc<Job>)>, StoreError> {
+        match self.shelf.request(key, number).await? {
+            None => {}
+            Some(Request::Over(told)) => self.count(key, &told),
+            Some(Request::Wanted(body)) => match self.begin(key, number, endpoint, &body).await? {
+                Ok(job) => return Ok(Some((number, job))),
+                Err(told) => self.over(key, number, told).await?,
+            },
+        }
+        Ok(None)
+    }
+
+    /// The job of a request; or what became of it, when it never will be one.
+    async fn begin(&self, key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) -> Result<Result<Arc<Job>, Bytes>, StoreError> {
+        let id = key.request(number);
+        loop {
+            // Nobody cancels the batch between the look and the submission.
+            let turn = self.changing.read().await;
+            let gone = self.endpoints.get(&key.endpoint).is_none();
+            let cancelled = gone || self.shelf.get(key).await?.is_none_or(|batch| batch.state == State::Cancelled);
+            let known = endpoint.jobs.look(&key.account, &id).await;
+            if let Some(job) = known {
+                if cancelled && job.status() == Status::Queued {
+                    endpoint.cancel(&key.account, &id).await;
+                }
+                return Ok(Ok(job));
+            }
+            if cancelled {
+                return Ok(Err(voice::brief(id.as_str(), "CANCELLED")));
+            }
+            match submit(key, number, endpoint, body).await {
+                Ok(job) => return Ok(Ok(job)),
+                Err(trouble) if trouble.status() == StatusCode::BAD_REQUEST => {
+                    return Ok(Err(voice::failed(id.as_str(), &trouble.to_string())));
+                }
+                Err(trouble) => tracing::debug!(batch = key.id, %trouble, "a request of a batch waits"),
+            }
+            drop(turn);
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// A request is over, as clients are told.
+    async fn over(&self, key: &Key, number: u32, told: Bytes) -> Result<(), StoreError> {
+        let told =
+            RawValue::from_string(String::from_utf8_lossy(&told).into_owned()).map_err(|error| StoreError::Invalid(error.to_string()))?;
+        self.count(key, &told);
+        self.shelf.put_request(key, number, &Request::Over(told)).await
+    }
+
+    fn count(&self, key: &Key, told: &RawValue) {
+        let status = voice::status_of(told.get()).unwrap_or_default();
+        self.with(|live| live.entry(key.clone()).or_default().count(&status));
+    }
+}
+
+async fn submit(key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) -> Result<Arc<Job>, Trouble> {
+    let wanted = Wanted::of_batch(&Bytes::copy_from_slice(body.get().as_bytes()), &key.id)?;
+    let submission = endpoint.submission(&key.account, wanted, &HeaderMap::new())?;
+    let submission = Submission { id: Some(key.request(number)), ..submission };
+    Ok(match endpoint.jobs.submit(submission).await? {
+        Submitted::New(ticket) => ticket.detach(),
+        Submitted::Running(job) | Submitted::Over(job) => job,
+    })
+}

@@ -1,0 +1,240 @@
+//! Batches and their requests as they are kept: one document for each batch, and one for each request of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidegate_core::store::{Documents, StoreError};
+use tidegate_core::{Account, JobId};
+
+/// Where they are kept.
+const BATCHES: &str = "runpod-batches";
+const REQUESTS: &str = "runpod-batch-requests";
+/// Stands for nobody's account.
+const NOBODY: &str = "~";
+/// How long a batch is there after the last of its requests is over.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a draft is there.
+const DRAFT_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Which batch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) account: Account,
+    pub(super) endpoint: String,
+    pub(super) id: String,
+}
+
+impl Key {
+    fn name(&self) -> String {
+        format!("{}{}", prefix(&self.account, &self.endpoint), self.id)
+    }
+
+    fn read(name: &str) -> Option<Self> {
+        let mut parts = name.split('/');
+        let (account, endpoint, id) = (parts.next()?, parts.next()?, parts.next()?);
+        let account = if account == NOBODY { Account::ANONYMOUS } else { Account::parse(account).ok()? };
+        Some(Self { account, endpoint: endpoint.to_owned(), id: id.to_owned() })
+    }
+
+    /// The id of a request, which is that of its job.
+    pub(super) fn request(&self, number: u32) -> JobId {
+        JobId::parse(&format!("{}-{number:05}", self.id)).expect("it is short and plain")
+    }
+}
+
+fn prefix(account: &Account, endpoint: &str) -> String {
+    let account = if account.is_anonymous() { NOBODY } else { account.as_str() };
+    format!("{account}/{endpoint}/")
+}
+
+/// How far a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum State {
+    /// It can be changed, and nothing of it runs.
+    Draft,
+    /// It runs, or has run.
+    Finalized,
+    /// What of it had not begun never will.
+    Cancelled,
+}
+
+/// How the requests of a batch ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tally {
+    pub(super) completed: usize,
+    pub(super) failed: usize,
+    pub(super) cancelled: usize,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, status: &str) {
+        match status {
+            "COMPLETED" => self.completed += 1,
+            "CANCELLED" => self.cancelled += 1,
+            _ => self.failed += 1,
+        }
+    }
+}
+
+/// A batch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Batch {
+    pub(super) name: Option<String>,
+    pub(super) state: State,
+    pub(super) created_at: Timestamp,
+    pub(super) finalized_at: Option<Timestamp>,
+    /// When all of its requests were over.
+    pub(super) over_at: Option<Timestamp>,
+    /// The number of the next request.
+    next: u32,
+    /// Numbers of requests that were taken out.
+    removed: BTreeSet<u32>,
+    /// Good from `over_at` on.
+    pub(super) tally: Tally,
+}
+
+impl Batch {
+    pub(super) fn new(name: Option<String>) -> Self {
+        let (created_at, removed, tally) = (Timestamp::now(), BTreeSet::new(), Tally::default());
+        Self { name, state: State::Draft, created_at, finalized_at: None, over_at: None, next: 0, removed, tally }
+    }
+
+    /// The numbers of its requests, in their order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        (0..self.next).filter(|number| !self.removed.contains(number))
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.next as usize - self.removed.len()
+    }
+
+    /// A number for one more.
+    pub(super) fn one_more(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        self.removed.insert(number);
+    }
+
+    /// Whether anything can still become of it.
+    pub(super) fn is_active(&self) -> bool {
+        self.over_at.is_none()
+    }
+
+    /// Whether nobody needs it any more.
+    fn is_old(&self, now: Timestamp) -> bool {
+        let (since, kept) = self.over_at.map_or((self.created_at, DRAFT_KEPT), |over| (over, KEPT));
+        (self.over_at.is_some() || self.state == State::Draft) && now.duration_since(since).unsigned_abs() > kept
+    }
+}
+
+/// A request of a batch.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    /// What is to be run.
+    Wanted(Box<RawValue>),
+    /// What became of it, as clients are told.
+    Over(Box<RawValue>),
+}
+
+/// The documents.
+#[derive(Clone)]
+pub(super) struct Shelf(pub(super) Arc<dyn Documents>);
+
+impl Shelf {
+    pub(super) async fn get(&self, key: &Key) -> Result<Option<Batch>, StoreError> {
+        self.0.fetch(BATCHES, &key.name()).await?.map(|json| read(&json)).transpose()
+    }
+
+    pub(super) async fn put(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
+        self.0.put(BATCHES, &key.name(), written(batch)?).await
+    }
+
+    /// The batches of an account at an endpoint.
+    pub(super) async fn of(&self, account: &Account, endpoint: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
+        self.beginning_with(&prefix(account, endpoint)).await
+    }
+
+    /// All batches, but those that are too old: these are removed.
+    pub(super) async fn all(&self) -> Result<Vec<(Key, Batch)>, StoreError> {
+        let (old, young): (Vec<_>, Vec<_>) =
+            self.beginning_with("").await?.into_iter().partition(|(_, batch)| batch.is_old(Timestamp::now()));
+        for (key, batch) in old {
+            for number in batch.numbers() {
+                self.remove_request(&key, number).await?;
+            }
+            self.0.remove(BATCHES, &key.name()).await?;
+        }
+        Ok(young)
+    }
+
+    async fn beginning_with(&self, prefix: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
+        let kept = self.0.all(BATCHES, prefix).await?;
+        kept.into_iter().filter_map(|(name, json)| Key::read(&name).map(|key| Ok((key, read(&json)?)))).collect()
+    }
+
+    pub(super) async fn request(&self, key: &Key, number: u32) -> Result<Option<Request>, StoreError> {
+        self.0.fetch(REQUESTS, &request_name(key, number)).await?.map(|json| read(&json)).transpose()
+    }
+
+    pub(super) async fn put_request(&self, key: &Key, number: u32, request: &Request) -> Result<(), StoreError> {
+        self.0.put(REQUESTS, &request_name(key, number), written(request)?).await
+    }
+
+    pub(super) async fn remove_request(&self, key: &Key, number: u32) -> Result<(), StoreError> {
+        self.0.remove(REQUESTS, &request_name(key, number)).await.map(drop)
+    }
+}
+
+fn request_name(key: &Key, number: u32) -> String {
+    format!("{}/{number:05}", key.name())
+}
+
+fn read<T: for<'a> Deserialize<'a>>(json: &Bytes) -> Result<T, StoreError> {
+    serde_json::from_slice(json).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+fn written(thing: &impl Serialize) -> Result<Bytes, StoreError> {
+    serde_json::to_vec(thing).map(Bytes::from).map_err(|error| StoreError::Invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written() {
+        for account in [Account::ANONYMOUS, Account::parse("ann").unwrap()] {
+            let key = Key { account, endpoint: "echo".to_owned(), id: "batch-x".to_owned() };
+            assert_eq!(Key::read(&key.name()), Some(key));
+        }
+        assert_eq!(Key::read("ann/echo"), None);
+    }
+
+    #[test]
+    fn drafts_and_batches_that_are_over_grow_old() {
+        let draft = Batch::new(None);
+        let running = Batch { state: State::Finalized, ..draft.clone() };
+        let over = Batch { over_at: Some(draft.created_at), ..running.clone() };
+        let after = |days: i64| draft.created_at + jiff::SignedDuration::from_hours(24 * days + 1);
+        assert_eq!([&draft, &running, &over].map(|batch| batch.is_old(after(1))), [false, false, true]);
+        assert_eq!([&draft, &running, &over].map(|batch| batch.is_old(after(7))), [true, false, true]);
+    }
+
+    #[test]
+    fn requests_keep_their_numbers() {
+        let mut batch = Batch::new(None);
+        assert_eq!([batch.one_more(), batch.one_more(), batch.one_more()], [0, 1, 2]);
+        batch.remove(1);
+        assert_eq!((batch.numbers().collect::<Vec<_>>(), batch.total(), batch.one_more()), (vec![0, 2], 2, 3));
+    }
+}

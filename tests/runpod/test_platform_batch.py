@@ -1,0 +1,169 @@
+"""Batches: many requests under one name, which run when nothing else waits."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from platforms import ANN, BOB, TOKENS, Platform, platform
+from servers import wait_until
+
+COUNTS = (
+    "requestTotal",
+    "requestInQueue",
+    "requestInProgress",
+    "requestCompleted",
+    "requestFailed",
+    "requestCancelled",
+)
+
+
+def ask(server: Platform, method: str, path: str = "", body: Any = None, status: int = 200) -> dict[str, Any]:
+    reply = server.call(method, f"/v2/echo/batch{path}", body)
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+def created(server: Platform, *inputs: Any) -> str:
+    return ask(server, "POST", body=[{"input": wish} for wish in inputs])["id"]
+
+
+def finalized(server: Platform, *inputs: Any) -> str:
+    batch = created(server, *inputs)
+    assert ask(server, "POST", f"/{batch}/finalize")["status"] == "FINALIZED"
+    return batch
+
+
+def counts(server: Platform, batch: str) -> tuple[int, ...]:
+    told = ask(server, "GET", f"/{batch}")
+    return tuple(told[name] for name in COUNTS)
+
+
+def outputs(server: Platform, batch: str) -> list[Any]:
+    return [request.get("output") for request in ask(server, "GET", f"/{batch}/requests")["requests"]]
+
+
+def over(server: Platform, batch: str) -> tuple[int, ...]:
+    def all_over() -> tuple[int, ...] | None:
+        now = counts(server, batch)
+        return now if sum(now[3:]) == now[0] else None
+
+    return wait_until(all_over, "the end of the batch", timeout=45)
+
+
+def taken(server: Platform, most: int) -> list[dict[str, Any]]:
+    path = f"/v2/echo/job-take-batch/hand?gpu=x&batch_size={most}&job_in_progress=0"
+    return server.call("GET", path).json()
+
+
+def test_a_draft_is_built_changed_and_run(echo: Platform) -> None:
+    told = ask(echo, "POST", body={"name": "nightly", "requests": [{"input": {"n": 0}}]})
+    batch = told["id"]
+    assert (told["name"], told["status"], told["endpointId"]) == ("nightly", "DRAFT", "echo")
+    more = [{"input": {"n": n}} for n in (1, 2, 3)]
+    added = ask(echo, "POST", f"/{batch}/requests", {"requests": more})
+    assert added["requestTotal"] == 4
+    first, second, third = (request["id"] for request in added["requests"])
+    assert ask(echo, "PUT", f"/{batch}", {"name": "daily"})["name"] == "daily"
+    ask(echo, "PUT", f"/{batch}/requests/{first}", {"input": {"n": 10}})
+    assert ask(echo, "DELETE", f"/{batch}/requests/{second}")["requestTotal"] == 3
+    drafts = ask(echo, "GET", f"/{batch}/requests")["requests"]
+    assert [(draft["status"], draft["input"]["n"]) for draft in drafts] == [
+        ("DRAFT", 0),
+        ("DRAFT", 10),
+        ("DRAFT", 3),
+    ]
+    assert echo.health()["jobs"]["inQueue"] == 0, "a draft does not run"
+    ask(echo, "POST", f"/{batch}/finalize")
+    echo.worker("coroutine", 4)
+    assert over(echo, batch) == (3, 0, 0, 3, 0, 0)
+    assert outputs(echo, batch) == [{"echo": {"n": n}} for n in (0, 10, 3)]
+    assert echo.status(third)["status"] == "COMPLETED", "each is a job like any other"
+    for method, path in (("POST", "/finalize"), ("DELETE", f"/requests/{first}"), ("POST", "/requests")):
+        assert "draft" in ask(echo, method, f"/{batch}{path}", {}, status=409)["error"]
+
+
+def test_workers_learn_the_batch_and_batches_let_others_go_first(echo: Platform) -> None:
+    batch = finalized(echo, {"n": 1}, {"n": 2})
+    wait_until(lambda: echo.health()["jobs"]["inQueue"] == 2, "the jobs")
+    urgent = echo.run({"n": 3})
+    jobs = taken(echo, 3)
+    assert [job["id"] == urgent for job in jobs] == [True, False, False]
+    assert [job.get("batchId") for job in jobs] == [None, batch, batch]
+    assert counts(echo, batch) == (2, 0, 2, 0, 0, 0)
+
+
+def test_a_batch_counts_what_fails(echo: Platform) -> None:
+    batch = finalized(echo, {"return": 1}, {"raise": "no luck"})
+    echo.worker("plain")
+    assert over(echo, batch) == (2, 0, 0, 1, 1, 0)
+    told = ask(echo, "GET", f"/{batch}/requests")["requests"]
+    assert [request["status"] for request in told] == ["COMPLETED", "FAILED"]
+    assert "no luck" in told[1]["error"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_batch_goes_on_after_a_restart_and_its_results_stay(
+    echo: Platform, how: signal.Signals, tmp_path: Path
+) -> None:
+    began = tmp_path / "began"
+    wishes = [{"n": n, "began": str(began)} for n in range(40)]
+    draft, batch = created(echo, {"n": 9}), finalized(echo, *wishes)
+    echo.kill(how)
+    echo.start()
+    assert ask(echo, "GET", f"/{draft}")["status"] == "DRAFT"
+    echo.worker("coroutine", 8)
+    assert over(echo, batch) == (40, 0, 0, 40, 0, 0)
+    assert began.read_text() == "begun\n" * 40, "each ran once"
+    echo.kill(how)
+    echo.start()
+    assert counts(echo, batch) == (40, 0, 0, 40, 0, 0)
+    assert outputs(echo, batch) == [{"echo": wish} for wish in wishes]
+
+
+def test_a_cancel_lets_what_has_begun_end_and_nothing_else_begin(echo: Platform) -> None:
+    batch = finalized(echo, {"n": 1}, {"n": 2}, {"n": 3})
+    wait_until(lambda: echo.health()["jobs"]["inQueue"] == 3, "the jobs")
+    (job,) = taken(echo, 1)
+    assert ask(echo, "POST", f"/{batch}/cancel")["status"] == "CANCELLED"
+    wait_until(lambda: counts(echo, batch) == (3, 0, 1, 0, 0, 2), "two to be canceled")
+    echo.call("POST", f"/v2/echo/job-done/hand/{job['id']}?gpu=x&isStream=false", data='{"output": 1}')
+    assert over(echo, batch) == (3, 0, 0, 1, 0, 2)
+    draft = created(echo, {"n": 1})
+    assert ask(echo, "POST", f"/{draft}/cancel")["requestCancelled"] == 1
+
+
+def test_requests_are_read_in_pages(echo: Platform) -> None:
+    batch = created(echo, *({"n": n} for n in range(5)))
+    page = ask(echo, "GET", f"/{batch}/requests?offset=3&limit=10")
+    assert [request["input"]["n"] for request in page["requests"]] == [3, 4]
+    assert (page["total"], page["offset"], page["limit"]) == (5, 3, 10)
+    assert "offset" in ask(echo, "GET", f"/{batch}/requests?offset=x", status=400)["error"]
+
+
+def test_batches_are_bounded_and_listed_newest_first(echo: Platform) -> None:
+    batches = [created(echo) for _ in range(10)]
+    assert "not over" in ask(echo, "POST", body=[], status=409)["error"]
+    assert [batch["id"] for batch in ask(echo, "GET")["batches"]] == batches[::-1]
+    ask(echo, "POST", f"/{batches[0]}/cancel")
+    assert ask(echo, "POST", body=[])["status"] == "DRAFT"
+    many = {"requests": [{"input": 1}] * 5001}
+    assert "5000" in ask(echo, "POST", f"/{batches[1]}/requests", many, status=400)["error"]
+    assert "no requests" in ask(echo, "POST", f"/{batches[1]}/finalize", status=409)["error"]
+
+
+@pytest.mark.parametrize("body", [[{"input": 1}, {}], {"requests": [{"input": 1}, {"input": None}]}])
+def test_one_bad_request_refuses_them_all_by_its_place(echo: Platform, body: Any) -> None:
+    assert "requests[1]" in ask(echo, "POST", body=body, status=400)["error"]
+    assert ask(echo, "GET")["batches"] == []
+
+
+def test_accounts_do_not_see_each_others_batches(tmp_path: Path) -> None:
+    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+        batch = created(server, {"n": 1})
+        server.token = BOB
+        assert ask(server, "GET")["batches"] == []
+        assert "no batch" in ask(server, "GET", f"/{batch}", status=404)["error"]
+        assert ask(server, "POST", f"/{batch}/finalize", status=404)
