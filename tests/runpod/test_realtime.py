@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import requests
@@ -118,6 +120,41 @@ def test_a_port_that_is_none_is_named() -> None:
     assert "RUNPOD_REALTIME_PORT is `http`" in result.stderr
 
 
+class Platform(BaseHTTPRequestHandler):
+    """Hears signs of life."""
+
+    heard: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.heard.append((self.path, self.headers["Authorization"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_details: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_platform_hears_that_a_served_handler_lives(start: Start, real: bool) -> None:
+    platform = ThreadingHTTPServer(("127.0.0.1", 0), type("Own", (Platform,), {"heard": []}))
+    heard = platform.RequestHandlerClass.heard  # type: ignore[attr-defined]
+    threading.Thread(target=platform.serve_forever, daemon=True).start()
+    command, env = ([str(runpod_python()), "plain.py"], clean_env()) if real else ours("worker")
+    ping = f"http://127.0.0.1:{platform.server_address[1]}/ping/$RUNPOD_POD_ID?gpu=x"
+    start(
+        command,
+        env,
+        RUNPOD_WEBHOOK_PING=ping,
+        RUNPOD_POD_ID="pod",
+        RUNPOD_AI_API_KEY="key",
+        RUNPOD_PING_INTERVAL="1000",
+    )
+    wait_until(lambda: len(heard) >= 2, "two signs of life")
+    platform.shutdown()
+    assert set(heard) == {("/ping/pod?gpu=x&runpod_version=1.12.0", "key")}
+
+
 def test_results_are_those_of_the_package(start: Start, package: str) -> None:
     real = start([str(runpod_python()), "plain.py"], clean_env())
     here = start(*ours("serve", package))
@@ -129,6 +166,8 @@ def test_results_are_those_of_the_package(start: Start, package: str) -> None:
     ):
         assert ask(here, **wanted) == ask(real, **wanted), wanted
     assert ask(here, result="error") == ask(real, result="error") == {"error": "no"}
+    both = {"output": {"k": 1}, "error": "no"}
+    assert ask(here, result="error and more") == ask(real, result="error and more") == both
 
 
 def test_a_handler_that_wants_another_process_says_so_with_its_result(start: Start, package: str) -> None:

@@ -66,6 +66,12 @@ pub struct Addresses {
 }
 
 impl Addresses {
+    /// Only where signs of life go, for who takes no jobs from the platform.
+    pub fn of_life(ping: &str, worker: &str) -> Result<Self, BadTemplate> {
+        let templates = Templates { take: ping.to_owned(), done: ping.to_owned(), stream: None, ping: Some(ping.to_owned()) };
+        Self::read(&templates, worker).map_err(|bad| BadTemplate { variable: "RUNPOD_WEBHOOK_PING", ..bad })
+    }
+
     /// Fills in the worker's id, and looks whether every template is an address.
     pub fn read(templates: &Templates, worker: &str) -> Result<Self, BadTemplate> {
         let worker = encoded(worker);

@@ -58,6 +58,20 @@ struct Task<'a> {
     /// Parts that are repeated.
     parts: Vec<Bytes>,
     said: usize,
+    /// What it gives besides an error.
+    beside: Option<Bytes>,
+}
+
+/// Why a job has no result, and what it gives nevertheless.
+struct Failed {
+    error: String,
+    beside: Option<Bytes>,
+}
+
+impl From<String> for Failed {
+    fn from(error: String) -> Self {
+        Self { error, beside: None }
+    }
 }
 
 /// Why a job was told to stop.
@@ -73,11 +87,11 @@ impl Labour {
         let Some((admission, carried)) = ready.await else { return Came::Stopped };
         let carried = match carried {
             Ok(carried) => carried,
-            Err(error) => return self.end(Delivered::AtOnce, Err(error), Refresh::WhenAsked),
+            Err(error) => return self.end(Delivered::AtOnce, Err(error.into()), Refresh::WhenAsked),
         };
         let scratch = carried.scratch.clone();
         let id = JobId::parse(&job.id).unwrap_or_else(|_| JobId::from_random(random()));
-        let task = Task { job, stop, mouth, id, parts: Vec::new(), said: 0 };
+        let task = Task { job, stop, mouth, id, parts: Vec::new(), said: 0, beside: None };
         let came = self.on_executor(task, admission, carried).await;
         // It is there only if somebody needed it.
         tokio::fs::remove_dir_all(scratch).await.ok();
@@ -122,13 +136,13 @@ impl Labour {
                     Ok(()) => continue,
                     Err(error) => {
                         abandon(running).await;
-                        return self.end(task.delivered(), Err(error), Refresh::WhenAsked);
+                        return self.end(task.delivered(), Err(error.into()), Refresh::WhenAsked);
                     }
                 },
             };
             let result = match cause {
                 Some(Cause::Stop) => return Came::Stopped,
-                Some(Cause::Time) => Err(self.took_too_long()),
+                Some(Cause::Time) => Err(self.took_too_long().into()),
                 None => self.result(&mut task, outcome, &scratch).await,
             };
             let refresh = if running.refreshes() { Refresh::AfterEachJob } else { Refresh::WhenAsked };
@@ -146,6 +160,8 @@ impl Labour {
             Event::Metric(metric) => {
                 if let Some(json) = self.porter.progress(&metric) {
                     task.say(Word::Progress(wire::progress(&json))).await;
+                } else if let Some(json) = self.porter.beside_error(&metric) {
+                    task.beside = Some(json);
                 }
             }
             Event::Output(value) => {
@@ -170,7 +186,7 @@ impl Labour {
         }
     }
 
-    async fn result(&self, task: &mut Task<'_>, outcome: Outcome, scratch: &Path) -> Result<Option<Bytes>, String> {
+    async fn result(&self, task: &mut Task<'_>, outcome: Outcome, scratch: &Path) -> Result<Option<Bytes>, Failed> {
         match outcome {
             Outcome::Succeeded { output: Some(value) } => {
                 let json = self.porter.carry_out(&task.id, value, scratch).await?;
@@ -178,16 +194,16 @@ impl Labour {
                 Ok((!nothing).then_some(json))
             }
             Outcome::Succeeded { output: None } => Ok(Some(wire::list(&std::mem::take(&mut task.parts)).into())),
-            Outcome::Failed { error } => Err(error),
+            Outcome::Failed { error } => Err(Failed { error, beside: task.beside.take() }),
             // Nobody asked for it: the model was taken away.
-            Outcome::Canceled => Err("the job was stopped by its worker".to_owned()),
+            Outcome::Canceled => Err("the job was stopped by its worker".to_owned().into()),
         }
     }
 
-    fn end(&self, delivered: Delivered, result: Result<Option<Bytes>, String>, refresh: Refresh) -> Came {
+    fn end(&self, delivered: Delivered, result: Result<Option<Bytes>, Failed>, refresh: Refresh) -> Came {
         let (output, error) = match result {
             Ok(output) => (output, None),
-            Err(error) => (None, Some(error)),
+            Err(Failed { error, beside }) => (beside, Some(error)),
         };
         let output = output.as_ref().and_then(|json| serde_json::from_slice::<&RawValue>(json).ok());
         let replaced = [refresh, self.habits.refresh].contains(&Refresh::AfterEachJob);

@@ -114,7 +114,7 @@ impl Platform {
     }
 
     /// Says that the worker lives and what it works on.
-    pub(crate) async fn ping(&self, jobs: &[String], limit: Duration) -> Result<(), String> {
+    pub async fn ping(&self, jobs: &[String], limit: Duration) -> Result<(), String> {
         let named = jobs.join(",");
         let mut said = vec![("runpod_version", SPEAKS)];
         if !jobs.is_empty() {

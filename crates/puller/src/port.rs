@@ -21,6 +21,9 @@ pub trait Porter: Send + Sync {
 
     /// The progress that a note of the model's is, if it is one.
     fn progress(&self, metric: &Metric) -> Option<Bytes>;
+
+    /// What a job gives besides its error, if a note of the model's is that.
+    fn beside_error(&self, metric: &Metric) -> Option<Bytes>;
 }
 
 /// A job as the model gets it.

@@ -58,21 +58,41 @@ impl RunpodEnv {
             (None, Some(_)) => return Err(missing(TAKE, "jobs come from", "job-take/$ID")),
             (None, None) => None,
         };
-        let interval =
-            match filled(INTERVAL) {
-                None => DEFAULT_INTERVAL,
-                Some(text) => Duration::from_millis(text.trim().parse().map_err(|_| {
-                    Usage::new(format!("{INTERVAL} is `{text}`, which is no number")).hint("give milliseconds, such as 10000")
-                })?),
-            };
         Ok(Self {
             templates,
             worker: filled(POD),
             key: filled("RUNPOD_AI_API_KEY"),
             integration: filled("RUNPOD_UA_INTEGRATION"),
-            ping_every: interval.max(SHORTEST_INTERVAL),
+            ping_every: interval(filled(INTERVAL))?,
             log_filter: filled("RUNPOD_LOG_LEVEL").or_else(|| filled("RUNPOD_DEBUG_LEVEL")).and_then(|level| filter(&level)),
         })
+    }
+}
+
+fn interval(said: Option<String>) -> Result<Duration, Usage> {
+    let Some(text) = said else { return Ok(DEFAULT_INTERVAL) };
+    let wrong = |_| Usage::new(format!("{INTERVAL} is `{text}`, which is no number")).hint("give milliseconds, such as 10000");
+    Ok(Duration::from_millis(text.trim().parse().map_err(wrong)?).max(SHORTEST_INTERVAL))
+}
+
+/// What a server of a handler says to a platform that it takes no jobs from.
+pub(crate) struct Life {
+    /// `RUNPOD_WEBHOOK_PING`
+    pub(crate) ping: String,
+    /// `RUNPOD_POD_ID`
+    pub(crate) worker: String,
+    /// As that of a worker.
+    pub(crate) key: Option<String>,
+    /// `RUNPOD_PING_INTERVAL`
+    pub(crate) every: Duration,
+}
+
+impl Life {
+    pub(crate) fn read() -> Result<Option<Self>, Usage> {
+        let filled = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let (Some(ping), Some(worker)) = (filled(PING), filled(POD)) else { return Ok(None) };
+        let key = runpod_config::key().or_else(|| filled("RUNPOD_AI_API_KEY"));
+        Ok(Some(Self { ping, worker, key, every: interval(filled(INTERVAL))? }))
     }
 }
 

@@ -67,12 +67,15 @@ def progress(job: "dict[str, Any]", update: object) -> None:
     with _lock:
         native = _running.get(str(job.get("id"))) if isinstance(job, dict) else None
     native = native or _native.current_job()
-    if native is None or native.ended:
-        return
+    if native is not None and not native.ended:
+        _note(native, "progress", update)
+
+
+def _note(native: "Job", name: str, value: object) -> None:
     try:
-        native.metric("progress", update, "replace")
+        native.metric(name, value, "replace")
     except Exception as error:  # Runpod's own never raises: an update is not worth a job
-        _native.remark("warn", f"job {native.id}", f"a progress update cannot be sent: {message(error)}")
+        _native.remark("warn", f"job {native.id}", f"`{name}` cannot be sent: {message(error)}")
 
 
 class _Running:
@@ -195,14 +198,18 @@ def _settled(value: object, native: "Job") -> object:
     """Return the output in what the handler has returned."""
     if not isinstance(value, dict) or not ("error" in value or "refresh_worker" in value):
         return value
+    # Where nothing but the result is given, all of it is.
+    alone = EXTRAS in native.context
     if value.get("refresh_worker"):
         native.retire()
-        if EXTRAS in native.context:
-            # Callers who get nothing but the result are told with it.
+        if alone:
             native.metric("stop_pod", True, "replace")
+    rest = {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}
     if value.get("error"):
+        if alone and rest:
+            _note(native, "beside_error", rest)
         raise HandlerError(_text(value["error"]))
-    return {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}
+    return rest
 
 
 def _checked(item: object) -> object:

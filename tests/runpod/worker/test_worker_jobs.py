@@ -58,6 +58,7 @@ def test_the_whole_job_reaches_the_handler_and_the_result_the_platform(
         ("[1, 2.5, True]", {"output": [1, 2.5, True]}),
         ("{}", {}),
         ("{'error': 'x'}", {"error": "x"}),
+        ("{'error': 'x', 'k': 1}", {"output": {"k": 1}, "error": "x"}),
         ("{'error': '', 'k': 1}", {"output": {"k": 1}}),
         ("{'output': 1}", {"output": {"output": 1}}),
         ("{'refresh_worker': True, 'k': 1}", {"output": {"k": 1}, "stopPod": True}),

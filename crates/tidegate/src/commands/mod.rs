@@ -4,6 +4,7 @@ mod cancel;
 mod doctor;
 mod endpoints;
 mod greeting;
+mod heartbeat;
 mod init;
 mod logs;
 mod platform;

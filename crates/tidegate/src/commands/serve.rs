@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::greeting::{Emptied, Greeting, Screen};
+use super::heartbeat::Heartbeat;
 use crate::cli::{self, LogFormat, ModelArgs, Serve};
 use crate::compat::CogEnv;
 use crate::failure::Usage;
@@ -51,6 +52,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         Wanted::One(dir) => Some(Model::read(dir, &args.model, env)?),
         Wanted::All(_) => None,
     };
+    let heartbeat = Heartbeat::of(one.as_ref())?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
@@ -132,13 +134,15 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     };
     let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("here"), upkeep::Rules::default());
     let keeping_up = Watch { asked: changed, files: args.watch }.keep_up(&offering);
-    tokio::pin!(http, reload, files, lines, keeping_up);
+    let life = Heartbeat::beat(heartbeat);
+    tokio::pin!(http, reload, files, lines, keeping_up, life);
     let cause = tokio::select! {
         () = &mut http => unreachable!("the listener ends only when it is told to"),
         () = &mut reload => unreachable!("it listens for ever"),
         () = &mut files => unreachable!("it looks after files for ever"),
         () = &mut lines => unreachable!("it looks after the lines for ever"),
         () = &mut keeping_up => unreachable!("it looks after models for ever"),
+        () = &mut life => unreachable!("it says that it lives for ever"),
         cause = signals.next() => cause,
         () = asked.cancelled() => Cause::Asked,
     };

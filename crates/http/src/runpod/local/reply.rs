@@ -45,6 +45,8 @@ fn wrapped(parts: &[Bytes]) -> Bytes {
 
 /// What a handler that wants another process says with its result; see `tidegate.handler.calls`.
 const STOP_POD: &str = "stop_pod";
+/// What it returned besides `error`.
+const BESIDE_ERROR: &str = "beside_error";
 
 /// What `realtime` says: the result and nothing else. As there, an empty object is no output.
 pub(super) fn bare(job: &Snapshot) -> Response {
@@ -52,7 +54,7 @@ pub(super) fn bare(job: &Snapshot) -> Response {
     match job.status {
         Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"{}"[..])),
         Status::Canceled | Status::Aborted => body.field("error", "the job was canceled"),
-        _ => body.maybe("error", job.error.as_deref()),
+        _ => body.maybe("output", job.metrics.get(BESIDE_ERROR)).maybe("error", job.error.as_deref()),
     };
     if job.metrics.contains_key(STOP_POD) {
         body.field("stopPod", &true);

@@ -17,6 +17,8 @@ use tidegate_service::Carrier;
 const EXTRAS: &str = "runpod";
 /// The metric that handlers report their progress in.
 const PROGRESS: &str = "progress";
+/// The metric that holds what a handler returned besides `error`.
+const BESIDE_ERROR: &str = "beside_error";
 
 /// Carries jobs with the desk's own tools.
 pub(super) struct Carrying {
@@ -44,6 +46,10 @@ impl Porter for Carrying {
 
     fn progress(&self, metric: &Metric) -> Option<Bytes> {
         (metric.name == PROGRESS).then(|| metric.value.to_string().into())
+    }
+
+    fn beside_error(&self, metric: &Metric) -> Option<Bytes> {
+        (metric.name == BESIDE_ERROR).then(|| metric.value.to_string().into())
     }
 }
 
