@@ -404,6 +404,17 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def loaded(server: Server) -> int:
+    """How many processes of models a server has."""
+
+    def is_of_a_model(pid: int) -> bool:
+        with suppress(OSError):
+            return b"tidegate.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
+    return sum(map(is_of_a_model, children_of(server.process.pid)))
+
+
 def refuses_connections(server: Server) -> bool:
     try:
         socket.create_connection(("127.0.0.1", server.port), timeout=2).close()

@@ -1,7 +1,10 @@
 """Runpod's own worker beside `tidegate worker`, at the same platform, in one run.
 
 The platform is the strict one of the tests (`tests/runpod/worker/job_server.py`). Both get the same scripts.
-Every row starts a fresh worker, and measures by the platform's clock; where it matters, after a first job.
+Every measurement starts a fresh worker, and goes by the platform's clock; where it matters, after a first
+job. Both are measured in turn, several times; the table at the end has the median and the range of each.
+
+`tidegate` must be an optimised build for its figures to mean anything.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -37,7 +41,11 @@ class Bench:
         self.platform = JobServer(hold=30)
         shutil.copy(HANDLERS / handler, self.folder / handler)
         self._command = command(self.folder / handler, self.folder / "data")
-        self._env = {**os.environ, **self.platform.environment(), "RUNPOD_LOG_LEVEL": "ERROR", **env}
+        # Nothing of whoever runs it: no variables of either, and no key in a file.
+        foreign = ("RUNPOD_", "TIDEGATE_", "COG_")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        quiet = {"RUNPOD_LOG_LEVEL": "ERROR", "HOME": str(self.folder)}
+        self._env = {**plain, **self.platform.environment(), **quiet, **env}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -101,24 +109,43 @@ def latency(make: Maker, handler: str, count: int) -> float:
         return statistics.median(times)
 
 
-def progress(make: Maker) -> tuple[float, float, float]:
-    """200 updates: seconds until the result, how many came out of order, how many after it."""
+def progress(make: Maker) -> tuple[float, ...]:
+    """200 updates: seconds to the result, how many came out of order and after it, and the most threads."""
     with make("progress.py") as bench:
         bench.start()
         bench.platform.wait(lambda: bench.platform.open_takes, PATIENCE)
-        began = time.monotonic()
-        bench.platform.offer("p")
-        bench.platform.result("p", PATIENCE)
-        result = bench.platform.finals("p")[0].at
-        with contextlib.suppress(AssertionError):
-            bench.platform.wait(lambda: len(bench.platform.progress("p")) == 200, 5)
+        with counted_threads(bench) as threads:
+            began = time.monotonic()
+            bench.platform.offer("p")
+            bench.platform.result("p", PATIENCE)
+            result = bench.platform.finals("p")[0].at
+            with contextlib.suppress(AssertionError):
+                bench.platform.wait(lambda: len(bench.platform.progress("p")) == 200, 5)
         steps = bench.platform.progress("p")
         disordered = sum(later < earlier for earlier, later in pairwise(steps))
         told = bench.platform.of("done", "p")
-        late = (
-            len(told) - 1 - max(i for i, seen in enumerate(told) if seen.body.get("status") != "IN_PROGRESS")
-        )
-        return result - began, disordered, late
+        last = max(i for i, seen in enumerate(told) if seen.body.get("status") != "IN_PROGRESS")
+        return result - began, disordered, len(told) - 1 - last, max(threads)
+
+
+@contextlib.contextmanager
+def counted_threads(bench: Bench) -> Iterator[list[int]]:
+    """Count the threads of all processes of a worker again and again."""
+    counts, over = [0], threading.Event()
+    assert bench.process is not None
+    pid = bench.process.pid
+
+    def count() -> None:
+        while not over.wait(0.002):
+            counts.append(sum(threads_of(one) for one in tree(pid)))
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        yield counts
+    finally:
+        over.set()
+        counting.join()
 
 
 def raised(make: Maker) -> float:
@@ -179,6 +206,12 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+def threads_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
 def pss(pid: int) -> int:
     """Memory of a process in bytes; what n processes share counts 1/n for each."""
     with contextlib.suppress(OSError):
@@ -196,6 +229,8 @@ def main() -> None:
     )
     parser.add_argument("--runpod-python", type=Path, default=ROOT / ".venv-runpod" / "bin" / "python")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long the rates are measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--only", default="", help="only rows with this in their name")
     args = parser.parse_args()
     ours = maker(
         lambda script, data: [
@@ -208,30 +243,44 @@ def main() -> None:
         {"TIDEGATE_PYTHON": str(args.python.absolute())},
     )
     real = maker(lambda script, _data: [str(args.runpod_python.absolute()), str(script)], {})
-    rows: list[tuple[str, Callable[[Maker], float]]] = [
-        ("jobs/s, plain function, 1 at once", lambda make: throughput(make, "plain.py", args.seconds)),
-        ("jobs/s, coroutine, 4 at once", lambda make: throughput(make, "coroutine.py", args.seconds)),
-        ("one job to its result, ms, 1 at once", lambda make: latency(make, "plain.py", 15)),
-        ("one job to its result, ms, 4 at once", lambda make: latency(make, "coroutine.py", 15)),
-        ("raised limit acts after, s", raised),
-        ("SIGTERM to the end, idle, s", goodbye),
-        ("questions/s at a platform that answers 500", lambda make: polls(make, args.seconds)),
+    rows: list[tuple[tuple[str, ...], Callable[[Maker], tuple[float, ...]]]] = [
+        (("jobs/s, plain function, 1 at once",), lambda make: (throughput(make, "plain.py", args.seconds),)),
+        (("jobs/s, coroutine, 4 at once",), lambda make: (throughput(make, "coroutine.py", args.seconds),)),
+        (("one job to its result, ms, 1 at once",), lambda make: (latency(make, "plain.py", 15),)),
+        (("one job to its result, ms, 4 at once",), lambda make: (latency(make, "coroutine.py", 15),)),
+        (
+            ("200 updates and the result, s", "… out of order", "… after the result", "… most threads"),
+            progress,
+        ),
+        (("raised limit acts after, s, while a job of 12 s runs",), lambda make: (raised(make),)),
+        (("SIGTERM to the end, idle, s",), lambda make: (goodbye(make),)),
+        (("memory (PSS), MB", "processes"), memory),
+        (("questions/s at a platform that answers 500",), lambda make: (polls(make, args.seconds),)),
     ]
-    print("| | runpod 1.12.0 | tidegate | ratio |\n|---|---|---|---|")
-    for name, measure in rows:
-        show(name, measure(real), measure(ours))
-    (theirs, disordered, late), (mine, our_disorder, our_late) = progress(real), progress(ours)
-    show("200 updates and the result, s", theirs, mine)
-    show("… out of order", disordered, our_disorder)
-    show("… after the result", late, our_late)
-    (their_memory, their_count), (our_memory, our_count) = memory(real), memory(ours)
-    show("memory (PSS), MB", their_memory, our_memory)
-    show("processes", their_count, our_count)
+    table = ["| | runpod 1.12.0 | tidegate | ratio |", "|---|---|---|---|"]
+    for names, measure in rows:
+        if args.only not in " ".join(names):
+            continue
+        rounds = [(measure(real), measure(ours)) for _ in range(args.rounds)]
+        for nth, name in enumerate(names):
+            row = line(name, [theirs[nth] for theirs, _ in rounds], [mine[nth] for _, mine in rounds])
+            # Whoever waits for the table sees how far it is.
+            print(row, file=sys.stderr, flush=True)
+            table.append(row)
+    print("\n".join(table))
 
 
-def show(name: str, real: float, ours: float) -> None:
-    ratio = f"{ours / real:.3g}" if real and ours else "-"
-    print(f"| {name} | {real:.3g} | {ours:.3g} | {ratio} |", flush=True)
+def line(name: str, real: list[float], ours: list[float]) -> str:
+    """One row: medians, with the range where there is one, and ours for each of theirs."""
+    theirs, mine = statistics.median(real), statistics.median(ours)
+    ratio = f"{mine / theirs:.3g}" if theirs and mine else "-"
+    return f"| {name} | {spread(real)} | {spread(ours)} | {ratio} |"
+
+
+def spread(values: list[float]) -> str:
+    median = f"{statistics.median(values):.3g}"
+    lowest, highest = f"{min(values):.3g}", f"{max(values):.3g}"
+    return median if lowest == highest else f"{median} ({lowest} to {highest})"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ ITERATION_FAILED = "Prediction failed: Generator iteration error: "
 UNSENDABLE = "Prediction failed: Failed to serialize output: "
 BAD_INPUT = "Input validation error: "
 
+_COG = "Prediction failed: "
+_left_out = ""
+
 
 def _generator() -> "Generator[None, None, None]":
     yield
@@ -97,13 +100,21 @@ def fail(job: "Job", failed: str, error: BaseException) -> None:
     # Not `isinstance`, which asks the exception for its class: that may be user code.
     kind: type = type(error)
     if issubclass(kind, TidegateError):
-        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT, HandlerError: ""}.get(
-            kind, "Prediction failed: "
-        )
-        job.failed(prefix + message(error))
+        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT, HandlerError: ""}.get(kind, _COG)
+        job.failed(_worded(prefix + message(error)))
         return
     reason = message(error) if failed is BAD_INPUT else describe(error)
     text = traceback_text(error)
     # The operator's copy first: once the job has ended, the server may close the child.
     _native.remark("warn", f"job {job.id}", text)
-    job.failed(failed + reason)
+    job.failed(_worded(failed + reason))
+
+
+def speak_plainly() -> None:
+    """Leave Cog's first words away from now on: nobody expects them of what this process runs."""
+    global _left_out
+    _left_out = _COG
+
+
+def _worded(text: str) -> str:
+    return text.removeprefix(_left_out)

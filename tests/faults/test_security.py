@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from certificates import make_certificate
 from servers import ROOT, copy_model, free_port, tidegate_bin, tidegate_env, wait_until
 from unhurt import assert_error_body, ended
 from wire import Wire, ask, request
@@ -61,15 +62,7 @@ def test_every_network_without_tokens_is_refused_at_the_start(tmp_path, host):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
-    subprocess.run(
-        [*make.split(), "-keyout", key, "-out", cert, "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"), "x")
 
 
 @pytest.fixture

@@ -91,6 +91,21 @@ def test_on_lost_fail_says_so(fresh, data, gate, hooks):
     assert server.get("/predictions/runs").json["error"] == told["error"]
 
 
+def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(fresh, data, tmp_path, hooks):
+    server = fresh("cancel", "--cancel-grace", "60s", env=data)
+    began = tmp_path / "began"
+    accept(server, "stubborn", hooks.url, how="stubborn", began=str(began))
+    wait_until(began.exists, "the model to begin")
+    assert server.post("/predictions/stubborn/cancel").status == 200
+    assert server.get("/predictions/stubborn").json["status"] == "processing"
+    kill(server)
+    began.unlink()
+    server = fresh("cancel", env=data)
+    assert hooks.told("stubborn")["status"] == "canceled"
+    assert server.get("/predictions/stubborn").json["status"] == "canceled"
+    assert not began.exists(), "it was run again"
+
+
 def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(fresh, data, hooks):
     server = fresh("echo", env=data)
     hooks.receiver.plan(f"{hooks.base}/late", 500)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from certificates import make_certificate
 from raw import Caller, ask, request
 from servers import Server, wait_until
 
@@ -249,25 +250,6 @@ def test_the_limit_of_open_files_is_raised(fresh):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MIB)
-
-
-def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=30
-    )
-    return certificate, key
 
 
 @pytest.fixture

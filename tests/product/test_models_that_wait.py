@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from servers import children_of, wait_until
+from servers import loaded, wait_until
 
 SAY = """
 import time
@@ -59,19 +59,6 @@ def wait_status(server, id, *statuses):
     return wait_until(
         lambda: (seen := show(server, id))["status"] in statuses and seen, f"{id} to be {statuses}", 40
     )
-
-
-def loaded(server):
-    """How many models have a process."""
-    return len([pid for pid in children_of(server.process.pid) if _is_child(pid)])
-
-
-def _is_child(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as line:
-            return b"tidegate.child" in line.read()
-    except OSError:
-        return False
 
 
 def kill(server):

@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from servers import MODELS, children_of, copy_model, wait_until
+from servers import MODELS, copy_model, loaded, wait_until
 
 SAY = """
 from cog import BasePredictor
@@ -40,19 +40,6 @@ def say(server, model, text="x", **input):
     reply = server.post(f"/models/{model}/predictions", {"input": {"text": text, **input}})
     assert reply.status == 200, str(reply)
     return reply.json["output"]
-
-
-def loaded(server):
-    """How many models have a process."""
-    return len([pid for pid in children_of(server.process.pid) if _is_child(pid)])
-
-
-def _is_child(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as line:
-            return b"tidegate.child" in line.read()
-    except OSError:
-        return False
 
 
 def names(server):

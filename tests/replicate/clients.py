@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from replicate.client import Client
 from servers import ROOT, Server
@@ -85,3 +86,19 @@ class Place:
     def kill(self) -> None:
         os.kill(self.server.process.pid, signal.SIGKILL)
         self.server.process.wait()
+
+
+def forgeries(url: str, other: str) -> list[str]:
+    """What somebody might make of an address of ann's: another owner, time or file."""
+    expiry = parse_qs(urlsplit(url).query)["expiry"][0]
+    id, other_id = (urlsplit(each).path.split("/")[3] for each in (url, other))
+    forged = [
+        url.split("?")[0],
+        url.replace("owner=ann", "owner=bob"),
+        url.replace(expiry, str(int(expiry) + 1)),
+        url.replace(expiry, "1"),
+        url.replace("signature=", "signature=AAAA"),
+        url.replace(id, other_id),
+    ]
+    assert url not in forged
+    return forged

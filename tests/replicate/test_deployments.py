@@ -53,7 +53,7 @@ def test_with_pythons_client(place):
     with pytest.raises(ReplicateError) as raised:
         deployments.get("ann/app")
     assert raised.value.status == 404
-    assert "deployment" not in echo.create({}).json
+    assert not {"deployment", "deployment_release"} & echo.create({}).json.keys()
 
 
 def test_with_pythons_async_client(place):
@@ -187,6 +187,32 @@ def test_deployments_and_their_predictions_outlive_a_kill(place, tmp_path):
     wait_until(lambda: after.show(running.id)["status"] == "succeeded", "the end")
     assert after.show(running.id)["deployment"] == "anonymous/app"
     assert after.python.deployments.update("anonymous", "app", max_instances=5).current_release.number == 3
+
+
+def test_a_prediction_tells_its_release_when_there_are_later_ones(place):
+    before = place("echo", env=TOKENS, token="secret-a")
+    deployments = before.python.deployments
+    deployments.create(**wishes(before))
+    made = [deployments.predictions.create("ann/app", input={"text": "1"}, wait=10)]
+    for most in (2, 3):
+        deployments.update("ann", "app", max_instances=most)
+        made.append(deployments.predictions.create("ann/app", input={"text": str(most)}, wait=10))
+    releases = before.get("/v1/deployments/ann/app/releases").json
+    assert [one["number"] for one in releases["results"]] == [3, 2, 1]
+    assert [one["configuration"]["max_instances"] for one in releases["results"]] == [3, 2, 1]
+    assert {one["created_by"]["username"] for one in releases["results"]} == {"ann"}
+    moments = [one["created_at"] for one in releases["results"]]
+    assert len(set(moments)) == 3 and releases["next"] is None
+    assert before.get("/v1/deployments/ann/app").json["current_release"] == releases["results"][0]
+    assert [before.show(one.id)["deployment_release"] for one in made] == [1, 2, 3]
+
+    before.kill()
+    after = place("echo", env=TOKENS, token="secret-a")
+    assert after.get("/v1/deployments/ann/app/releases").json["results"] == releases["results"]
+    assert [after.show(one.id)["deployment_release"] for one in made] == [1, 2, 3]
+    assert {after.show(one.id)["deployment"] for one in made} == {"ann/app"}
+    other = after.server.get("/v1/deployments/ann/app/releases", headers={"Authorization": "Bearer secret-b"})
+    assert other.status == 404
 
 
 def test_a_version_that_is_not_served_any_more_is_said(place):

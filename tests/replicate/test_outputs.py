@@ -2,14 +2,14 @@
 
 import asyncio
 import base64
-import subprocess
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import requests
-from clients import Place
+from certificates import make_certificate
+from clients import Place, forgeries
 from replicate.helpers import FileOutput
 from servers import wait_until
 
@@ -39,21 +39,7 @@ def output_of(place: Place, **input) -> object:
 @pytest.fixture
 def https(place, tmp_path, monkeypatch):
     """Starts a server with TLS whose certificate both clients know."""
-    certificate, key = tmp_path / "cert.pem", tmp_path / "cert.key"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=30
-    )
+    certificate, key = make_certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(certificate))
 
@@ -172,16 +158,7 @@ def test_outputs_are_inputs_of_their_account_only(place):
 def test_forged_addresses_lead_nowhere(place):
     ann = place("files_out", env=TOKENS, token="secret-a")
     url, other = output_of(ann, text="1"), output_of(ann, text="2")
-    expiry = parse_qs(urlsplit(url).query)["expiry"][0]
-    for forged in (
-        url.split("?")[0],
-        url.replace("owner=ann", "owner=bob"),
-        url.replace(expiry, str(int(expiry) + 1)),
-        url.replace(expiry, "1"),
-        url.replace("signature=", "signature=AAAA"),
-        url.replace(urlsplit(url).path.split("/")[3], urlsplit(other).path.split("/")[3]),
-    ):
-        assert forged != url
+    for forged in forgeries(url, other):
         assert requests.get(forged, timeout=15).status_code == 404, forged
     assert requests.get(url.split("?")[0].removesuffix("/out.txt"), timeout=15).status_code == 401
 

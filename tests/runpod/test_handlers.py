@@ -7,7 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 from conftest import OURS
-from servers import MODELS, tidegate_bin, tidegate_env, wait_until
+from servers import MODELS, runpod_python, tidegate_bin, tidegate_env, wait_until
 
 HANDLERS = MODELS / "handlers"
 
@@ -101,6 +101,22 @@ def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path
     assert given.stdout == "1.5\n"
     wrong = predict(package, tmp_path / "plain.py", "--test_input", '{"prompt": 1}')
     assert wrong.returncode == 64 and "has no object `input`" in wrong.stderr
+
+
+def test_a_script_finds_its_arguments_without_those_of_the_package(package):
+    words = ["--mine", "a b", "--rp_log_level", "error", "--rp_api_port", "5", "other"]
+    given = '{"input": {}}'
+    ours = predict(package, "arguments.py", "--test_input", given, "--", *words)
+    real = subprocess.run(
+        [runpod_python(), "arguments.py", "--test_input", given, *words],
+        cwd=HANDLERS,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    told = [line for line in real.stdout.splitlines() if line.startswith("TOLD a b ERROR")]
+    assert told and told[0] in ours.stderr
+    assert predict(package, "arguments.py").stderr.count("TOLD none DEBUG") == 1
 
 
 def test_schema_lets_every_input_pass(package):

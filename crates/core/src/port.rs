@@ -56,6 +56,11 @@ pub trait Executor: Send + Sync {
         None
     }
 
+    /// Waits until [`Executor::wants`] may say something else; for ever where it says nothing. One may wait.
+    async fn wants_changed(&self) {
+        std::future::pending().await
+    }
+
     /// Who works on the jobs; nobody where that is not known.
     fn crew(&self) -> Crew {
         Crew::default()

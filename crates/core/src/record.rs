@@ -4,6 +4,7 @@
 //! it. It is written when the job is accepted, when the model begins, and when the job is over.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -27,6 +28,8 @@ pub struct Record {
     pub ending: Option<Ending>,
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
+    /// Whether somebody was told that it stops.
+    pub cancel_asked: bool,
 }
 
 /// What was asked for.
@@ -65,9 +68,43 @@ pub struct Target {
     pub model: String,
     /// 64 hexadecimal digits.
     pub version: String,
-    /// `owner/name` of the deployment that it came through.
+    /// The deployment that it came through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<String>,
+    pub deployment: Option<Through>,
+}
+
+/// A deployment, and which of its releases. Written down as `owner/name#2`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Through {
+    /// `owner/name`; neither can hold a `#`.
+    pub deployment: String,
+    /// Not known of jobs that were written down without it.
+    pub release: Option<u64>,
+}
+
+impl fmt::Display for Through {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.release {
+            Some(release) => write!(f, "{}#{release}", self.deployment),
+            None => f.write_str(&self.deployment),
+        }
+    }
+}
+
+impl From<Through> for String {
+    fn from(through: Through) -> Self {
+        through.to_string()
+    }
+}
+
+impl From<String> for Through {
+    fn from(text: String) -> Self {
+        match text.split_once('#').map(|(deployment, release)| (deployment, release.parse())) {
+            Some((deployment, Ok(release))) => Self { deployment: deployment.to_owned(), release: Some(release) },
+            Some((_, Err(_))) | None => Self { deployment: text, release: None },
+        }
+    }
 }
 
 /// Who is told how a job goes.
@@ -196,4 +233,20 @@ pub struct Settled {
     pub at: Timestamp,
     /// Why it was given up; absent when somebody has taken it.
     pub given_up: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_written_behind_its_deployment() {
+        for (text, deployment, release) in
+            [("ann/app#2", "ann/app", Some(2)), ("ann/app", "ann/app", None), ("ann/app#x", "ann/app#x", None)]
+        {
+            let through = Through::from(text.to_owned());
+            assert_eq!((through.deployment.as_str(), through.release), (deployment, release));
+            assert_eq!(through.to_string(), text);
+        }
+    }
 }

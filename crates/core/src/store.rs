@@ -168,6 +168,9 @@ pub trait Store: Send + Sync {
     /// first is 1), or `None` when it is over or unknown.
     async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError>;
 
+    /// Notes that somebody was told that a job stops. `false` when it is over already, or unknown.
+    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
+
     /// Ends a job. `false` when it was over already, is unknown, or another attempt has it: nothing is changed
     /// then, and the letter is not kept. A job that never began is ended by attempt 0.
     async fn finish(&self, finish: Finish) -> Result<bool, StoreError>;

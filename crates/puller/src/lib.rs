@@ -11,6 +11,7 @@ mod delivery;
 mod hand;
 mod journal;
 mod labour;
+mod lenient;
 mod once;
 mod pace;
 mod platform;

@@ -175,11 +175,20 @@ fn asked(reply: Reply) -> Asked {
         204 | 400 => Asked::Nothing,
         429 => Asked::TooMuch(pause(&reply)),
         200..300 => match wire::jobs(&reply.body) {
-            taken if taken == Taken::default() => Asked::Nothing,
-            taken => Asked::Given(taken),
+            Some(taken) if taken == Taken::default() => Asked::Nothing,
+            Some(Taken { jobs, empty, nameless: 1.. }) if jobs.is_empty() && empty.is_empty() => {
+                Asked::Failed("the platform handed out something without an id, which nobody can answer".to_owned())
+            }
+            Some(taken) => Asked::Given(taken),
+            None => Asked::Failed(format!("the platform's answer is no job: `{}`", beginning(&reply.body))),
         },
         status => Asked::Failed(told(status)),
     }
+}
+
+/// As much of an answer as tells what it is.
+fn beginning(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).chars().take(60).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 fn brought(reply: &Reply) -> Brought {
@@ -238,5 +247,13 @@ mod tests {
             assert!(matches!(asked(reply(status, None)), Asked::Nothing), "{status}");
         }
         assert!(matches!(asked(reply(500, None)), Asked::Failed(_)));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_job_is_not_asked_for_all_the_time() {
+        for body in ["<html>", "{}", "[5]", r#"{"input":1}"#] {
+            let reply = Reply { status: 200, retry_after: None, body: body.into() };
+            assert!(matches!(asked(reply), Asked::Failed(_)), "{body}");
+        }
     }
 }

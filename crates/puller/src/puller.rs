@@ -215,7 +215,11 @@ enum Loop {
 
 async fn limits(runner: &Runner) {
     loop {
-        tokio::time::sleep(LIMIT_EVERY).await;
+        tokio::select! {
+            () = runner.labour.executor.wants_changed() => {}
+            // A child that takes another one's place may have other slots.
+            () = tokio::time::sleep(LIMIT_EVERY) => {}
+        }
         set_limit(runner);
     }
 }

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::lenient;
+
 /// A job that the platform handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -43,29 +45,37 @@ impl Job {
     }
 }
 
-/// Reads the answer to a take: one job, a list of jobs, or nothing that is one.
-pub(crate) fn jobs(body: &Bytes) -> Taken {
+/// Reads the answer to a take: one job, a list of jobs, or nothing. `None` when it is something else.
+pub(crate) fn jobs(body: &Bytes) -> Option<Taken> {
+    if body.trim_ascii().is_empty() {
+        return Some(Taken::default());
+    }
+    let body = lenient::as_json(body)?;
     let mut taken = Taken::default();
-    if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(body) {
+    if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(&body) {
         for item in list {
             take_in(&mut taken, body.slice_ref(item.get().as_bytes()));
         }
-    } else if let Ok(one) = serde_json::from_slice::<&RawValue>(body)
-        && one.get() != "null"
-    {
-        take_in(&mut taken, body.slice_ref(one.get().as_bytes()));
+    } else if &body[..] != b"null" {
+        take_in(&mut taken, body);
     }
-    taken
+    Some(taken)
 }
 
 fn take_in(taken: &mut Taken, whole: Bytes) {
     let members: HashMap<String, &RawValue> = serde_json::from_slice(&whole).unwrap_or_default();
-    let id = members.get("id").and_then(|id| serde_json::from_str::<String>(id.get()).ok()).filter(|id| !id.is_empty());
-    match (id, members.contains_key("input")) {
+    match (members.get("id").and_then(|id| name(id.get())), members.contains_key("input")) {
         (Some(id), true) => taken.jobs.push(Job { id, whole }),
         (Some(id), false) => taken.empty.push(id),
         (None, _) => taken.nameless += 1,
     }
+}
+
+/// An id: a text, or a number, which in an address is a text too.
+fn name(json: &str) -> Option<String> {
+    let text = serde_json::from_str::<String>(json).ok();
+    let number = || serde_json::from_str::<i64>(json).ok().map(|number| number.to_string());
+    text.or_else(number).filter(|id| !id.is_empty())
 }
 
 /// The ids in an answer to the question what to stop.
@@ -133,7 +143,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Vec<String>, Vec<String>, usize) {
-        let taken = jobs(&Bytes::copy_from_slice(text.as_bytes()));
+        let taken = jobs(&Bytes::copy_from_slice(text.as_bytes())).unwrap();
         (taken.jobs.into_iter().map(|job| job.id).collect(), taken.empty, taken.nameless)
     }
 
@@ -146,13 +156,15 @@ mod tests {
             assert_eq!(read(nothing), (none.clone(), none.clone(), 0), "{nothing:?}");
         }
         assert_eq!(read(r#"{"id":"a"}"#), (none.clone(), vec!["a".to_owned()], 0));
-        assert_eq!(read(r#"[{"input":{}}, 5, {"id":7,"input":{}}]"#), (none, Vec::new(), 3));
+        assert_eq!(read(r#"[{"input":{}}, 5, {"id":"","input":{}}]"#), (none, Vec::new(), 3));
+        assert_eq!(read(r#"{"id":7,"input":{"x":NaN}}"#).0, ["7"]);
+        assert_eq!(jobs(&Bytes::from_static(b"<html>")), None);
     }
 
     #[test]
     fn the_job_stays_the_bytes_it_was() {
         let text = r#"{"id":"a", "webhook" : "x","input": {"n": 1.50} }"#;
-        let taken = jobs(&Bytes::from_static(text.as_bytes()));
+        let taken = jobs(&Bytes::from_static(text.as_bytes())).unwrap();
         assert_eq!(taken.jobs[0].whole, text);
         assert_eq!(taken.jobs[0].input(), r#"{"n": 1.50}"#);
     }

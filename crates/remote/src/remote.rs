@@ -23,14 +23,12 @@ pub struct Config {
     pub return_within: Duration,
     /// How many workers a job is given to; with the last one it fails.
     pub deliveries: u32,
-    /// How many jobs of one account may wait.
-    pub line_limit: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        Self { ping_within: 30 * second, return_within: 5 * second, deliveries: 3, line_limit: 100_000 }
+        Self { ping_within: 30 * second, return_within: 5 * second, deliveries: 3 }
     }
 }
 
@@ -222,13 +220,6 @@ impl Remote {
         self.with(|ledger| {
             if ledger.closed {
                 return Err(Refusal::Closing);
-            }
-            let account = waiting.account.clone();
-            if ledger.line.len_of(&account) >= self.inner.config.line_limit {
-                ledger.line.retain(&account, |waiting| !waiting.give.is_closed());
-            }
-            if ledger.line.len_of(&account) >= self.inner.config.line_limit {
-                return Err(Refusal::AtCapacity);
             }
             ledger.line.push(waiting);
             Ok(())

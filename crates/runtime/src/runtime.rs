@@ -207,6 +207,10 @@ impl Executor for Runtime {
         self.shared.state.wants()
     }
 
+    async fn wants_changed(&self) {
+        self.shared.state.wants_changed.notified().await;
+    }
+
     fn crew(&self) -> Crew {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();

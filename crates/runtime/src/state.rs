@@ -10,6 +10,7 @@ use tidegate_core::crew::{Cause, Crew};
 use tidegate_core::health::{Health, Report, Setup, SetupStatus};
 use tidegate_core::meter::Counters;
 use tidegate_ipc::control::Ready;
+use tokio::sync::Notify;
 
 use crate::crew::{Notes, memory_of};
 use crate::parent::child::Child;
@@ -21,6 +22,8 @@ pub(crate) struct State {
     deaths: Counters<Cause>,
     /// Set once every child has been ready: until then there are no slots for callers.
     open: AtomicBool,
+    /// Says that a child's code may want another number of jobs at once.
+    pub(crate) wants_changed: Notify,
 }
 
 struct Inner {
@@ -70,7 +73,7 @@ impl State {
             sdk: None,
             end: None,
         };
-        Self { inner: Mutex::new(inner), deaths: Counters::default(), open: AtomicBool::new(false) }
+        Self { inner: Mutex::new(inner), deaths: Counters::default(), open: AtomicBool::new(false), wants_changed: Notify::new() }
     }
 
     /// Whether callers may have slots: the promised number of children has been ready once.
@@ -145,6 +148,7 @@ impl State {
                 self.open.store(true, Ordering::Release);
             }
         });
+        self.wants_changed.notify_one();
     }
 
     /// A model that serves jobs goes on to take what it takes, whatever a new child reads.

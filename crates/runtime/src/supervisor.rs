@@ -231,7 +231,10 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
                 child.healthcheck_answered(id, complaint);
             }
             Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
-            Ok(Response::Wants { slots }) => child.wants(slots),
+            Ok(Response::Wants { slots }) => {
+                child.wants(slots);
+                shared.state.wants_changed.notify_one();
+            }
             Ok(other) => note(&other),
             Err(error) => {
                 // Either it is dying already or it can no longer be steered; both end the same way.

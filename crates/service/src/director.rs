@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tidegate_core::health::Health;
 use tidegate_core::port::{Admission, Later, Patience, Turn};
 use tidegate_core::queue::{Entry, Holder, Rank};
 use tidegate_core::{Account, Refusal};
 
 use crate::hands::Held;
 use crate::job::Job;
-use crate::jobs::Jobs;
+use crate::jobs::{Inner, Jobs};
 use crate::parking::Parked;
 
 /// The pause after the executor had no place for anybody.
@@ -75,13 +74,17 @@ impl Jobs {
         self.inner.closing.is_cancelled() && self.inner.tools.store.is_some()
     }
 
+    /// A place at the version that the jobs were accepted for, or at the one that came after it if it takes nobody.
     fn place(&self) -> Place {
-        let Some(executor) = self.inner.succession.executor(&self.inner.tools.executor) else {
-            return Box::pin(std::future::ready(Err(Refusal::NotReady { health: Health::Unknown })));
-        };
+        let Inner { tools, succession, .. } = &*self.inner;
         // Those who wait in the line together take turns with each who waits at the model itself.
         let together = Account::parse("waiting-line").unwrap_or(Account::ANONYMOUS);
-        match executor.admit(&together, Patience::Endless) {
+        let own = tools.executor.admit(&together, Patience::Endless);
+        let turn = own.or_else(|refusal| match succession.executor(&tools.executor) {
+            Some(next) if !Arc::ptr_eq(&next, &tools.executor) => next.admit(&together, Patience::Endless),
+            Some(_) | None => Err(refusal),
+        });
+        match turn {
             Ok(Turn::Now(admission)) => Box::pin(std::future::ready(Ok(admission))),
             Ok(Turn::Line(place)) => place,
             Err(refusal) => Box::pin(async move {

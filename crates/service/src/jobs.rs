@@ -10,7 +10,7 @@ use tidegate_core::health::{Health, Report};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
 use tidegate_core::queue::LineName;
-use tidegate_core::record::{Record, Target};
+use tidegate_core::record::{Record, Target, Through};
 use tidegate_core::store::{Page, Query, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
 use tidegate_net::Url;
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     /// What a job is for; most come through no deployment and share it.
-    pub(crate) fn target_of(&self, deployment: Option<String>) -> Arc<Target> {
+    pub(crate) fn target_of(&self, deployment: Option<Through>) -> Arc<Target> {
         match deployment {
             None => Arc::clone(&self.target),
             Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
@@ -212,8 +212,21 @@ impl Jobs {
         Ok(Page { items: items.into_iter().map(live).collect(), next, previous })
     }
 
-    /// Asks a job of this account to stop. Says whether it was running.
-    pub fn cancel(&self, account: &Account, id: &JobId) -> bool {
+    /// Asks a job of this account to stop, for good: one that the server dies with is not run again. Says whether it
+    /// was running.
+    pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
+        let running = self.stop(account, id);
+        if running
+            && let Some(store) = &self.inner.tools.store
+            && let Err(error) = store.ask_cancel(account, id).await
+        {
+            tracing::warn!(job = %id, error = %chain(&error), "that a job stops could not be written down");
+        }
+        running
+    }
+
+    /// Asks a job of this account to stop, for whoever does not wait for an answer. Says whether it was running.
+    pub fn stop(&self, account: &Account, id: &JobId) -> bool {
         let Some(job) = self.inner.registry.get(account, id) else { return false };
         let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
         if running {
@@ -230,7 +243,9 @@ impl Jobs {
 
     /// Whether a job of this account that came through this deployment is not over.
     pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
-        let through = |job: &Arc<Job>| job.account() == account && job.target().deployment.as_deref() == Some(deployment);
+        let through = |job: &Arc<Job>| {
+            job.account() == account && job.target().deployment.as_ref().is_some_and(|through| through.deployment == deployment)
+        };
         self.inner.registry.running().iter().any(through)
     }
 

@@ -53,7 +53,7 @@ impl Models {
                 desk.park_again(store, record);
                 return Ok(Fate::Again);
             }
-            desk.as_ref().unwrap_or(lookup).fail_lost(store, record, LOST.to_owned()).await?;
+            desk.as_ref().unwrap_or(lookup).end_lost(store, record, Terminal::Failed(LOST.to_owned())).await?;
         }
         if let Some(job) = live {
             job.end(job.settle(Terminal::Failed(LOST.to_owned())));

@@ -18,6 +18,7 @@ use crate::job::{Job, NewJob};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
 use crate::parking::Parked;
+use crate::snapshot::Terminal;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
 use crate::upkeep::{Upkeep, What};
@@ -31,7 +32,7 @@ const BATCH: usize = 500;
 pub struct Resumed {
     /// Jobs that wait for the model again.
     pub queued: usize,
-    /// Jobs that have failed because the server died while the model worked on them.
+    /// Jobs that are over because the server died with them: the model worked on them, or they were to stop.
     pub failed: usize,
     /// Messages that are sent again.
     pub letters: usize,
@@ -64,6 +65,11 @@ impl Jobs {
             }
             for (_, record) in batch {
                 let desk = desk_of(&record.order.target);
+                if record.cancel_asked {
+                    resumed.failed += 1;
+                    desk.as_ref().unwrap_or(self).end_lost(&store, record, Terminal::Canceled).await?;
+                    continue;
+                }
                 let lost = match &desk {
                     Some(desk) if self.may_run_again(&record) => {
                         resumed.queued += 1;
@@ -74,7 +80,7 @@ impl Jobs {
                     None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
                 };
                 resumed.failed += 1;
-                desk.as_ref().unwrap_or(self).fail_lost(&store, record, lost).await?;
+                desk.as_ref().unwrap_or(self).end_lost(&store, record, Terminal::Failed(lost)).await?;
             }
         }
     }
@@ -138,15 +144,21 @@ impl Jobs {
     }
 
     /// Ends a job that cannot go on.
-    pub(crate) async fn fail_lost(&self, store: &Arc<dyn Store>, record: Record, error: String) -> Result<(), StoreError> {
+    pub(crate) async fn end_lost(&self, store: &Arc<dyn Store>, record: Record, terminal: Terminal) -> Result<(), StoreError> {
         let webhook = self.webhook_of(&record.order).filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
         let completed_at = Timestamp::now().max(record.started_at.unwrap_or(record.order.created_at));
-        let ending = Ending { completed_at, error: Some(error), ..Ending::of_nothing() };
+        let (status, error) = match terminal {
+            Terminal::Succeeded => (Status::Succeeded, None),
+            Terminal::Failed(error) => (Status::Failed, Some(error)),
+            Terminal::Canceled => (Status::Canceled, None),
+            Terminal::Aborted => (Status::Aborted, None),
+        };
+        let ending = Ending { completed_at, error, ..Ending::of_nothing() };
         let (account, id, attempt) = (record.order.account.clone(), record.order.id.clone(), record.attempt);
-        self.inner.meter.finished(record.order.face, record.order.kind, Status::Failed, None);
-        let over = Record { status: Status::Failed, ending: Some(ending.clone()), ..record };
+        self.inner.meter.finished(record.order.face, record.order.kind, status, None);
+        let over = Record { status, ending: Some(ending.clone()), ..record };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = Finish { account, id, attempt, began_at: None, status: Status::Failed, ending, letter: letter.clone() };
+        let finish = Finish { account, id, attempt, began_at: None, status, ending, letter: letter.clone() };
         if store.finish(finish).await?
             && let Some(letter) = letter
         {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::port::Later;
-use tidegate_core::record::Face;
+use tidegate_core::record::{Face, Through};
 use tidegate_core::{Account, JobId, JobKind};
 use tokio_util::task::TaskTracker;
 
@@ -36,8 +36,8 @@ pub struct Submission {
     pub deadline: Option<Duration>,
     /// In whose words it came.
     pub face: Face,
-    /// `owner/name` of the deployment that it came through.
-    pub deployment: Option<String>,
+    /// The deployment that it came through.
+    pub deployment: Option<Through>,
 }
 
 impl Submission {

@@ -37,6 +37,10 @@ pub(crate) struct Cli {
     /// [env: RUST_LOG and COG_LOG_LEVEL are read too]
     #[arg(long, global = true, env = "TIDEGATE_LOG_LEVEL", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log_level: Option<String>,
+    /// Read flags from this TOML file: `keep_for = "1h"` for `--keep-for 1h`. The command line and the
+    /// environment count more
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// How log lines look.
@@ -106,6 +110,9 @@ pub(crate) struct ModelArgs {
     /// For a script with a Runpod handler: what `rp_debugger` measured is in each output that is an object
     #[arg(long, alias = "rp_debugger", action = ArgAction::SetTrue)]
     pub(crate) rp_debugger: bool,
+    /// For a script: what it finds in `sys.argv`
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) script_args: Vec<String>,
     /// Whether predictions call `run()`/`predict()` or the training function
     #[arg(long, env = "TIDEGATE_MODE", value_enum, default_value = "predict", alias = "x-mode")]
     pub(crate) mode: Mode,

@@ -39,6 +39,20 @@ pub(crate) struct CogEnv {
 /// Secrets that sign webhooks. There is no flag for them: every user of a machine sees its command lines.
 pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
+/// Flags that other names in the environment stand for as well.
+const OTHER_NAMES: [(&str, &[&str]); 4] = [
+    ("concurrency", &["COG_MAX_CONCURRENCY"]),
+    ("setup-timeout", &["COG_SETUP_TIMEOUT"]),
+    ("log-level", &["RUST_LOG", "COG_LOG_LEVEL"]),
+    ("log-format", &["LOG_FORMAT"]),
+];
+
+/// Whether the environment says something about a flag in a name that is not ours.
+pub(crate) fn says(flag: &str) -> bool {
+    let names = OTHER_NAMES.iter().filter(|(ours, _)| *ours == flag).flat_map(|(_, names)| *names);
+    names.into_iter().any(|name| secrets::variable(name).is_some_and(|value| !value.is_empty()))
+}
+
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
 const DEFAULT_HISTORY: usize = 1024;
 

@@ -34,6 +34,11 @@ impl Usage {
 
 /// Writes the error with its causes, and gives the exit code that fits.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(error) = error.downcast_ref::<clap::Error>() {
+        error.print().ok();
+        // Help and version are answers, not mistakes.
+        return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
+    }
     let mut err = std::io::stderr().lock();
     let usage = error.downcast_ref::<Usage>();
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();

@@ -24,10 +24,21 @@ pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
     })
 }
 
+/// The certificate and its key, if there is to be HTTPS. The one may come from the command line and the other from
+/// a file, so clap cannot say that they belong together.
+fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Usage::new("--tls-cert needs --tls-key").hint("name the key of the certificate with --tls-key FILE")),
+        (None, Some(_)) => Err(Usage::new("--tls-key needs --tls-cert").hint("name the certificate with --tls-cert FILE")),
+    }
+}
+
 /// The same with the usual limits.
 pub(crate) fn plain_edge(door: &Door, reload: &mut Reload) -> Result<Edge, Usage> {
     descriptors::raise_limit();
-    let files = door.tls_cert.as_deref().zip(door.tls_key.as_deref());
+    let files = certificate(door.tls_cert.as_deref(), door.tls_key.as_deref())?;
     let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
     if let Some(tls) = &tls {
         let tls = Arc::clone(tls);

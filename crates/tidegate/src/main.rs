@@ -5,6 +5,7 @@ mod cli;
 mod cog_yaml;
 mod commands;
 mod compat;
+mod config;
 mod data_dir;
 mod exit;
 mod failure;
@@ -40,16 +41,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     secrets::hide();
-    let cli = match realtime::command_line() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are answers, not mistakes.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            error.print().ok();
-            return ExitCode::from(code);
-        }
-    };
-    match cli.map_err(anyhow::Error::from).and_then(commands::run) {
+    match realtime::command_line(&std::env::args_os().collect::<Vec<_>>()).and_then(commands::run) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }

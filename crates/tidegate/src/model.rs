@@ -37,6 +37,10 @@ impl Model {
             return Self::script(dir, args);
         }
         let dir = existing(dir)?;
+        if let Some(word) = args.script_args.first() {
+            let message = format!("`{word}` after `--` is for a script, and `{}` is a model's folder", dir.display());
+            return Err(Usage::new(message).hint("leave `--` and what follows it away").into());
+        }
         let file = dir.join("cog.yaml");
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => Some(text),
@@ -98,7 +102,7 @@ impl Model {
             predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
             train_ref: None,
             concurrency: None,
-            env: if args.rp_debugger { vec![("TIDEGATE_RP_DEBUGGER".into(), "1".into())] } else { Vec::new() },
+            env: script_env(args),
             image: None,
         })
     }
@@ -112,6 +116,19 @@ impl Model {
     pub(crate) fn is_script(&self) -> bool {
         self.predictor_ref.rsplit(':').next() == Some(SCRIPT)
     }
+}
+
+/// What a script is told besides its own environment; see `tidegate.handler.entry`.
+fn script_env(args: &ModelArgs) -> Vec<(OsString, OsString)> {
+    let mut env = Vec::new();
+    if args.rp_debugger {
+        env.push(("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
+    }
+    if !args.script_args.is_empty() {
+        let words = serde_json::to_string(&args.script_args).expect("texts are JSON");
+        env.push(("TIDEGATE_SCRIPT_ARGS".into(), words.into()));
+    }
+    env
 }
 
 fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
@@ -232,6 +249,10 @@ mod tests {
         assert_eq!((model.predictor_ref.as_str(), model.is_script()), ("handler.py:__main__", true));
         assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
         assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
+        let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"]).unwrap().env;
+        assert_eq!(told[0], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
+        assert_eq!(told[1], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));
+        assert!(read(dir.path(), &["--", "--mine"]).unwrap_err().contains("for a script"));
         assert!(read(&dir.path().join("cog.yaml"), &[]).unwrap_err().contains("neither a folder nor a Python file"));
     }
 

@@ -1,24 +1,25 @@
 //! The command line, and what `RUNPOD_REALTIME_PORT` makes of it: a script with a handler is served there, on every
 //! network, as Runpod's own package does.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command, Letters, Serve, Worker};
+use crate::config;
 use crate::failure::Usage;
 use crate::runpod_env::Realtime;
 
 /// What was said on the command line, as it is to be run.
-pub(crate) fn command_line() -> Result<Result<Cli, Usage>, clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
+pub(crate) fn command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
+    let matches = config::read(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    Ok(Realtime::read().and_then(|realtime| match realtime {
-        Some(realtime) => served_there(cli, &matches, realtime),
+    match Realtime::read()? {
+        Some(realtime) => Ok(served_there(cli, &matches, realtime)?),
         None => Ok(cli),
-    }))
+    }
 }
 
 fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Result<Cli, Usage> {
@@ -51,7 +52,7 @@ fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
 }
 
 fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
-    let words = [OsStr::new("tidegate"), OsStr::new("serve"), OsStr::new("--"), worker.target.as_os_str()];
+    let words = [OsStr::new("tidegate"), OsStr::new("serve"), worker.target.as_os_str()];
     let broken = |error: clap::Error| Usage::new(error.to_string());
     let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {

@@ -12,6 +12,7 @@ from threading import Lock
 
 from tidegate import _native
 from tidegate.errors import HandlerError
+from tidegate.handler import wish
 from tidegate.handler.debugger import Debugger, forget
 from tidegate.report import message, traceback_text
 from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 EXTRAS = "runpod"
 """The note in a job's context that holds further keys of the job, as one JSON object."""
+
+# A handler that ends the process ends its job: Runpod's own worker would go, and the job with it.
+_FAILURES = (Exception, SystemExit)
 
 _running: "dict[str, Job]" = {}
 _lock = Lock()
@@ -83,12 +87,14 @@ class _Running:
     def __enter__(self) -> "_Running":
         with _lock:
             _running[self._id] = self._native
+        wish.nudge()
         self._note_batch(self._batch)
         return self
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
             _running.pop(self._id, None)
+        wish.nudge()
         self._note_batch(None)
         if not self.goes_on:
             forget()
@@ -112,7 +118,7 @@ class _Ends:
         """Return the output in what the handler has returned."""
         return self._debugger.end(_settled(value, native), native)
 
-    def badly(self, error: Exception, native: "Job") -> HandlerError:
+    def badly(self, error: BaseException, native: "Job") -> HandlerError:
         """Return what is raised in the place of the handler's own error."""
         return _failure(native, error, self._version)
 
@@ -122,7 +128,7 @@ def _function(handler: "Handler", ends: _Ends) -> "Callable[..., object]":
         with _Running(job, native) as running:
             try:
                 value = handler(job)
-            except Exception as error:
+            except _FAILURES as error:
                 raise ends.badly(error, native) from None
             if not isinstance(value, Awaitable):
                 return ends.well(value, native)
@@ -146,7 +152,7 @@ async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "J
     with _Running(job, native):
         try:
             result = await value
-        except Exception as error:
+        except _FAILURES as error:
             raise ends.badly(error, native) from None
         return ends.well(result, native)
 
@@ -160,7 +166,7 @@ def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
                     yield _checked(item)
             except HandlerError:
                 raise
-            except Exception as error:
+            except _FAILURES as error:
                 raise _stream_failure(native, error) from None
             finally:
                 items.close()
@@ -177,7 +183,7 @@ def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]
                     yield _checked(item)
             except HandlerError:
                 raise
-            except Exception as error:
+            except _FAILURES as error:
                 raise _stream_failure(native, error) from None
             finally:
                 await items.aclose()
@@ -216,7 +222,7 @@ def _text(error: object) -> str:
         return str(error)
 
 
-def _failure(native: "Job", error: Exception, version: str) -> HandlerError:
+def _failure(native: "Job", error: BaseException, version: str) -> HandlerError:
     text = traceback_text(error)
     _native.remark("warn", f"job {native.id}", text)
     return HandlerError(
@@ -233,7 +239,7 @@ def _failure(native: "Job", error: Exception, version: str) -> HandlerError:
     )
 
 
-def _stream_failure(native: "Job", error: Exception) -> HandlerError:
+def _stream_failure(native: "Job", error: BaseException) -> HandlerError:
     text = traceback_text(error)
     _native.remark("warn", f"job {native.id}", text)
     # The blank before the line break is Runpod's.

@@ -1,5 +1,6 @@
 """What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
 
+import json
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
 from tidegate.plan import Plan, Plans
 from tidegate.report import describe, traceback_text
+from tidegate.run import speak_plainly
 from tidegate.shape import is_async, shape_of
 
 TYPE_CHECKING = False
@@ -30,8 +32,10 @@ _DEBUGGER = "TIDEGATE_RP_DEBUGGER"
 # Set by `tidegate worker`: a file that is there until the machine has been found fit.
 _UNCHECKED = "TIDEGATE_UNCHECKED"
 _BEGAN = time.perf_counter()
-# What a script may look for in its own config. There are no arguments to read them from.
-_ARGUMENTS = {
+# Set by the server for what comes after `--`: a JSON list.
+_WORDS = "TIDEGATE_SCRIPT_ARGS"
+# What a script may look for in its own config, and Runpod's own arguments for it.
+_ARGUMENTS: "dict[str, Any]" = {
     "rp_log_level": None,
     "rp_debugger": None,
     "rp_serve_api": None,
@@ -40,6 +44,7 @@ _ARGUMENTS = {
     "rp_api_host": "localhost",
     "test_input": None,
 }
+_FLAGS = ("rp_debugger", "rp_serve_api")
 
 
 class Handed:
@@ -58,6 +63,8 @@ class Handed:
         self.target = Target(None, wrap(handler, _version(), _debugger(config)))
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
+        plan.failed = ""
+        speak_plainly()
         self.plans = Plans(plan, plan)
         modifier = config.get("concurrency_modifier")
         if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):
@@ -89,7 +96,7 @@ def install(serve: "Serve") -> None:
     def start(config: "Config") -> None:
         print(f"--- Starting Serverless Worker |  Version {_version()} ---")
         config["reference_counter_start"] = time.perf_counter()
-        config["rp_args"] = {**_ARGUMENTS, "rp_debugger": True if os.environ.get(_DEBUGGER) == "1" else None}
+        config["rp_args"] = _arguments()
         serve(config)
 
     def adopt(serverless: "ModuleType") -> None:
@@ -100,9 +107,35 @@ def install(serve: "Serve") -> None:
         if known is not None:
             known.progress_update = progress
 
+    sys.argv += json.loads(os.environ.pop(_WORDS, "[]"))
     # At the end: it must never hide a real one.
     sys.path.append(_SHIMS)
     when_imported("runpod.serverless", adopt)
+
+
+def _arguments() -> "dict[str, Any]":
+    """Take Runpod's own arguments out of `sys.argv`, as its package does; the others are the script's."""
+    found = dict(_ARGUMENTS)
+    if os.environ.get(_DEBUGGER) == "1":
+        found["rp_debugger"] = True
+    if len(sys.argv) > 1:
+        import argparse
+
+        parser = argparse.ArgumentParser(prog="runpod")
+        for name, usual in found.items():
+            if name in _FLAGS:
+                parser.add_argument(f"--{name}", action="store_true", default=usual)
+            else:
+                parser.add_argument(f"--{name}", type=type(usual or ""), default=usual)
+        known, others = parser.parse_known_args()
+        sys.argv[1:] = others
+        found = vars(known)
+    if found["test_input"]:
+        found["test_input"] = json.loads(found["test_input"])
+    if found["rp_log_level"]:
+        runpod: Any = sys.modules["runpod"]
+        runpod.RunPodLogger().set_level(found["rp_log_level"])
+    return found
 
 
 def _debugger(config: "Config") -> Debugger:

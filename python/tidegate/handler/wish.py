@@ -1,11 +1,12 @@
 """Asks a script again and again how many jobs at once it wants, and tells the server.
 
-On a thread of its own: a handler that blocks the event loop does not keep the answer back. What cannot be an
-answer leaves everything as it is, where Runpod's own worker would end and lose its jobs.
+When a job begins or ends, and each second in between; on a thread of its own: a handler that blocks the event
+loop does not keep the answer back. What cannot be an answer leaves everything as it is, where Runpod's own
+worker would end and lose its jobs.
 """
 
 import time
-from threading import Thread
+from threading import Event, Thread
 
 from tidegate import _native
 from tidegate.report import describe
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     Modifier = Callable[[int], object]
 
 _EVERY = 1.0
+# Jobs that take no time would have it asked all the time.
+_AT_LEAST = 0.05
+
+_nudged = Event()
 
 
 def begin(modifier: "Modifier") -> None:
@@ -26,14 +31,21 @@ def begin(modifier: "Modifier") -> None:
     Thread(target=_watch, args=(modifier, now), name="concurrency_modifier", daemon=True).start()
 
 
+def nudge() -> None:
+    """Ask soon: something has changed that it may depend on."""
+    _nudged.set()
+
+
 def _watch(modifier: "Modifier", now: int) -> None:
     complaint = ""
     while True:
-        time.sleep(_EVERY)
+        _nudged.wait(_EVERY)
+        _nudged.clear()
         wanted, complaint = _ask(modifier, now, complaint)
         if wanted != now:
             now = wanted
             _native.wants(now)
+        time.sleep(_AT_LEAST)
 
 
 def _ask(modifier: "Modifier", now: int, last: str) -> "tuple[int, str]":

@@ -48,6 +48,8 @@ class JobServer:
     #: By kind: statuses to answer with, one after the other, and those for ever.
     answers: dict[str, deque[int]] = field(default_factory=dict)
     always: dict[str, int] = field(default_factory=dict)
+    #: What questions for jobs are answered with instead of jobs, for ever.
+    nonsense: bytes = b""
     open_takes: int = 0
     port: int = 0
 
@@ -265,6 +267,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"")
 
     def _take(self, count: int, *, batch: bool) -> int:
+        if self.platform.nonsense:
+            self._send(200, self.platform.nonsense)
+            return 200
         jobs = self.platform.waiting(lambda: self.platform.take(count), self._gone)
         if not jobs:
             self._send(204, b"")

@@ -129,6 +129,54 @@ def test_a_modifier_that_gives_nonsense_changes_nothing(
     assert platform.result("b") == {"output": "b"}
 
 
+EAGER = """
+    import asyncio
+    import pathlib
+    import time
+
+    import runpod
+    from tidegate.handler import wish
+
+    # Nobody asks by the clock: what happens, happens because of jobs.
+    wish._EVERY = 1000
+    limit, together, asked = 1, 0, []
+
+    async def handler(job):
+        global limit, together
+        limit = job["input"].get("limit", limit)
+        together += 1
+        while together < job["input"].get("together", 0):
+            await asyncio.sleep(0.01)
+        return [after - before for before, after in zip(asked, asked[1:])]
+
+    def modifier(now):
+        asked.append(time.monotonic())
+        return limit
+
+    runpod.serverless.start({"handler": handler, "concurrency_modifier": modifier})
+"""
+
+
+def test_a_limit_that_a_job_raises_acts_when_it_ends(platform: JobServer, crew: Crew) -> None:
+    platform.offer("raise", input={"limit": 3})
+    crew.start(crew.script(EAGER))
+    platform.result("raise")
+    jobs = ["a", "b", "c"]
+    platform.offer(*jobs, input={"together": 4})
+    for job in jobs:
+        platform.result(job)
+
+
+def test_a_modifier_is_not_asked_all_the_time(platform: JobServer, crew: Crew) -> None:
+    jobs = [str(number) for number in range(200)]
+    platform.offer(*jobs)
+    crew.start(crew.script(EAGER))
+    for job in jobs:
+        platform.result(job)
+    platform.offer("last")
+    assert min(platform.result("last")["output"]) > 0.04
+
+
 def test_an_idle_worker_ends_at_once_when_it_is_told(platform: JobServer, crew: Crew) -> None:
     platform.hold = 60
     worker = crew.start(crew.script(BLOCKING))

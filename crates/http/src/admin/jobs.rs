@@ -78,7 +78,7 @@ pub(super) async fn logs(
 /// `POST /admin/jobs/{account}/{id}/cancel`
 pub(super) async fn cancel(State(desks): State<Desks>, caller: Identity, Path(names): Path<(String, String)>) -> Result<Response, Trouble> {
     let (jobs, job) = look(&desks(), &caller, &names).await?;
-    if !jobs.cancel(job.account(), job.id()) {
+    if !jobs.cancel(job.account(), job.id()).await {
         if jobs.known(job.account(), job.id()).is_some() {
             // It has ended by itself, and that is being written down.
             tokio::time::timeout(UNTIL_WRITTEN, job.ended()).await.ok();

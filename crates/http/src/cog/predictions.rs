@@ -83,7 +83,10 @@ pub(super) async fn show(
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
-    let canceled = JobId::parse(&id).is_ok_and(|id| face.jobs().cancel(&caller.account, &id));
+    let canceled = match JobId::parse(&id) {
+        Ok(id) => face.jobs().cancel(&caller.account, &id).await,
+        Err(_) => false,
+    };
     reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
 }
 

@@ -1,4 +1,5 @@
-//! Deployments: a caller's own name for one version of a model, with numbered releases.
+//! Deployments: a caller's own name for one version of a model, with numbered releases. Those of the past are kept:
+//! a prediction tells the number of the release that it came through.
 //!
 //! A deployment starts nothing here. Its predictions stand in the one line of its model; the hardware and the
 //! instances that it asks for are written down and shown.
@@ -9,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
+use tidegate_core::record::Through;
 use tidegate_service::Jobs;
 
 use super::order::{Described, Order};
@@ -24,20 +26,34 @@ use crate::access::Identity;
 
 /// More than any platform has.
 const MAX_INSTANCES: u32 = 1000;
+/// How many releases of the past are kept; the oldest are forgotten.
+const MAX_PAST: usize = 1000;
 
 /// A deployment as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Deployment {
     name: String,
     created_at: Timestamp,
+    #[serde(flatten)]
+    current: Release,
+    /// What it was before, oldest first.
+    #[serde(default)]
+    past: Vec<Release>,
+}
+
+/// What a deployment is, or was, from one change to the next. Only its owner changes it, so that nobody else can
+/// have made one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Release {
     number: u64,
     released_at: Timestamp,
-    release: Release,
+    #[serde(rename = "release")]
+    setup: Setup,
 }
 
 /// What makes a new release when it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Release {
+struct Setup {
     model: String,
     version: String,
     hardware: String,
@@ -64,13 +80,14 @@ pub(super) async fn create(
     caller: Identity,
     Described(deploy): Described<Deploy>,
 ) -> Result<Response, Trouble> {
-    let (name, release) = whole(deploy)?;
-    face.check_release(&release)?;
+    let (name, setup) = whole(deploy)?;
+    face.check_setup(&setup)?;
     if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
         return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
     }
     let now = Timestamp::now();
-    let deployment = Deployment { name, created_at: now, number: 1, released_at: now, release };
+    let current = Release { number: 1, released_at: now, setup };
+    let deployment = Deployment { name, created_at: now, current, past: Vec::new() };
     if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
         return Err(Trouble::Conflict(format!("You have a deployment called `{}` already.", deployment.name)));
     }
@@ -86,6 +103,23 @@ pub(super) async fn show(
     Ok(reply::ok(&face.deployment(&caller, &owner, &name).await?.written(&caller.account)))
 }
 
+/// `GET /v1/deployments/{owner}/{name}/releases`: all that are kept, newest first.
+pub(super) async fn releases(
+    State(face): State<Shared>,
+    Path((owner, name)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    origin: Origin,
+) -> Result<Response, Trouble> {
+    let Deployment { current, mut past, .. } = face.deployment(&caller, &owner, &name).await?;
+    past.push(current);
+    // Clocks may go back, numbers do not.
+    let mark = |release: &Release| Mark { at: Timestamp::UNIX_EPOCH, name: format!("{:020}", release.number) };
+    let address = origin.url(&["v1", "deployments", &owner, &name, "releases"]);
+    let page = page(past, mark, query.as_deref().unwrap_or_default(), address);
+    Ok(reply::ok(&page.each(|release| release.written(&caller.account))))
+}
+
 /// `PATCH /v1/deployments/{owner}/{name}`: what is not said stays. A change makes a new release.
 pub(super) async fn update(
     State(face): State<Shared>,
@@ -95,12 +129,10 @@ pub(super) async fn update(
 ) -> Result<Response, Trouble> {
     is_callers(&caller, &owner)?;
     let change = |deployment: &mut Deployment| {
-        let release = deployment.release.with(&deploy);
-        if release != deployment.release {
-            face.check_release(&release)?;
-            deployment.number += 1;
-            deployment.released_at = Timestamp::now();
-            deployment.release = release;
+        let setup = deployment.current.setup.with(&deploy);
+        if setup != deployment.current.setup {
+            face.check_setup(&setup)?;
+            deployment.release(setup);
         }
         Ok(())
     };
@@ -131,10 +163,10 @@ pub(super) async fn create_prediction(
     Path((owner, name)): Path<(String, String)>,
     order: Order,
 ) -> Result<Response, Trouble> {
-    let Deployment { release, .. } = face.deployment(&order.caller, &owner, &name).await?;
+    let Deployment { current, .. } = face.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    let desk = face.check_release(&release)?;
-    let deployment = Some(format!("{owner}/{name}"));
+    let desk = face.check_setup(&current.setup)?;
+    let deployment = Some(Through { deployment: format!("{owner}/{name}"), release: Some(current.number) });
     face.submit(&order, &order.read()?, Wanted { deployment, ..Wanted::prediction(desk) }).await
 }
 
@@ -150,23 +182,23 @@ impl Face {
         self.deployments().get(&key(&caller.account, name)).await?.ok_or(UNKNOWN)
     }
 
-    /// The desk of what a release runs. Refuses what is not here.
-    fn check_release(&self, release: &Release) -> Result<Jobs, Trouble> {
-        let (owner, name) = release.model.split_once('/').unwrap_or(("", &release.model));
+    /// The desk of what is to be run. Refuses what is not here.
+    fn check_setup(&self, setup: &Setup) -> Result<Jobs, Trouble> {
+        let (owner, name) = setup.model.split_once('/').unwrap_or(("", &setup.model));
         let Some(desk) = self.desk(owner, name) else {
-            return Err(invalid("model", &format!("there is no model `{}`", release.model)));
+            return Err(invalid("model", &format!("there is no model `{}`", setup.model)));
         };
-        if desk.target().version != release.version {
+        if desk.target().version != setup.version {
             return Err(Trouble::UnknownVersion);
         }
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
-        if !skus.contains(&release.hardware.as_str()) {
+        if !skus.contains(&setup.hardware.as_str()) {
             return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
         }
-        if release.max_instances == 0 || release.max_instances > MAX_INSTANCES {
+        if setup.max_instances == 0 || setup.max_instances > MAX_INSTANCES {
             return Err(invalid("max_instances", &format!("max_instances must be from 1 to {MAX_INSTANCES}")));
         }
-        if release.min_instances > release.max_instances {
+        if setup.min_instances > setup.max_instances {
             return Err(invalid("min_instances", "min_instances must not be above max_instances"));
         }
         Ok(desk)
@@ -174,28 +206,38 @@ impl Face {
 }
 
 impl Deployment {
+    /// Makes the next release.
+    fn release(&mut self, setup: Setup) {
+        let next = Release { number: self.current.number + 1, released_at: Timestamp::now(), setup };
+        self.past.push(std::mem::replace(&mut self.current, next));
+        let forgotten = self.past.len().saturating_sub(MAX_PAST);
+        self.past.drain(..forgotten);
+    }
+
     fn written<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
-        let release = &self.release;
-        wire::Deployment {
-            owner: owner.as_str(),
-            name: &self.name,
-            current_release: wire::Release {
-                number: self.number,
-                model: &release.model,
-                version: &release.version,
-                created_at: moment(self.released_at),
-                created_by: account::written(owner),
-                configuration: wire::Configuration {
-                    hardware: &release.hardware,
-                    min_instances: release.min_instances,
-                    max_instances: release.max_instances,
-                },
+        wire::Deployment { owner: owner.as_str(), name: &self.name, current_release: self.current.written(owner) }
+    }
+}
+
+impl Release {
+    fn written<'a>(&'a self, owner: &'a Account) -> wire::Release<'a> {
+        let setup = &self.setup;
+        wire::Release {
+            number: self.number,
+            model: &setup.model,
+            version: &setup.version,
+            created_at: moment(self.released_at),
+            created_by: account::written(owner),
+            configuration: wire::Configuration {
+                hardware: &setup.hardware,
+                min_instances: setup.min_instances,
+                max_instances: setup.max_instances,
             },
         }
     }
 }
 
-impl Release {
+impl Setup {
     /// As it is with these changes.
     fn with(&self, deploy: &Deploy) -> Self {
         let text = |new: &Option<String>, old: &String| new.as_ref().unwrap_or(old).clone();
@@ -210,7 +252,7 @@ impl Release {
 }
 
 /// A new deployment must say everything.
-fn whole(deploy: Deploy) -> Result<(String, Release), Trouble> {
+fn whole(deploy: Deploy) -> Result<(String, Setup), Trouble> {
     let Deploy { name: Some(name), model: Some(model), version: Some(version), hardware: Some(hardware), min_instances, max_instances } =
         &deploy
     else {
@@ -222,8 +264,8 @@ fn whole(deploy: Deploy) -> Result<(String, Release), Trouble> {
     if !is_name(name) {
         return Err(Trouble::Fields(vec![InvalidField::name()]));
     }
-    let release = Release { model: model.clone(), version: version.clone(), hardware: hardware.clone(), min_instances, max_instances };
-    Ok((name.clone(), release))
+    let setup = Setup { model: model.clone(), version: version.clone(), hardware: hardware.clone(), min_instances, max_instances };
+    Ok((name.clone(), setup))
 }
 
 fn missing(deploy: &Deploy) -> Vec<InvalidField> {
@@ -249,4 +291,38 @@ fn is_callers(caller: &Identity, owner: &str) -> Result<(), Trouble> {
 
 fn key(account: &Account, name: &str) -> String {
     format!("{}{name}", prefix_of(account))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_releases_are_forgotten_and_numbers_go_on() {
+        let setup = |max_instances| Setup {
+            model: "ann/echo".to_owned(),
+            version: "0".repeat(64),
+            hardware: "local".to_owned(),
+            min_instances: 0,
+            max_instances,
+        };
+        let at = Timestamp::UNIX_EPOCH;
+        let current = Release { number: 1, released_at: at, setup: setup(1) };
+        let mut deployment = Deployment { name: "app".to_owned(), created_at: at, current, past: Vec::new() };
+        for n in 0..MAX_PAST + 5 {
+            deployment.release(setup(n as u32));
+        }
+        assert_eq!((deployment.current.number, deployment.past.len()), (1006, MAX_PAST));
+        assert_eq!(deployment.past.iter().map(|release| release.number).collect::<Vec<_>>(), (6..=1005).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_that_was_kept_without_its_past_is_read() {
+        let kept = r#"{"name":"app","created_at":"2026-01-01T00:00:00Z","number":3,"released_at":"2026-01-02T00:00:00Z",
+            "release":{"model":"a/b","version":"0","hardware":"local","min_instances":0,"max_instances":1}}"#;
+        let deployment: Deployment = serde_json::from_str(kept).unwrap();
+        assert_eq!((deployment.current.number, deployment.past.len()), (3, 0));
+        let again: Deployment = serde_json::from_str(&serde_json::to_string(&deployment).unwrap()).unwrap();
+        assert_eq!(again.current.setup, deployment.current.setup);
+    }
 }

@@ -108,6 +108,7 @@ pub fn routes(models: Models, config: Config) -> Router {
         .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
         .route("/v1/deployments", get(deployments::list).post(deployments::create))
         .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))
+        .route("/v1/deployments/{owner}/{name}/releases", get(deployments::releases))
         .route("/v1/deployments/{owner}/{name}/predictions", post(deployments::create_prediction))
         .route("/v1/account", get(account::show))
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::record::Face as FaceName;
+use tidegate_core::record::{Face as FaceName, Through};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
 
@@ -56,8 +56,8 @@ pub(super) struct Wanted {
     /// The desk of the model that it is for.
     pub(super) desk: Jobs,
     pub(super) kind: JobKind,
-    /// `owner/name` of the deployment that it comes through.
-    pub(super) deployment: Option<String>,
+    /// The deployment that it comes through.
+    pub(super) deployment: Option<Through>,
 }
 
 impl Wanted {
@@ -91,7 +91,7 @@ impl Face {
 
     pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
-        self.models.lookup().cancel(&caller.account, job.id());
+        self.models.lookup().cancel(&caller.account, job.id()).await;
         // Also when there was nothing to stop any more: its end may just be written down. A model that does not
         // stop is shown as it is.
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();

@@ -90,7 +90,9 @@ impl Voice {
         body.field("created_at", &moment(job.created_at));
         body.field("started_at", &job.started_at.map(moment)).field("completed_at", &job.completed_at.map(moment));
         body.maybe("deadline", job.deadline.map(moment).as_deref());
-        body.maybe("deployment", job.target.deployment.as_ref());
+        let through = job.target.deployment.as_ref();
+        body.maybe("deployment", through.map(|through| &through.deployment));
+        body.maybe("deployment_release", through.and_then(|through| through.release).as_ref());
         body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url));
         body.maybe("webhook_events_filter", job.hook.as_ref().map(|hook| &hook.events));
         body.field("urls", &self.urls(job, origin, streams)).field("metrics", &metrics(job));

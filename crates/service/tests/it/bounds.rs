@@ -78,7 +78,7 @@ async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
         let (model, jobs) = desk(1);
         let ticket = new(jobs.submit(submission("{}")).await);
         let mut run = model.started().await;
-        assert!(jobs.cancel(ticket.job().account(), ticket.job().id()));
+        assert!(jobs.cancel(ticket.job().account(), ticket.job().id()).await);
         run.cancel_was_asked().await;
         run.send(Event::Ended(outcome));
         ticket.job().ended().await;

@@ -113,7 +113,7 @@ async fn a_job_canceled_in_the_line_never_starts() {
     let waiting = new(jobs.submit(submission("{}")).await);
     assert_eq!(waiting.job().status(), Status::Queued);
 
-    assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()));
+    assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()).await);
     waiting.job().ended().await;
 
     assert_eq!(waiting.job().status(), Status::Canceled);
@@ -169,7 +169,7 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     let mut second_run = model.started().await;
 
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
-    assert!(jobs.cancel(&b, &id));
+    assert!(jobs.cancel(&b, &id).await);
     second_run.cancel_was_asked().await;
     assert!(!first_run.is_cancel_asked(), "the other account's job goes on");
     second_run.send(Event::Ended(Outcome::Canceled));
@@ -189,7 +189,7 @@ async fn a_job_may_not_be_canceled_by_another_account() {
     let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }).await);
     let run = model.started().await;
     for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
-        assert!(!jobs.cancel(&other, ticket.job().id()));
+        assert!(!jobs.cancel(&other, ticket.job().id()).await);
     }
     fake::settled().await;
     assert!(!run.is_cancel_asked());

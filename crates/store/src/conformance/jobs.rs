@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::Order;
+use tidegate_core::record::{Order, Record};
 use tidegate_core::store::{Finish, Inserted, Store, StoreError};
 use tidegate_core::{Account, Status};
 
@@ -137,6 +137,19 @@ pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
 
     let kept = get(&*store, "a").await;
     assert_eq!((kept.status, kept.attempt, kept.started_at), (Status::Succeeded, 0, None));
+}
+
+/// Whoever was told that a job stops was told so for good; what is over or unknown does not stop.
+pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
+    store.insert(order("a")).await.unwrap();
+    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    let before = get(&*store, "a").await;
+    assert!(store.ask_cancel(&ann(), &id("a")).await.unwrap());
+    assert_eq!(get(&*store, "a").await, Record { cancel_asked: true, ..before });
+    assert!(store.finish(finish("a", 1, 2)).await.unwrap());
+    for name in ["a", "unknown"] {
+        assert!(!store.ask_cancel(&ann(), &id(name)).await.unwrap(), "{name}");
+    }
 }
 
 /// Of attempts only the last one can end the job.

@@ -33,6 +33,7 @@ macro_rules! conformance {
             every_end_is_kept,
             an_end_can_note_the_begin_too,
             a_queued_job_is_ended_by_attempt_zero,
+            a_cancel_that_was_asked_for_is_kept,
             an_old_attempt_has_no_say,
             what_is_over_stays_as_it_is,
             only_an_end_ends_a_job,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
-use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target};
+use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target, Through};
 use tidegate_core::store::{Finish, Query, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
@@ -51,7 +51,7 @@ pub fn order_at(name: &str, created_at: i64) -> Order {
 pub fn full_order(name: &str) -> Order {
     Order {
         kind: JobKind::Training,
-        target: Target { deployment: Some("ann/fast".to_owned()), ..order(name).target },
+        target: Target { deployment: Some(Through { deployment: "ann/fast".to_owned(), release: Some(2) }), ..order(name).target },
         files: vec!["/image".to_owned(), "/more/0".to_owned()],
         secrets: vec!["token".to_owned()],
         context: BTreeMap::from([("trace".to_owned(), "42".to_owned()), (String::new(), String::new())]),
@@ -108,7 +108,7 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
 
 /// A job as it is kept before anything happened to it.
 pub fn queued(order: Order) -> Record {
-    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false }
+    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false, cancel_asked: false }
 }
 
 /// The list of Ann's predictions.

@@ -34,7 +34,7 @@ fn brief(row: &Row<'_>) -> Result<Brief, Fault> {
         id: JobId::parse(&row.get::<_, String>(0)?).map_err(words::unreadable)?,
         account: words::account(&row.get::<_, String>(1)?)?,
         kind: words::kind(&row.get::<_, String>(2)?)?,
-        target: Target { model: row.get(3)?, version: row.get(4)?, deployment: row.get(5)? },
+        target: Target { model: row.get(3)?, version: row.get(4)?, deployment: words::through(row.get(5)?) },
         face: words::face(&row.get::<_, String>(6)?)?,
         status: words::status(&row.get::<_, String>(7)?)?,
         created_at: words::moment(row.get(8)?)?,

@@ -43,7 +43,7 @@ fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
         ":kind": words::kind_text(order.kind),
         ":model": order.target.model,
         ":version": order.target.version,
-        ":deployment": order.target.deployment,
+        ":deployment": order.target.deployment.as_ref().map(ToString::to_string),
         ":face": words::face_text(order.face),
         ":hook": order.hook.as_ref().map(words::json_text).transpose()?,
         ":context": words::json_text(&order.context)?,
@@ -62,6 +62,11 @@ pub(super) fn begin(conn: &Connection, account: &Account, id: &JobId, at: Timest
     )?;
     let values = params![words::account_text(account), id.as_str(), words::moment_number(at)];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
+}
+
+pub(super) fn ask_cancel(conn: &Connection, account: &Account, id: &JobId) -> Result<bool, Fault> {
+    let mut statement = conn.prepare_cached("UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL")?;
+    Ok(statement.execute(params![words::account_text(account), id.as_str()])? > 0)
 }
 
 pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> {

@@ -27,6 +27,11 @@ impl Store for Sqlite {
         self.writer.change(SMALL, move |conn| jobs::begin(conn, &account, &id, at)).await
     }
 
+    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
+        let (account, id) = (account.clone(), id.clone());
+        self.writer.change(SMALL, move |conn| jobs::ask_cancel(conn, &account, &id)).await
+    }
+
     async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
         self.writer.change(size(&finish), move |conn| jobs::finish(conn, &finish)).await
     }

@@ -14,7 +14,7 @@ macro_rules! record_of {
         concat!(
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.face, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets ",
+            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked ",
             "FROM jobs j LEFT JOIN inputs i ON i.number = j.number LEFT JOIN endings e ON e.number = j.number ",
             $($rest)*
         )
@@ -49,6 +49,7 @@ fn read(row: &Row<'_>) -> Result<Record, Fault> {
         started_at: moment(row, 14)?,
         ending: ending(row)?,
         data_removed: row.get(16)?,
+        cancel_asked: row.get(24)?,
     })
 }
 
@@ -59,7 +60,7 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
         id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
         account: words::account(text(row, 1)?)?,
         kind: words::kind(text(row, 3)?)?,
-        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: row.get(6)? },
+        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: words::through(row.get(6)?) },
         input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
         files: words::json(text(row, 22)?)?,
         secrets: words::json(text(row, 23)?)?,

@@ -2,10 +2,15 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_core::record::Face;
+use tidegate_core::record::{Face, Through};
 use tidegate_core::{Account, JobKind, Status};
 
 use super::fault::Fault;
+
+/// The deployment that a job came through.
+pub(super) fn through(text: Option<String>) -> Option<Through> {
+    text.map(Through::from)
+}
 
 pub(super) fn status_text(status: Status) -> &'static str {
     match status {

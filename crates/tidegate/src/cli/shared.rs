@@ -28,10 +28,10 @@ pub(crate) struct Door {
     #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
     pub(crate) allow_anonymous: bool,
     /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate (PEM)
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id):
 /// `POST /cancel/{id}`
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
     match face.find(&caller.account, &id).await {
-        Some(job) if face.jobs().cancel(&caller.account, job.id()) => reply::short(&id, "CANCELLED"),
+        Some(job) if face.jobs().cancel(&caller.account, job.id()).await => reply::short(&id, "CANCELLED"),
         Some(job) => reply::short(&id, voice::word(job.status())),
         None => reply::failed(&id, UNKNOWN),
     }

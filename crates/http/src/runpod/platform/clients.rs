@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::queue::Rank;
@@ -107,7 +108,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Cancel)?;
     let job = face.find(&endpoint, &caller, &id).await?;
-    if endpoint.cancel(&caller.account, job.id()) {
+    if endpoint.cancel(&caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(StatusCode::OK, voice::brief(&id, "CANCELLED")));
     }
@@ -124,7 +125,8 @@ struct Purged {
 pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
     let endpoint = face.asked(&endpoint, Asked::Purge)?;
     let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
-    let removed = waiting.iter().filter(|job| endpoint.cancel(&caller.account, &job.id)).count();
+    let canceled = join_all(waiting.iter().map(|job| endpoint.cancel(&caller.account, &job.id))).await;
+    let removed = canceled.into_iter().filter(|canceled| *canceled).count();
     Ok(said(&Purged { removed, status: "completed" }))
 }
 

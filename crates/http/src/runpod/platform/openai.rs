@@ -77,7 +77,7 @@ struct OnTheLine {
 impl Drop for OnTheLine {
     fn drop(&mut self) {
         // Nothing happens when it is over, which is nearly always.
-        self.visit.jobs.cancel(&self.caller.account, self.job.id());
+        self.visit.jobs.stop(&self.caller.account, self.job.id());
     }
 }
 

@@ -207,7 +207,7 @@ pub(super) async fn cancel(
         face.config.batches.shelf.put(&key, &batch).await?;
         for request in batch.numbers().map(|number| key.request(number)) {
             if visit.jobs.known(&key.account, &request).is_some_and(|job| job.status() == Status::Queued) {
-                visit.cancel(&key.account, &request);
+                visit.stop(&key.account, &request);
             }
         }
     }

@@ -144,7 +144,7 @@ impl Batches {
             let known = endpoint.jobs.look(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
-                    endpoint.cancel(&key.account, &id);
+                    endpoint.stop(&key.account, &id);
                 }
                 return Ok(Ok(job));
             }

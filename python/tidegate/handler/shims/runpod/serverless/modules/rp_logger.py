@@ -19,8 +19,10 @@ def _set_batch_id(batch_id: "str | None") -> None:
 def _level(given: object) -> str:
     if isinstance(given, int) and 0 <= given < len(LOG_LEVELS):
         return LOG_LEVELS[given]
-    if isinstance(given, str) and given.upper() in LOG_LEVELS:
-        return given.upper()
+    if isinstance(given, str):
+        given = given.upper()
+        if given in LOG_LEVELS:
+            return given
     raise ValueError(f"Invalid debug level: {given}")
 
 

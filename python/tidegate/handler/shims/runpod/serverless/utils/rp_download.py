@@ -4,16 +4,37 @@ import os
 import time
 import uuid
 import zipfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from email.message import Message
-from http.client import HTTPResponse
 from typing import Any
 from urllib.parse import urlparse
 
-from .rp_ssrf import SSRFError, chunks_of, safe_get
+from .rp_ssrf import Response, iter_content_capped, max_download_bytes, safe_get
 
 HEADERS = {"User-Agent": "runpod-python/0.0.0 (https://runpod.io; support@runpod.io)"}
 _TRIES = 3
+_MB = 1024 * 1024
+
+
+def calculate_chunk_size(file_size: int) -> int:
+    """Return how much of a file of this size is read at once."""
+    if file_size <= _MB:
+        return 1024
+    return _MB if file_size <= 1024 * _MB else 10 * _MB
+
+
+def parse_content_length(headers: "Mapping[str, str]") -> int:
+    """Return how long a body says it is; 0 where it does not say it."""
+    try:
+        return int(headers.get("Content-Length", 0))
+    except (TypeError, ValueError):
+        return 0
+
+
+def extract_disposition_params(content_disposition: str) -> dict[str, str]:
+    """Return what a `Content-Disposition` says, such as `filename`."""
+    pairs = (part.split("=", 1) for part in content_disposition.split(";") if "=" in part)
+    return {name.strip().lower(): value.strip().strip('"') for name, value in pairs}
 
 
 def download_files_from_urls(job_id: str, urls: "str | list[str]") -> "list[str | None]":
@@ -43,6 +64,7 @@ def file(file_url: str) -> dict[str, Any]:
     os.makedirs("job_files", exist_ok=True)
     name = os.path.join("job_files", str(uuid.uuid4()))
     with safe_get(file_url, timeout=30, headers=HEADERS) as response:
+        response.raise_for_status()
         original = _name_in(response) or os.path.basename(urlparse(file_url).path)
         kind = os.path.splitext(original)[1].replace(".", "")
         path = f"{name}.{kind}"
@@ -62,22 +84,19 @@ def file(file_url: str) -> dict[str, Any]:
 
 def _fetched(url: str, stem: str) -> str:
     with safe_get(url, timeout=5, headers=HEADERS) as response:
+        response.raise_for_status()
         ending = os.path.splitext(_name_in(response))[1] or os.path.splitext(urlparse(url).path)[1]
         _write(response, stem + ending)
     return stem + ending
 
 
-def _name_in(response: HTTPResponse) -> str:
+def _name_in(response: Response) -> str:
     """Return the file's name, if the server says it."""
-    header = Message()
-    header["Content-Disposition"] = response.getheader("Content-Disposition") or ""
-    return header.get_filename() or ""
+    return extract_disposition_params(response.headers.get("Content-Disposition", "")).get("filename", "")
 
 
-def _write(response: HTTPResponse, path: str) -> None:
+def _write(response: Response, path: str) -> None:
+    chunk_size = calculate_chunk_size(parse_content_length(response.headers))
     with open(path, "wb") as target:
-        for piece in chunks_of(response):
+        for piece in iter_content_capped(response, chunk_size, max_download_bytes()):
             target.write(piece)
-
-
-__all__ = ["SSRFError", "download_files_from_urls", "file"]

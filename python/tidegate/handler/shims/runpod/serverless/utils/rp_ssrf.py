@@ -1,6 +1,7 @@
 """Fetches only what lies outside: no address of this machine or its network.
 
-`RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS=1` lets everything through.
+`RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS=1` lets everything through, and `RUNPOD_MAX_DOWNLOAD_BYTES` says how much
+one download may bring.
 """
 
 import http.client
@@ -9,107 +10,206 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-_MAX_REDIRECTS = 5
+_ALLOW_PRIVATE = "RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS"
+_REDIRECTS = (301, 302, 303, 307, 308)
 _DEFAULT_MAX = 5 * 1024**3
+_CHUNK = 1024 * 1024
+# Addresses that carriers share among customers; older Pythons call them public.
+_SHARED = ipaddress.ip_network("100.64.0.0/10")
 
 
 class SSRFError(ValueError):
     """The address must not be fetched from here."""
 
 
-class DownloadError(OSError):
-    """The address cannot be fetched."""
-
-
-def max_download_bytes() -> "int | None":
-    """Return how much one download may bring; `None` is any amount."""
+def max_download_bytes() -> int:
+    """Return how much one download may bring."""
     try:
         limit = int(os.environ.get("RUNPOD_MAX_DOWNLOAD_BYTES", _DEFAULT_MAX))
     except ValueError:
         limit = _DEFAULT_MAX
-    return limit if limit > 0 else None
+    return limit if limit > 0 else _DEFAULT_MAX
 
 
 def is_safe_address(ip: str) -> bool:
     """Tell whether an address belongs to the internet at large."""
-    address = ipaddress.ip_address(ip)
-    mapped = getattr(address, "ipv4_mapped", None)
-    address = mapped or address
-    return address.is_global and not address.is_multicast
+    try:
+        address = ipaddress.ip_address(ip)
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    shared = address.version == 4 and address in _SHARED
+    return address.is_global and not (shared or address.is_multicast or address.is_reserved)
 
 
 def resolve_and_validate(host: str, port: int) -> list[str]:
     """Return the addresses of a host; all of them must be safe."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise SSRFError(f"could not resolve host {host!r}: {error}") from error
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if not addresses:
+        raise SSRFError(f"no addresses resolved for host {host!r}")
     if not _private_allowed():
         for address in addresses:
             if not is_safe_address(address):
-                raise SSRFError(
-                    f"`{host}` is {address}, which is not a public address; set "
-                    "RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS=1 if that is meant"
-                )
+                raise SSRFError(f"host {host!r} resolves to non-public address {address}")
     return addresses
 
 
-@contextmanager
-def safe_get(url: str, *, timeout: float, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-    """Fetch an address, and where it leads."""
-    for _ in range(_MAX_REDIRECTS + 1):
-        connection = _connected(urlsplit(url), timeout)
+class Response:
+    """What came back: as much of an answer of `requests` as downloads need."""
+
+    def __init__(
+        self, url: str, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
+    ) -> None:
+        """Hold the connection until it is closed."""
+        self.url = url
+        self.status_code = answer.status
+        self.reason = answer.reason
+        self.headers = answer.headers
+        self._connection = connection
+        self._answer = answer
+
+    def iter_content(self, chunk_size: int = _CHUNK) -> Iterator[bytes]:
+        """Read the body piece by piece."""
         try:
-            parts = urlsplit(url)
-            connection.request(
-                "GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), headers=headers
-            )
-            response = connection.getresponse()
-            onward = response.getheader("Location") if response.status in (301, 302, 303, 307, 308) else None
-            if onward is None:
-                if response.status >= 400:
-                    raise DownloadError(f"{response.status} {response.reason} for {url}")
-                yield response
-                return
-            url = urljoin(url, onward)
+            while piece := self._answer.read(chunk_size):
+                yield piece
         except http.client.HTTPException as error:
-            raise DownloadError(f"{url} cannot be fetched: {error!r}") from error
-        finally:
-            connection.close()
-    raise DownloadError(f"more than {_MAX_REDIRECTS} redirects")
+            raise failure(f"{self.url} was cut off: {error!r}") from error
+
+    @property
+    def content(self) -> bytes:
+        """Read the whole body."""
+        return b"".join(self.iter_content())
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether it is an answer without an error."""
+        return self.status_code < 400
+
+    def raise_for_status(self) -> None:
+        """Raise when the server answered with an error."""
+        if not self.ok:
+            kind = "Client" if self.status_code < 500 else "Server"
+            raise failure(f"{self.status_code} {kind} Error: {self.reason} for url: {self.url}", "HTTPError")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> "Response":
+        """Begin."""
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        """Let go of the connection."""
+        self.close()
 
 
-def chunks_of(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def safe_get(
+    url: str,
+    *,
+    stream: bool = True,
+    timeout: float = 30,
+    headers: "dict[str, str] | None" = None,
+    max_bytes: "int | None" = None,
+    max_redirects: int = 5,
+) -> Response:
+    """Fetch an address, and where it leads. The body comes when it is read, with or without `stream`."""
+    limit, current = max_download_bytes() if max_bytes is None else max_bytes, url
+    for _ in range(max_redirects + 1):
+        response = _asked(current, timeout, headers or {})
+        if response.status_code not in _REDIRECTS:
+            declared = response.headers.get("Content-Length", "")
+            if declared.isdigit() and int(declared) > limit:
+                response.close()
+                raise SSRFError(f"download exceeds size cap: {declared} > {limit} bytes")
+            return response
+        response.close()
+        onward = response.headers.get("Location")
+        if not onward:
+            raise SSRFError(f"redirect without Location header: {current}")
+        current = urljoin(current, onward)
+    raise SSRFError(f"exceeded maximum redirects ({max_redirects}): {url}")
+
+
+def iter_content_capped(response: Response, chunk_size: int, max_bytes: "int | None") -> Iterator[bytes]:
     """Read the body piece by piece; more than the limit is an error."""
-    limit, seen = max_download_bytes(), 0
-    while piece := response.read(1024 * 1024):
+    seen = 0
+    for piece in response.iter_content(chunk_size):
         seen += len(piece)
-        if limit is not None and seen > limit:
-            raise SSRFError(f"the download is larger than {limit} bytes")
+        if max_bytes is not None and seen > max_bytes:
+            response.close()
+            raise SSRFError(f"download exceeds size cap: >{max_bytes} bytes")
         yield piece
 
 
+def failure(message: str, name: str = "ConnectionError") -> OSError:
+    """Return an error of the kind that scripts catch: of `requests` where it is installed."""
+    try:
+        from importlib import import_module
+
+        requests: Any = import_module("requests")
+    except ImportError:
+        return OSError(message)
+    error: OSError = getattr(requests, name)(message)
+    return error
+
+
+def _asked(url: str, timeout: float, headers: "dict[str, str]") -> Response:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise SSRFError(f"blocked URL scheme {parts.scheme!r}: {url}")
+    if not parts.hostname:
+        raise SSRFError(f"URL has no host: {url}")
+    _refuse_if_proxied(url, parts)
+    connection = _connected(parts, parts.hostname, timeout)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.request("GET", path, headers=headers)
+        return Response(url, connection, connection.getresponse())
+    except (http.client.HTTPException, OSError) as error:
+        connection.close()
+        raise failure(f"{url} cannot be fetched: {error!r}") from error
+
+
+def _refuse_if_proxied(url: str, parts: SplitResult) -> None:
+    """Through a proxy, who it reaches is the proxy's choice."""
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy and not _private_allowed() and not proxy_bypass(parts.hostname or ""):
+        raise SSRFError(
+            f"refusing to fetch {url} through proxy {proxy}: IP pinning cannot be "
+            f"enforced via a proxy; set {_ALLOW_PRIVATE}=true to allow it"
+        )
+
+
 def _private_allowed() -> bool:
-    return os.environ.get("RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS", "").lower() in ("1", "true", "yes")
+    return os.environ.get(_ALLOW_PRIVATE, "").strip().lower() in ("1", "true", "yes")
 
 
-def _connected(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
+def _connected(parts: SplitResult, host: str, timeout: float) -> http.client.HTTPConnection:
     """Connect to an address that was checked: the name is not looked up again."""
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SSRFError(f"only http and https can be fetched, not `{parts.scheme}`")
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
-    addresses = resolve_and_validate(parts.hostname, port)
-    connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout)
-    last: OSError = OSError(f"`{parts.hostname}` has no address")
-    for address in addresses:
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    if secure:
+        # A name in `Host` has no port when it is the usual one.
+        connection.default_port = 443  # type: ignore[misc]
+    last = OSError(f"`{host}` has no address")
+    for address in resolve_and_validate(host, port):
         try:
             plain = socket.create_connection((address, port), timeout)
+            context = ssl.create_default_context() if secure else None
+            connection.sock = context.wrap_socket(plain, server_hostname=host) if context else plain
+            return connection
         except OSError as error:
             last = error
-            continue
-        context = ssl.create_default_context() if secure else None
-        connection.sock = context.wrap_socket(plain, server_hostname=parts.hostname) if context else plain
-        return connection
-    raise last
+    raise failure(f"{host}:{port} cannot be reached: {last}") from last

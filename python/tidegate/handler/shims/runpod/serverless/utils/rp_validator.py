@@ -42,7 +42,10 @@ def _fill(key: str, rules: dict[str, Any], found: dict[str, Any], errors: list[s
 
 def _check(key: str, rules: dict[str, Any], found: dict[str, Any], errors: list[str]) -> None:
     if key in found:
-        wanted = rules["type"]
+        try:
+            wanted = rules["type"]
+        except TypeError:
+            return  # rules that are none have been told already
         if wanted is float and type(found[key]) is int:
             found[key] = float(found[key])
         if "default" in rules and isinstance(found[key], type(rules["default"])):
