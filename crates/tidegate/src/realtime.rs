@@ -31,24 +31,54 @@ fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Resul
     Ok(cli)
 }
 
-/// Flags count more than the variables, and our own variables more than Runpod's.
+/// Flags count more than the variables, also those in a file, and our own variables more than Runpod's.
 fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
-    let source = |name: &str| matches.subcommand().and_then(|(_, given)| given.value_source(name));
-    let unsaid = |name: &str| source(name) == Some(ValueSource::DefaultValue);
+    let serve = matches.subcommand().map(|(_, given)| given);
+    let said = |name: &str| Said::of(serve, name);
     let mut args = args;
     // `PORT` is everybody's, and the other one is meant for handlers.
-    if source("port") != Some(ValueSource::CommandLine) {
+    if said("port") != Said::ByFlag {
         args.door.port = realtime.port;
     }
-    if unsaid("host") {
+    if said("host") == Said::Nothing {
         "0.0.0.0".clone_into(&mut args.door.host);
         // Who sets the variable wants to be reached there, and has no other way to say so.
         args.door.allow_anonymous = true;
     }
-    if unsaid("workers") {
+    if said("workers") == Said::Nothing {
         args.workers = realtime.workers;
     }
     args
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// From the command line, or from the file that it names.
+    ByFlag,
+    /// From a variable.
+    ByVariable,
+    /// It is the usual one.
+    Nothing,
+}
+
+impl Said {
+    fn of(serve: Option<&ArgMatches>, name: &str) -> Self {
+        match serve.and_then(|given| given.value_source(name)) {
+            Some(ValueSource::CommandLine) => Self::ByFlag,
+            Some(ValueSource::EnvVariable) => Self::ByVariable,
+            // What a file says takes the place of the usual value.
+            _ if serve.and_then(|given| given.get_raw(name)?.next_back()) != usual(name).as_deref() => Self::ByFlag,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What a flag of `serve` says when nobody says anything.
+fn usual(name: &str) -> Option<OsString> {
+    let command = Cli::command();
+    let flag = command.find_subcommand("serve")?.get_arguments().find(|flag| flag.get_id() == name)?;
+    flag.get_default_values().first().map(|value| value.as_os_str().to_owned())
 }
 
 fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
@@ -104,6 +134,13 @@ mod tests {
         let args = served(&["tidegate", "serve", "handler.py", "--port", "9", "--host", "192.0.2.1", "--workers", "1"]);
         assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 1, false));
         assert_eq!(served(&["tidegate", "serve", "folder"]).door.port, 5000);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "host = \"192.0.2.1\"\nport = 9\nworkers = 2\n").unwrap();
+        let words: Vec<OsString> = ["tidegate".into(), "serve".into(), "handler.py".into(), "--config".into(), file.path().into()].into();
+        let matches = config::read(&words).unwrap();
+        let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
+        let Command::Serve(args) = cli.command else { panic!("not served") };
+        assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 2, false));
         let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
         assert_eq!(worker.drain_timeout.as_secs(), 3);
     }

@@ -1,7 +1,4 @@
 //! The key that `runpod config` has left in `~/.runpod/config.toml`.
-//!
-//! Only as much of TOML is read as that program writes: tables with texts in them. What is anything else has no key
-//! in it.
 
 /// The key of the profile `default`.
 pub(crate) fn key() -> Option<String> {
@@ -10,26 +7,9 @@ pub(crate) fn key() -> Option<String> {
 }
 
 fn key_in(text: &str) -> Option<String> {
-    let lines = text.lines().map(str::trim);
-    let mut profile = lines.skip_while(|line| table(line) != Some("default")).skip(1).take_while(|line| table(line).is_none());
-    let value = profile.find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (unquoted(name.trim()) == "api_key").then(|| value.trim())
-    })?;
-    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
-    let (key, _) = value[1..].split_once(quote)?;
+    let profiles: toml::Table = text.parse().ok()?;
+    let key = profiles.get("default")?.get("api_key")?.as_str()?;
     Some(key.to_owned()).filter(|key| !key.is_empty())
-}
-
-/// The name of the table that begins here.
-fn table(line: &str) -> Option<&str> {
-    let (name, rest) = line.strip_prefix('[')?.split_once(']')?;
-    let rest = rest.trim_start();
-    (rest.is_empty() || rest.starts_with('#')).then(|| unquoted(name.trim()))
-}
-
-fn unquoted(name: &str) -> &str {
-    name.trim_matches(['"', '\''])
 }
 
 #[cfg(test)]

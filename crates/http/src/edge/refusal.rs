@@ -36,35 +36,24 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn status(self) -> &'static str {
+    /// The status that it is told with, and what it is counted as.
+    fn kind(self) -> (&'static str, Reason) {
         match self {
             Self::LengthAndCoding
             | Self::TwoLengths
             | Self::BadLength
             | Self::BadCoding
             | Self::CodingInOldVersion
-            | Self::Unreadable(_)
-            | Self::TlsOnPlainPort
-            | Self::PlainOnTlsPort => "400 Bad Request",
-            Self::TooSlow(_) => "408 Request Timeout",
-            Self::TargetTooLong => "414 URI Too Long",
-            Self::HeadTooLarge | Self::TooManyHeaders => "431 Request Header Fields Too Large",
+            | Self::Unreadable(_) => ("400 Bad Request", Reason::BadFraming),
+            Self::TlsOnPlainPort | Self::PlainOnTlsPort => ("400 Bad Request", Reason::WrongProtocol),
+            Self::TooSlow(_) => ("408 Request Timeout", Reason::HeadTooSlow),
+            Self::TargetTooLong => ("414 URI Too Long", Reason::HeadTooLarge),
+            Self::HeadTooLarge | Self::TooManyHeaders => ("431 Request Header Fields Too Large", Reason::HeadTooLarge),
         }
     }
 
-    /// What it is counted as.
     pub(super) fn reason(self) -> Reason {
-        match self {
-            Self::LengthAndCoding
-            | Self::TwoLengths
-            | Self::BadLength
-            | Self::BadCoding
-            | Self::CodingInOldVersion
-            | Self::Unreadable(_) => Reason::BadFraming,
-            Self::HeadTooLarge | Self::TooManyHeaders | Self::TargetTooLong => Reason::HeadTooLarge,
-            Self::TooSlow(_) => Reason::HeadTooSlow,
-            Self::TlsOnPlainPort | Self::PlainOnTlsPort => Reason::WrongProtocol,
-        }
+        self.kind().1
     }
 
     /// The whole answer; the connection is closed after it, because nobody knows where the next
@@ -74,7 +63,7 @@ impl Refusal {
         let body = Object::with_room_for(error.len()).field("error", &error).finish();
         let head = format!(
             "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            self.status(),
+            self.kind().0,
             body.len()
         );
         [head.as_bytes(), &body].concat()

@@ -37,23 +37,22 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The status that it is told with, and what it is counted as.
+    fn kind(&self) -> (StatusCode, Reason) {
         match self {
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::Broken(_) => StatusCode::BAD_REQUEST,
-            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Reason::BodyTooLarge),
+            Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, Reason::BodyTooSlow),
+            Self::Broken(_) => (StatusCode::BAD_REQUEST, Reason::BodyBroken),
+            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongMedia),
         }
     }
 
-    /// What it is counted as.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.kind().0
+    }
+
     pub(crate) fn reason(&self) -> Reason {
-        match self {
-            Self::TooLarge { .. } => Reason::BodyTooLarge,
-            Self::Stalled(_) => Reason::BodyTooSlow,
-            Self::Broken(_) => Reason::BodyBroken,
-            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => Reason::WrongMedia,
-        }
+        self.kind().1
     }
 }
 

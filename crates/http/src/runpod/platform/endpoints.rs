@@ -45,23 +45,21 @@ impl Endpoint {
         self.jobs.in_memory(&Wanted { account: None, id: None, model: Some(self.jobs.target().model.clone()), statuses, limit: usize::MAX })
     }
 
-    /// Cancels a job, wherever it is; says whether it was not over. That it is canceled is kept.
+    /// Cancels a job, wherever it is; says whether it was not over.
     pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> bool {
-        self.remote.unwanted(id);
-        self.jobs.cancel(account, id).await
-    }
-
-    /// Asks a job to stop, wherever it is; says whether it was not over.
-    pub(super) fn stop(&self, account: &Account, id: &JobId) -> bool {
-        self.remote.unwanted(id);
-        self.jobs.stop(account, id)
+        let canceled = self.jobs.cancel(account, id).await;
+        if canceled {
+            self.remote.unwanted(id);
+        }
+        canceled
     }
 
     /// Cancels its jobs and waits until that is written down; says how many.
     async fn cancel_all(&self) -> Result<usize, NotRemoved> {
         let open = self.open_jobs();
-        let canceled: Vec<_> =
-            open.iter().filter(|job| self.stop(&job.account, &job.id)).filter_map(|job| self.jobs.known(&job.account, &job.id)).collect();
+        let asked = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
+        let asked = open.iter().zip(asked).filter(|(_, canceled)| *canceled);
+        let canceled: Vec<_> = asked.filter_map(|(job, _)| self.jobs.known(&job.account, &job.id)).collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
         tokio::time::timeout(UNTIL_CANCELED, over).await.map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
         Ok(canceled.len())

@@ -8,7 +8,7 @@ use axum::extract::{Path, State as Stated};
 use axum::http::Uri;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -205,11 +205,10 @@ pub(super) async fn cancel(
         }
         batch.state = State::Cancelled;
         face.config.batches.shelf.put(&key, &batch).await?;
-        for request in batch.numbers().map(|number| key.request(number)) {
-            if visit.jobs.known(&key.account, &request).is_some_and(|job| job.status() == Status::Queued) {
-                visit.stop(&key.account, &request);
-            }
-        }
+        let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
+        let waits = |id: &&JobId| visit.jobs.known(&key.account, id).is_some_and(|job| job.status() == Status::Queued);
+        // Together: each is written down before it counts.
+        join_all(requests.iter().filter(waits).map(|id| visit.cancel(&key.account, id))).await;
     }
     Ok(said(&face.told(&key, &batch)))
 }

@@ -144,7 +144,7 @@ impl Batches {
             let known = endpoint.jobs.look(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
-                    endpoint.stop(&key.account, &id);
+                    endpoint.cancel(&key.account, &id).await;
                 }
                 return Ok(Ok(job));
             }
