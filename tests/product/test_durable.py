@@ -1,10 +1,14 @@
 """Jobs that survive: what was accepted for later outlives the server."""
 
+import contextlib
 import itertools
 import os
 import random
 import signal
+import sqlite3
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from servers import MODELS, wait_until
@@ -104,6 +108,60 @@ def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(fres
     assert hooks.told("stubborn")["status"] == "canceled"
     assert server.get("/predictions/stubborn").json["status"] == "canceled"
     assert not began.exists(), "it was run again"
+
+
+@contextlib.contextmanager
+def held_up(data):
+    """Nothing can be written down meanwhile."""
+    (database,) = Path(data["TIDEGATE_DATA_DIR"]).rglob("*.db")
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def create(server, began, replies):
+    body = {"input": {"how": "quick", "began": str(began)}}
+    replies.append(server.post("/predictions", body, headers=ASYNC))
+
+
+def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(fresh, data, tmp_path):
+    server = fresh("cancel", env=data)
+    replies, began = [], tmp_path / "began"
+    with held_up(data):
+        asks = threading.Thread(target=create, args=(server, began, replies))
+        asks.start()
+        wait_until(began.exists, "the model to begin")
+        assert replies == [], "it was accepted and is not written down"
+    asks.join()
+    (reply,) = replies
+    assert reply.status == 202
+    path = f"/predictions/{reply.json['id']}"
+    wait_until(lambda: server.get(path).json["status"] == "succeeded", "the end")
+
+
+def test_with_on_lost_fail_nothing_begins_before_it_is_written_down(fresh, data, tmp_path):
+    server = fresh("cancel", "--on-lost", "fail", env=data)
+    replies, began = [], tmp_path / "began"
+    with held_up(data):
+        create(server, began, replies)
+    assert replies[0].status == 503 and not began.exists()
+
+
+def test_a_job_that_cannot_be_written_down_was_never_there(fresh, data, tmp_path):
+    server = fresh("cancel", env=data)
+    replies, began, second = [], tmp_path / "began", tmp_path / "second"
+    with held_up(data):
+        create(server, began, replies)
+        create(server, second, replies)
+    assert [reply.status for reply in replies] == [503, 503]
+    assert began.exists() and not second.exists(), "the model works for nobody"
+    assert server.get("/admin/jobs").json["jobs"] == []
+    create(server, second, replies)
+    assert replies[-1].status == 202
+    wait_until(second.exists, "the model to begin")
 
 
 def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(fresh, data, hooks):

@@ -1,4 +1,4 @@
-//! The one task of a running job, and the only writer of its state.
+//! The one task of a running job, and the only writer of its state (but for a job whose task is lost).
 //!
 //! Place in line → files of the input → the model → files of the output → the end. Whatever happens,
 //! a job that got here reaches one terminal state, and its slot is free before anybody is told.

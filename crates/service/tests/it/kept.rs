@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::record::Face;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
 use tidegate_service::{Delivery, Replay, Resumed, Submission, Submitted};
@@ -169,4 +170,22 @@ async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
     while jobs.queue() != tidegate_service::Queue::default() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_job_that_is_left_to_the_next_server_is_not_kept() {
+    let place = place();
+    let (model, jobs) = place.desk(1);
+    let queued = |name| Submission { face: Face::Replicate, ..named(name, "{}") };
+    let runs = new(jobs.submit(queued("runs")).await);
+    let run = model.started().await;
+    let waits = Arc::clone(new(jobs.submit(queued("waits")).await).job());
+    let asks = async {
+        jobs.over(&waits).await;
+        // Only now: who waits is told at once, and not when the last job is over.
+        run.send(Event::Ended(Outcome::Succeeded { output: None }));
+    };
+    let (in_time, ()) = tokio::join!(jobs.close(std::time::Duration::from_secs(30)), asks);
+    assert!(in_time);
+    assert_eq!((waits.status(), runs.job().status()), (Status::Queued, Status::Succeeded));
 }

@@ -154,3 +154,40 @@ async fn a_version_that_was_replaced_works_off_its_line() {
     waits.ended().await;
     assert_eq!((old.starts(), new_one.starts(), waits.status()), (2, 1, Status::Succeeded));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_does_not_begin_with_who_is_too_late() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = desk_with(model.clone(), Wishes::default());
+    submitted(&jobs, job("ann", "first")).await;
+    let run = model.started().await;
+    // Nobody looks after deadlines here.
+    let late = submitted(&jobs, Submission { deadline: Some(Duration::from_millis(1)), ..job("ann", "late") }).await;
+    let in_time = submitted(&jobs, job("ann", "in-time")).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    succeed(&run);
+    succeed(&model.started().await);
+    tokio::join!(late.ended(), in_time.ended());
+    assert_eq!((late.status(), in_time.status(), model.starts()), (Status::Aborted, Status::Succeeded, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
+    let (old, again) = (FakeModel::without_streaming(1), FakeModel::without_streaming(1));
+    let jobs = desk_with(old.clone(), Wishes::default());
+    let models = models(&jobs);
+    submitted(&jobs, job("ann", "runs")).await;
+    let run = old.started().await;
+    let waits = submitted(&jobs, job("ann", "waits")).await;
+    models.withdraw(&jobs.target().model);
+    let back = jobs.beside(Arc::new(again.clone()), jobs.target().clone());
+    models.offer(Version { jobs: back.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() });
+    let (first, second) = (submitted(&back, job("ann", "first")).await, submitted(&back, job("ann", "second")).await);
+    succeed(&run);
+    succeed(&old.started().await);
+    waits.ended().await;
+    succeed(&again.started().await);
+    succeed(&again.started().await);
+    tokio::join!(first.ended(), second.ended());
+    assert_eq!((old.starts(), again.starts(), second.status()), (2, 2, Status::Succeeded));
+}
