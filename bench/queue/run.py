@@ -36,6 +36,7 @@ class Journal:
     """The file in which jobs note their begin."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         path.touch()
         self.file = path.open()
         self.known: dict[int, float] = {}
