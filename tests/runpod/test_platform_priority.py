@@ -1,4 +1,4 @@
-"""Jobs that let others go first: `policy.lowPriority`."""
+"""In which order jobs go to workers, how many at once, and jobs that let others go first."""
 
 from __future__ import annotations
 
@@ -43,3 +43,17 @@ def test_another_account_does_not_go_first(tmp_path: Path) -> None:
 def test_what_is_no_priority_is_refused(echo: Platform) -> None:
     reply = echo.call("POST", "/v2/echo/run", {"input": 1, "policy": {"lowPriority": "yes"}})
     assert (reply.status_code, "boolean" in reply.json()["error"]) == (400, True)
+
+
+def test_a_worker_with_much_room_gets_many_jobs_in_their_order(echo: Platform) -> None:
+    ids = [echo.run({"n": n}) for n in range(120)]
+    assert taken(echo, 100) == ids[:100]
+    assert taken(echo, 256) == ids[100:]
+
+
+def test_an_endpoint_that_is_made_again_at_once_has_a_line_of_its_own(echo: Platform) -> None:
+    echo.run({"n": "before"})
+    assert echo.call("POST", "/admin/endpoints/echo/remove", {"force": True}).status_code == 200
+    assert echo.call("POST", "/admin/endpoints", {"name": "echo"}).status_code == 200
+    ids = [echo.run({"n": n}) for n in range(6)]
+    assert taken(echo, 6) == ids
