@@ -1,6 +1,7 @@
 """How each peer is started for each kind of model, and where it answers."""
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,7 +20,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(ABC):
     """Somebody who serves our models."""
 
     name: str
@@ -27,8 +28,9 @@ class Peer:
     """Where predictions are posted."""
     has_webhooks = False
 
+    @abstractmethod
     def command(self, kind: Kind, port: int) -> Command:
-        raise NotImplementedError
+        """How it is started."""
 
 
 @dataclass(frozen=True)

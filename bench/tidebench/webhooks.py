@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tidebench.client import content_length, request, status_of
@@ -36,7 +37,7 @@ class Inbox:
             waiter.set_result(None)
 
 
-class Http(asyncio.Protocol):
+class Http(asyncio.Protocol, ABC):
     """One connection, either side: cuts the bytes into messages."""
 
     def __init__(self) -> None:
@@ -56,8 +57,9 @@ class Http(asyncio.Protocol):
             body, self._data = self._data[cut + 4 : end], self._data[end:]
             self.message(head, body)
 
+    @abstractmethod
     def message(self, head: bytes, body: bytes) -> None:
-        raise NotImplementedError
+        """A whole message has come."""
 
 
 class Receiver(Http):

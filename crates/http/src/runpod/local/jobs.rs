@@ -16,6 +16,7 @@ use super::reply::{self, Trouble};
 use super::wire::{Fault, Kind};
 use super::{Face, Shared, voice};
 use crate::access::Identity;
+use crate::runpod::words::word;
 use crate::shared::body::{part_of, whole};
 use crate::shared::json::json;
 use crate::shared::trace::passed_on;
@@ -62,7 +63,7 @@ pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id):
 pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
     match face.find(&caller.account, &id).await {
         Some(job) if face.jobs().cancel(&caller.account, job.id()).await => reply::short(&id, "CANCELLED"),
-        Some(job) => reply::short(&id, voice::word(job.status())),
+        Some(job) => reply::short(&id, word(job.status())),
         None => reply::failed(&id, UNKNOWN),
     }
 }
@@ -70,7 +71,7 @@ pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id
 /// What became of a job; or that it waits, and the next server runs it.
 fn outcome(job: &Job) -> Response {
     let now = job.snapshot();
-    if now.status.is_terminal() { reply::outcome(&now) } else { reply::short(now.id.as_str(), voice::word(now.status)) }
+    if now.status.is_terminal() { reply::outcome(&now) } else { reply::short(now.id.as_str(), word(now.status)) }
 }
 
 impl Face {

@@ -6,8 +6,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_core::{Refusal, Status};
 use tidegate_service::Snapshot;
 
-use super::voice::{room, word};
+use super::voice::room;
 use super::wire::Fault;
+use crate::runpod::words::word;
 use crate::shared::body::BodyError;
 use crate::shared::json::json;
 use crate::shared::object::Object;

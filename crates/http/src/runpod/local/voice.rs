@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::Status;
 use tidegate_service::{Snapshot, Wording};
 
+use crate::runpod::words::word;
 use crate::shared::object::Object;
 
 /// What a handler tells with `progress_update`; see `tidegate.handler.calls`.
@@ -40,19 +40,6 @@ fn times(body: &mut Object, job: &Snapshot) {
     if let Some(started_at) = job.started_at {
         body.field("delayTime", &between(job.created_at, started_at));
         body.maybe("executionTime", job.completed_at.map(|completed_at| between(started_at, completed_at)).as_ref());
-    }
-}
-
-/// A status in the cloud's words.
-pub(super) fn word(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "IN_QUEUE",
-        Status::Starting | Status::Processing => "IN_PROGRESS",
-        Status::Succeeded => "COMPLETED",
-        Status::Failed => "FAILED",
-        Status::Canceled => "CANCELLED",
-        // It was not wanted any more before it could begin.
-        Status::Aborted => "TIMED_OUT",
     }
 }
 

@@ -27,6 +27,7 @@ use super::reply::Trouble;
 use super::wire::Wanted;
 use super::{Face, Shared, voice};
 use crate::access::Identity;
+use crate::runpod::words::word;
 use crate::shared::body::{Bounds, whole};
 use crate::shared::json::json;
 use crate::shared::trace::passed_on;
@@ -221,7 +222,7 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
             Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
             _ => None,
         };
-        let status = whole.map_or_else(|| voice::word(job.status), |whole| voice::status(&whole.snapshot()));
+        let status = whole.map_or_else(|| word(job.status), |whole| voice::status(&whole.snapshot()));
         requests.push(Request { id: job.id, status, created_at: job.created_at });
     }
     Ok(said(&Requests { requests }))

@@ -8,6 +8,7 @@ use tidegate_remote::note;
 use tidegate_service::{Snapshot, Wording};
 
 use super::wire::input_of;
+use crate::runpod::words::word;
 use crate::shared::object::Object;
 
 /// How webhooks are written.
@@ -74,18 +75,6 @@ pub(super) fn failure(job: &Snapshot) -> Option<String> {
     match job.status {
         Status::Succeeded => None,
         _ => Some(job.error.clone().unwrap_or_else(|| format!("the job was {}", status(job)))),
-    }
-}
-
-/// The same for a job of which nothing else is known.
-pub(super) fn word(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "IN_QUEUE",
-        Status::Starting | Status::Processing => "IN_PROGRESS",
-        Status::Succeeded => "COMPLETED",
-        Status::Failed => "FAILED",
-        Status::Canceled => "CANCELLED",
-        Status::Aborted => "TIMED_OUT",
     }
 }
 
