@@ -43,6 +43,14 @@ impl Stop {
 }
 
 impl Deadlines {
+    /// Why the job must not begin at this moment. The clock is asked, and not a timer, which may be a millisecond late.
+    pub(crate) fn at_start(&self, canceled: &CancellationToken) -> Option<Stop> {
+        if canceled.is_cancelled() {
+            return Some(Stop::Asked);
+        }
+        self.at.is_some_and(|at| at <= Instant::now()).then_some(Stop::TooLate)
+    }
+
     /// Waits until the job must not begin any more.
     pub(crate) fn before_start(self, canceled: &CancellationToken) -> impl Future<Output = Stop> + use<> {
         first(canceled.clone(), self.at.map(|at| (at, Stop::TooLate)))

@@ -12,7 +12,6 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_bef
 use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
-use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +112,7 @@ impl Tracker {
         let (mut turn, mut sent_away) = (turn, false);
         let admission = loop {
             let place = match turn {
-                Turn::Now(admission) => match stopped.as_mut().now_or_never() {
+                Turn::Now(admission) => match self.deadlines.at_start(self.job.cancel_token()) {
                     Some(stop) => return Some(stop.terminal()),
                     None => break admission,
                 },
