@@ -205,6 +205,17 @@ def test_changed_files_are_another_version(fresh, models):
     assert version(server, "ann/two") != version(server, "local/one")
 
 
+def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(fresh, models):
+    (models / "one" / ".dockerignore").write_text("out\n")
+    server = fresh(models, "--watch")
+    before, of_other = version(server, "local/one"), version(server, "ann/two")
+    (server.directory / "one" / "out").mkdir()
+    (server.directory / "one" / "out" / "result.txt").write_text("1")
+    write_model(server.directory / "ann" / "two", "due ")
+    wait_until(lambda: version(server, "ann/two") != of_other, "the new version")
+    assert version(server, "local/one") == before
+
+
 def test_the_old_version_ends_what_it_has_begun(fresh, models, gate):
     server = fresh(models, "--watch")
     before = version(server, "local/one")

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use jiff::Timestamp;
 use ring::digest::{Context, SHA256};
 
@@ -20,7 +21,7 @@ pub(crate) struct Version {
     pub(crate) changed_at: Timestamp,
 }
 
-/// Reads the files of a model. Hidden folders and compiled Python do not count.
+/// Reads the files of a model. Hidden folders, compiled Python and what `.dockerignore` names do not count.
 pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
     let (folder, files) = files_of(folder)?;
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
@@ -53,9 +54,28 @@ fn files_of(model: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
         files.extend(names.filter(|name| name.extension().is_some_and(|extension| extension == "py")));
     } else {
         collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
+        let ignored = ignored_in(folder);
+        files.retain(|name| !ignored.matched_path_or_any_parents(name, false).is_ignore());
     }
     files.sort();
     Ok((folder.to_owned(), files))
+}
+
+/// What `.dockerignore` names: Cog leaves it out of the image, so it is no part of the model.
+fn ignored_in(folder: &Path) -> Gitignore {
+    let text = fs::read_to_string(folder.join(".dockerignore")).unwrap_or_default();
+    let mut rules = GitignoreBuilder::new("");
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        let (not, place) = line.strip_prefix('!').map_or(("", line), |place| ("!", place.trim()));
+        let place = place.trim_start_matches("./").trim_matches('/');
+        // Unlike Git, Docker counts every name from the top folder.
+        if !matches!(place, "" | ".")
+            && let Err(error) = rules.add_line(None, &format!("{not}/{place}"))
+        {
+            tracing::warn!(folder = %folder.display(), rule = line, %error, "a rule in .dockerignore cannot be read");
+        }
+    }
+    rules.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
 /// What cannot be read does not count: the model can do nothing with it either.
@@ -121,6 +141,18 @@ mod tests {
         assert_eq!(one.len(), 64);
         assert_eq!(one, id(&[("sub/predict.py", "b"), ("cog.yaml", "a")]));
         assert_eq!(one, id(&[("cog.yaml", "a"), ("sub/predict.py", "b"), (".git/x", "1"), ("sub/__pycache__/p.pyc", "2"), ("q.pyc", "3")]));
+    }
+
+    #[test]
+    fn what_is_not_in_the_image_does_not_count() {
+        let rules = "# made by the model\n\n out \n./cache/*.bin\n**/log.txt\ndata\n!data/kept.txt\n.\n";
+        let model = [(".dockerignore", rules), ("predict.py", "a"), ("sub/out", "b"), ("data/kept.txt", "c")];
+        let with = |more: &[(&'static str, &'static str)]| id(&[&model[..], more].concat());
+        let one = with(&[]);
+        assert_eq!(one, with(&[("out/a/b.png", "1"), ("cache/x.bin", "2"), ("log.txt", "3"), ("a/b/log.txt", "4"), ("data/x", "5")]));
+        for counts in [("sub/out", "2"), ("cache/x.py", "1"), ("cache/a/x.bin", "1"), ("data/kept.txt", "2"), ("logs.txt", "1")] {
+            assert_ne!(one, with(&[counts]), "{counts:?}");
+        }
     }
 
     #[test]
