@@ -92,6 +92,23 @@ impl Admission for Seat {
     }
 }
 
+/// The right to leave one job to the worker that has it from a server before this one.
+pub(crate) struct Keeping {
+    pub(crate) remote: Remote,
+    pub(crate) worker: WorkerId,
+    /// How long it has had the job.
+    pub(crate) before: Duration,
+}
+
+#[async_trait]
+impl Admission for Keeping {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let (tell, events) = mpsc::unbounded_channel();
+        self.remote.adopt(&work, tell, &self.worker, self.before);
+        Box::new(Errand { remote: self.remote, id: work.id, events })
+    }
+}
+
 /// A job in the hands of some worker.
 struct Errand {
     remote: Remote,
