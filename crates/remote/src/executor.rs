@@ -66,7 +66,7 @@ impl Executor for Remote {
 
     fn crew(&self) -> Crew {
         let count = self.count();
-        Crew { slots: count.idle + count.running, free: count.idle, ..Crew::default() }
+        Crew { slots: count.at_work(), free: count.idle, ..Crew::default() }
     }
 }
 
