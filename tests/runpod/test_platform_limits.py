@@ -6,7 +6,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from platforms import platform
+from platforms import ANN, BOB, TOKENS, platform
 from servers import wait_until
 
 
@@ -40,6 +40,24 @@ asyncio.run(main())
         assert server.client(snippet) == ["THROTTLED"]
         waiting.close()
         wait_until(lambda: server.client(snippet) == ["IN_QUEUE"], "room again", timeout=40)
+
+
+def test_more_may_be_asked_where_many_workers_are(tmp_path: Path) -> None:
+    with platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
+        for number in range(60):
+            connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            question = f"GET /v2/echo/job-take/w{number} HTTP/1.1\r\nHost: x\r\n\r\n"
+            connection.sendall(question.encode())
+        wait_until(lambda: server.health()["workers"]["idle"] == 60, "the workers")
+        replies = [server.call("POST", "/v2/echo/purge-queue").status_code for _ in range(4)]
+        assert replies == [200, 200, 200, 429]
+
+
+def test_what_one_account_asks_costs_no_other(tmp_path: Path) -> None:
+    with platform(tmp_path, "--cloud-limits", env=TOKENS, token=ANN) as server:
+        path = "/v2/echo/purge-queue"
+        assert [server.call("POST", path).status_code for _ in range(3)] == [200, 200, 429]
+        assert server.call("POST", path, headers={"Authorization": BOB}).status_code == 200
 
 
 def test_nothing_is_limited_unless_that_is_wanted(tmp_path: Path) -> None:

@@ -86,6 +86,53 @@ def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
     assert (echo.ended(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        busy = server.worker("coroutine")
+        wait_until(lambda: server.health()["workers"]["idle"] == 1, "the worker to be idle")
+        job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+        wait_until(began.exists, "the worker to begin")
+        before = server.status(job)
+        # Held for a second; by then it is written down that the job was begun.
+        server.call("GET", f"/v2/echo/stream/{job}")
+        server.kill(how)
+        server.start()
+        wait_until(lambda: server.status(job)["status"] == "IN_PROGRESS", "its worker to name it", timeout=30)
+        assert server.status(job) == before == before | {"workerId": busy.name}
+        assert server.health()["jobs"]["inProgress"] == 1
+        go.touch()
+        assert server.ended(job)["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n"
+
+
+def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_nothing(
+    echo: Platform, tmp_path: Path
+) -> None:
+    began, stopped = tmp_path / "began", tmp_path / "stopped"
+    echo.worker("coroutine")
+    wish = {"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)}
+    job = echo.run(wish, policy={"executionTimeout": 6000})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    assert echo.ended(job)["status"] == "TIMED_OUT"
+    wait_until(stopped.exists, "the handler to be stopped", timeout=30)
+
+
+def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_jobs(echo: Platform) -> None:
+    job = echo.run({"a": 1})
+    echo.kill()
+    echo.start()
+    body = {"output": "late"}
+    assert echo.call("POST", f"/v2/echo/job-done/w/{job}", body).status_code == 200
+    state = echo.ended(job)
+    assert (state["status"], state["output"], state["workerId"]) == ("COMPLETED", "late", "w")
+
+
 def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
     echo: Platform, tmp_path: Path
 ) -> None:

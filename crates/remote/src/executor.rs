@@ -66,7 +66,7 @@ impl Executor for Remote {
 
     fn crew(&self) -> Crew {
         let count = self.count();
-        Crew { slots: count.idle + count.running, free: count.idle, ..Crew::default() }
+        Crew { slots: count.at_work(), free: count.idle, ..Crew::default() }
     }
 }
 
@@ -89,6 +89,23 @@ impl Admission for Seat {
             drop(seat.send(parcel));
         }
         Box::new(Errand { remote, id, events })
+    }
+}
+
+/// The right to leave one job to the worker that has it from a server before this one.
+pub(crate) struct Keeping {
+    pub(crate) remote: Remote,
+    pub(crate) worker: WorkerId,
+    /// How long it has had the job.
+    pub(crate) before: Duration,
+}
+
+#[async_trait]
+impl Admission for Keeping {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let (tell, events) = mpsc::unbounded_channel();
+        self.remote.adopt(&work, tell, &self.worker, self.before);
+        Box::new(Errand { remote: self.remote, id: work.id, events })
     }
 }
 

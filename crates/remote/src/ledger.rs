@@ -4,14 +4,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tidegate_core::fair::{Fair, Owned};
-use tidegate_core::{Account, Event, JobId, Outcome, OutputValue, Work};
+use tidegate_core::{Account, Event, JobId, Outcome, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::early::Early;
 use crate::executor::Seat;
+use crate::held::{Held, How};
 use crate::remote::Config;
-use crate::reports::{EXECUTION_TIMEOUT, Finish, Heard, Report, note, noted};
+use crate::reports::{Finish, Heard, Report, note, noted};
 use crate::worker::{Count, Worker, WorkerId};
 
 /// A worker of which nothing was heard for this long is forgotten.
@@ -36,55 +37,6 @@ impl Owned for Waiting {
 
     fn owner(&self) -> &Account {
         &self.account
-    }
-}
-
-/// A job that was begun and is not over.
-pub(crate) struct Held {
-    work: Work,
-    events: mpsc::UnboundedSender<Event>,
-    /// Absent while it waits for another worker.
-    holder: Option<Holder>,
-    /// How often it was sent to a worker.
-    deliveries: u32,
-    /// How many of them came back on the way: no worker has seen the job then.
-    undelivered: u32,
-    /// Parts that were told.
-    told: usize,
-}
-
-struct Holder {
-    worker: WorkerId,
-    /// When it was sent; when it arrived, since then.
-    since: Instant,
-    how: How,
-    /// Parts that came from this worker.
-    parts: usize,
-    /// Whether a ping has ever named the job.
-    named: bool,
-    /// Pings in a row that did not.
-    unnamed: u32,
-}
-
-/// How a worker has got its job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// Not yet: it is on its way.
-    Sent,
-    /// From us.
-    Arrived,
-    /// From a server before this one. What it said about the job before is lost.
-    Adopted,
-}
-
-impl Held {
-    fn tell(&self, event: Event) {
-        // Whoever does not listen any more is about to cancel it.
-        self.events.send(event).ok();
-    }
-
-    fn limit(&self) -> Option<Duration> {
-        self.work.context.get(EXECUTION_TIMEOUT)?.parse().ok().map(Duration::from_millis)
     }
 }
 
@@ -142,25 +94,38 @@ impl Ledger {
         config: &Config,
         now: Instant,
     ) -> Option<u32> {
-        self.early.begins(&work.id);
-        let id = work.id.clone();
-        let mut held = Held { work: work.clone(), events, holder: None, deliveries: 0, undelivered: 0, told: 0 };
-        if let Some(finish) = self.early.take(&id) {
-            finish.events(0).into_iter().for_each(|event| held.tell(event));
-            self.early.is_over(&id);
-            return None;
-        }
-        let named = self.named.remove(&id).filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
+        let mut held = self.opened(work, events)?;
+        let named = self.named.remove(&work.id).filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
         let delivery = match named {
             Some((owner, _)) => {
                 held.tell(noted(note::WORKER, owner.to_string().into()));
-                held.holder = Some(Holder { worker: owner, since: now, how: How::Adopted, parts: 0, named: true, unnamed: 0 });
+                held.is_with(&owner, Duration::ZERO, now);
                 None
             }
             None => Some(held.send_to(worker, now)),
         };
-        self.jobs.insert(id, held);
+        self.jobs.insert(work.id.clone(), held);
         delivery
+    }
+
+    /// A worker has a job from a server before this one, for so long already; or has brought its result.
+    pub(crate) fn adopt(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>, worker: &WorkerId, before: Duration, now: Instant) {
+        self.named.remove(&work.id);
+        // Whoever does not listen any more is about to cancel it.
+        events.send(noted(note::WORKER, worker.to_string().into())).ok();
+        let Some(mut held) = self.opened(work, events) else { return };
+        held.is_with(worker, before, now);
+        self.jobs.insert(work.id.clone(), held);
+    }
+
+    /// A job that begins here, in nobody's hands yet; `None` when its result is here already, which is told.
+    fn opened(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<Held> {
+        self.early.begins(&work.id);
+        let held = Held::new(work.clone(), events);
+        let Some(finish) = self.early.take(&work.id) else { return Some(held) };
+        finish.events(0).into_iter().for_each(|event| held.tell(event));
+        self.early.is_over(&work.id);
+        None
     }
 
     pub(crate) fn arrived(&mut self, id: &JobId, delivery: u32, now: Instant) {
@@ -256,13 +221,14 @@ impl Ledger {
         }
     }
 
-    /// Which jobs a worker says it has; `None` when it does not say.
-    pub(crate) fn pinged(&mut self, worker: &WorkerId, named: Option<&[&str]>, now: Instant) {
-        let Some(named) = named else { return };
+    /// Which jobs a worker says it has; `None` when it does not say. Tells those that nobody has begun here.
+    pub(crate) fn pinged(&mut self, worker: &WorkerId, named: Option<&[&str]>, now: Instant) -> Vec<JobId> {
+        let (Some(named), mut strange) = (named, Vec::new()) else { return Vec::new() };
         self.named.retain(|_, (_, at)| now.saturating_duration_since(*at) < FORGOTTEN_AFTER);
         for id in named.iter().filter(|id| !self.jobs.contains_key(**id)).filter_map(|id| JobId::parse(id).ok()) {
             if self.named.len() < MOST_NAMED && !self.early.knows(&id) {
-                self.named.insert(id, (worker.clone(), now));
+                self.named.insert(id.clone(), (worker.clone(), now));
+                strange.push(id);
             }
         }
         for (id, held) in &mut self.jobs {
@@ -273,6 +239,7 @@ impl Ledger {
             holder.named |= is_named;
             holder.unnamed = if is_named { 0 } else { holder.unnamed + u32::from(old_enough) };
         }
+        strange
     }
 
     /// A worker asks for jobs and says that it has none: what it was sent and never named did not reach it.
@@ -293,7 +260,7 @@ impl Ledger {
     pub(crate) fn look_after(&mut self, id: &JobId, config: &Config, now: Instant) -> bool {
         let Some(held) = self.jobs.get(id) else { return false };
         let Some(holder) = held.holder.as_ref().filter(|holder| holder.how != How::Sent) else { return false };
-        let had_it = now.saturating_duration_since(holder.since);
+        let had_it = now.saturating_duration_since(holder.since) + holder.before;
         if let Some(limit) = held.limit().filter(|limit| had_it > *limit) {
             let error = format!("job timed out: the worker had it for {} ms (executionTimeout)", limit.as_millis());
             self.end(id, vec![noted(note::TIMED_OUT, true.into()), Event::Ended(Outcome::Failed { error })]);
@@ -342,28 +309,5 @@ impl Ledger {
             }
         }
         count
-    }
-}
-
-impl Held {
-    fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
-        self.deliveries += 1;
-        self.holder = Some(Holder { worker: worker.clone(), since: now, how: How::Sent, parts: 0, named: false, unnamed: 0 });
-        self.deliveries
-    }
-
-    /// Parts that a worker before this one has given are not told again.
-    fn part(&mut self, json: bytes::Bytes) -> Heard {
-        let Some(holder) = &mut self.holder else { return Heard::Ignored };
-        holder.parts += 1;
-        if holder.parts <= self.told {
-            return Heard::Ignored;
-        }
-        if self.told == 0 {
-            self.tell(noted(note::STREAMED, true.into()));
-        }
-        self.told += 1;
-        self.tell(Event::Output(OutputValue { json, files: Vec::new() }));
-        Heard::Told
     }
 }

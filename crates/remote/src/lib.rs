@@ -9,6 +9,7 @@
 
 mod early;
 mod executor;
+mod held;
 mod ledger;
 mod parcel;
 mod remote;

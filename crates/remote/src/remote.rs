@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_core::port::Admission;
 use tidegate_core::{Event, JobId, Refusal, Work};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::executor::Seat;
+use crate::executor::{Keeping, Seat};
 use crate::ledger::{Ledger, Waiting};
 use crate::parcel::Parcel;
 use crate::reports::{Heard, Report};
@@ -167,13 +168,19 @@ impl Remote {
         self.with(|ledger| ledger.unwanted(id));
     }
 
-    /// A sign of life with the jobs that the worker has; `None` when it does not say which.
-    pub fn ping(&self, worker: &WorkerId, jobs: Option<&[&str]>) {
+    /// A sign of life with the jobs that the worker has; `None` when it does not say which. Says which of them
+    /// nobody has begun here: it may have them from a server before this one, and [keeps](Remote::keeping) them.
+    pub fn ping(&self, worker: &WorkerId, jobs: Option<&[&str]>) -> Vec<JobId> {
         let now = Instant::now();
         self.with(|ledger| {
             ledger.worker(worker, now).pinged = Some(now);
-            ledger.pinged(worker, jobs, now);
-        });
+            ledger.pinged(worker, jobs, now)
+        })
+    }
+
+    /// A place for a job that a worker has from a server before this one, for so long already.
+    pub fn keeping(&self, worker: &WorkerId, before: Duration) -> Box<dyn Admission> {
+        Box::new(Keeping { remote: self.clone(), worker: worker.clone(), before })
     }
 
     /// A worker that is about to ask says that it has no jobs.
@@ -232,6 +239,10 @@ impl Remote {
     pub(crate) fn begin(&self, work: Work, events: mpsc::UnboundedSender<Event>, worker: WorkerId) -> Option<Parcel> {
         let delivery = self.with(|ledger| ledger.begin(&work, events, &worker, &self.inner.config, Instant::now()))?;
         Some(Parcel::new(self.clone(), work, worker, delivery))
+    }
+
+    pub(crate) fn adopt(&self, work: &Work, events: mpsc::UnboundedSender<Event>, worker: &WorkerId, before: Duration) {
+        self.with(|ledger| ledger.adopt(work, events, worker, before, Instant::now()));
     }
 
     pub(crate) fn arrived(&self, id: &JobId, delivery: u32) {

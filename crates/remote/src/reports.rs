@@ -52,7 +52,7 @@ pub struct Finish {
 pub enum Heard {
     /// It is told.
     Told,
-    /// It is kept until the job's turn comes.
+    /// It is kept until the job begins here.
     Kept,
     /// It came too late, or from somebody who does not have the job.
     Ignored,

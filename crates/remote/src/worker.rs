@@ -55,6 +55,13 @@ pub struct Count {
     pub unhealthy: usize,
 }
 
+impl Count {
+    /// Those that have jobs or could.
+    pub fn at_work(&self) -> usize {
+        self.idle + self.running
+    }
+}
+
 /// What is known about one worker.
 pub(crate) struct Worker {
     /// The last time that it did anything but ping.

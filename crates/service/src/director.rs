@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use jiff::Timestamp;
 use tidegate_core::port::{Admission, Later, Patience, Turn};
 use tidegate_core::queue::{Entry, Holder, Rank};
-use tidegate_core::{Account, Refusal};
+use tidegate_core::{Account, JobId, Refusal};
 
 use crate::hands::Held;
 use crate::job::Job;
@@ -55,15 +56,32 @@ impl Jobs {
     pub(crate) fn wake(&self, job: &Arc<Job>) {
         let Some(parked) = self.inner.parking.take_this(job) else { return };
         let desk = parked.desk.clone();
-        let (queue, line) = (desk.inner.tools.queue.clone(), desk.inner.line.clone());
-        let (account, id) = (job.account().clone(), job.id().clone());
         desk.inner.tasks.clone().spawn(async move {
-            if let Err(error) = queue.strike(&line, &account, &id).await {
-                tracing::warn!(job = %id, %error, "a job that is over before its turn stays in its line");
-            }
-            desk.inner.stirred.notify_one();
+            desk.strike(parked.launch.job.account(), parked.launch.job.id()).await;
             desk.tracker(parked.launch, parked.kept, None).run(Turn::Line(Box::pin(std::future::pending()))).await;
         });
+    }
+
+    /// Somebody has a job already, from a server before this one: it does not wait any longer. `seat` is told when
+    /// it was begun, as far as that is known. Nothing happens to one that does not wait here.
+    pub fn hand_over(&self, id: &JobId, seat: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>) {
+        let Some(parked) = self.inner.parking.take_left(&self.inner.line, id) else { return };
+        let began_at = parked.launch.left.and_then(|left| left.began_at);
+        let (desk, admission) = (parked.desk.clone(), seat(began_at));
+        desk.inner.tasks.clone().spawn(async move {
+            desk.strike(parked.launch.job.account(), parked.launch.job.id()).await;
+            let mut tracker = desk.tracker(parked.launch, parked.kept, None);
+            tracker.began_at = began_at;
+            tracker.run(Turn::Now(admission)).await;
+        });
+    }
+
+    /// Takes the entry of a job out of the line.
+    async fn strike(&self, account: &Account, id: &JobId) {
+        if let Err(error) = self.inner.tools.queue.strike(&self.inner.line, account, id).await {
+            tracing::warn!(job = %id, %error, "a job that does not wait any longer stays in its line");
+        }
+        self.inner.stirred.notify_one();
     }
 
     fn start(&self, parked: Parked, turn: Turn, held: Held) {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use tidegate_core::queue::LineName;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId};
@@ -23,6 +24,15 @@ struct Inner {
     jobs: HashMap<(Account, JobId), Parked>,
     /// How many of each account wait in each line. None of them is empty.
     lines: HashMap<LineName, HashMap<Account, usize>>,
+    /// Whose those are that a server before this one has left: who works on them knows their ids only.
+    left: HashMap<JobId, Account>,
+}
+
+/// What is known of a job that a server before this one has left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left {
+    /// When it was begun the last time, as far as that is written down.
+    pub(crate) began_at: Option<Timestamp>,
 }
 
 /// A job that waits.
@@ -45,6 +55,9 @@ impl Parking {
         let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
             *inner.lines.entry(line).or_default().entry(key.0.clone()).or_default() += 1;
+            if parked.launch.left.is_some() {
+                inner.left.insert(key.1.clone(), key.0.clone());
+            }
             inner.jobs.insert(key, parked);
         });
     }
@@ -53,7 +66,20 @@ impl Parking {
     pub(crate) fn take(&self, account: &Account, id: &JobId) -> Option<Parked> {
         self.with(|inner| {
             let parked = inner.jobs.remove(&(account.clone(), id.clone()))?;
-            inner.forget_one(&parked.desk.inner.line, account);
+            inner.forget_one(&parked);
+            Some(parked)
+        })
+    }
+
+    /// The job with this id, if it waits in this line and was left by a server before this one.
+    pub(crate) fn take_left(&self, line: &LineName, id: &JobId) -> Option<Parked> {
+        self.with(|inner| {
+            let key = (inner.left.get(id)?.clone(), id.clone());
+            if inner.jobs.get(&key)?.desk.inner.line != *line {
+                return None;
+            }
+            let parked = inner.jobs.remove(&key)?;
+            inner.forget_one(&parked);
             Some(parked)
         })
     }
@@ -66,7 +92,7 @@ impl Parking {
                 return None;
             }
             let parked = inner.jobs.remove(&key)?;
-            inner.forget_one(&parked.desk.inner.line, &key.0);
+            inner.forget_one(&parked);
             Some(parked)
         })
     }
@@ -95,7 +121,12 @@ impl Parking {
 }
 
 impl Inner {
-    fn forget_one(&mut self, line: &LineName, account: &Account) {
+    /// It has left.
+    fn forget_one(&mut self, parked: &Parked) {
+        let (account, id, line) = (parked.launch.job.account(), parked.launch.job.id(), &parked.desk.inner.line);
+        if self.left.get(id) == Some(account) {
+            self.left.remove(id);
+        }
         let Some(accounts) = self.lines.get_mut(line) else { return };
         if let Some(count) = accounts.get_mut(account) {
             *count -= 1;

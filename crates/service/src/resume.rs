@@ -18,7 +18,7 @@ use crate::input::Checked;
 use crate::job::{Job, NewJob};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
-use crate::parking::Parked;
+use crate::parking::{Left, Parked};
 use crate::snapshot::Terminal;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
@@ -121,7 +121,7 @@ impl Jobs {
 
     /// A job that was written down, ready to wait; nothing when it is known already.
     fn again(&self, store: &Arc<dyn Store>, record: Record) -> Option<Parked> {
-        let Record { order, attempt, .. } = record;
+        let Record { order, attempt, started_at, .. } = record;
         let webhook = self.webhook_of(&order);
         let deadline = order.deadline.map(|at| tokio::time::Instant::now() + until(at));
         let checked = Checked { files: addresses(&order), secrets: order.secrets.clone(), ..Checked::untouched(&order.input) };
@@ -141,7 +141,15 @@ impl Jobs {
         };
         let job = Arc::new(Job::again(new, order.created_at));
         self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
-        let launch = Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline };
+        let launch = Launch {
+            job,
+            checked,
+            context: order.context,
+            webhook,
+            delivery: Delivery::Later,
+            deadline,
+            left: Some(Left { began_at: started_at }),
+        };
         Some(Parked { desk: self.clone(), launch, kept: Some((Arc::clone(store), attempt)) })
     }
 

@@ -20,7 +20,7 @@ use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob, now};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::{Kept, Noting, Waits};
-use crate::parking::Parked;
+use crate::parking::{Left, Parked};
 use crate::random;
 use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
@@ -208,7 +208,7 @@ impl Jobs {
             };
         }
         let (context, webhook, delivery) = (submission.context, submission.webhook, submission.delivery);
-        Ok(Prepared::New(Launch { job, checked, context, webhook, delivery, deadline }, place))
+        Ok(Prepared::New(Launch { job, checked, context, webhook, delivery, deadline, left: None }, place))
     }
 
     /// A slot if one is free and nobody waits for it; else a place in the line of the model.
@@ -254,7 +254,7 @@ impl Jobs {
     /// The task of a job. `held` is its entry, if it stood in a line.
     pub(crate) fn tracker(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>, held: Option<Held>) -> Tracker {
         let inner = &*self.inner;
-        let Launch { job, checked, context, webhook, delivery, deadline } = launch;
+        let Launch { job, checked, context, webhook, delivery, deadline, left: _ } = launch;
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
         let kept = kept
             .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
@@ -277,6 +277,7 @@ impl Jobs {
             deadlines: Deadlines { at: deadline, run: inner.job_timeout },
             scratch_used: false,
             written: None,
+            began_at: None,
             held,
             job,
         }
@@ -345,6 +346,8 @@ pub(crate) struct Launch {
     pub(crate) webhook: Option<Arc<Webhook>>,
     pub(crate) delivery: Delivery,
     pub(crate) deadline: Option<tokio::time::Instant>,
+    /// Absent when this server has taken it in.
+    pub(crate) left: Option<Left>,
 }
 
 /// The store did not take a job.

@@ -57,6 +57,8 @@ pub(crate) struct Tracker {
     pub(crate) held: Option<Held>,
     /// Comes when the job is written down, if it was not when it began; never comes if it cannot be.
     pub(crate) written: Option<oneshot::Receiver<()>>,
+    /// When it began, if somebody has it from a server before this one.
+    pub(crate) began_at: Option<Timestamp>,
 }
 
 impl Tracker {
@@ -185,7 +187,7 @@ impl Tracker {
 
     /// Hands the job to the model, and notes that. `None` when it turns out that the job was never accepted.
     async fn start(&mut self, admission: Box<dyn Admission>) -> Option<Started> {
-        let began_at = self.job.begins_at();
+        let began_at = self.began_at.unwrap_or_else(|| self.job.begins_at());
         let Some(mut written) = self.written.take() else {
             let noting = self.note_begin(began_at).await;
             return Some(Started { running: admission.start(self.work.clone()).await, noting, said: None });

@@ -2,6 +2,8 @@
 //!
 //! The clock is paused: `sleep` takes no time, and lets everything happen that is due by then.
 
+use tidegate_core::port::Running;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -77,6 +79,54 @@ async fn a_stream_from_before_a_restart_begins_again() {
         assert_eq!(remote.hear(&worker("new"), &id("a"), end()), Heard::Told);
         assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
         assert_eq!(remote.hear(&worker("old"), &id("unknown"), end()), Heard::Ignored, "an end without its parts is kept for nobody");
+    })
+    .await;
+}
+
+/// A job that the worker `old` has had for so long before.
+async fn kept(remote: &Remote, job: Work, before: Duration) -> Box<dyn Running> {
+    remote.keeping(&worker("old"), before).start(job).await
+}
+
+async fn end(mut running: Box<dyn Running>) -> Outcome {
+    loop {
+        if let Event::Ended(outcome) = running.next().await {
+            return outcome;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_that_a_worker_had_a_job_before_a_restart_counts() {
+    let (remote, second) = (remote(), Duration::from_secs(1));
+    assert_eq!(remote.ping(&worker("old"), Some(&["a"])), [id("a")], "nobody has begun it here");
+    let (job, began) = (kept(&remote, work("a", Some(10_000)), 8 * second).await, tokio::time::Instant::now());
+    assert!(remote.ping(&worker("old"), Some(&["a"])).is_empty());
+    assert!(matches!(end(job).await, Outcome::Failed { .. }));
+    let took = began.elapsed();
+    assert!(took >= 2 * second && took < 4 * second, "{took:?}");
+    assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_from_before_a_restart_whose_result_is_here_is_over_at_once() {
+    let remote = remote();
+    assert_eq!(remote.hear(&worker("old"), &id("a"), done("1")), Heard::Kept);
+    let job = kept(&remote, work("a", None), Duration::ZERO).await;
+    assert!(matches!(end(job).await, Outcome::Succeeded { output: Some(output) } if output.json.as_ref() == b"1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_from_before_a_restart_whose_worker_is_lost_goes_to_the_next() {
+    local(async {
+        let remote = remote();
+        remote.ping(&worker("old"), Some(&["a"]));
+        let mut job = kept(&remote, work("a", None), Duration::ZERO).await;
+        let ran = tokio::task::spawn_local(async move { while !matches!(job.next().await, Event::Ended(_)) {} });
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(take_one(&remote, "new").await, "a");
+        remote.hear(&worker("new"), &id("a"), done("1"));
+        ran.await.unwrap();
     })
     .await;
 }

@@ -56,7 +56,7 @@ pub(super) async fn run(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Run)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Run)?;
     let wanted = Wanted::read(&face.body(body, MAX_RUN).await?)?;
     let job = face.submit(&endpoint, caller, new_id("", "-u1"), wanted, &headers).await?;
     Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
@@ -71,7 +71,7 @@ pub(super) async fn runsync(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::RunSync)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::RunSync)?;
     let wait = wait(&uri)?;
     let wanted = Wanted::read(&face.body(body, MAX_RUNSYNC).await?)?;
     let job = face.submit(&endpoint, caller, new_id(SYNC, "-u1"), wanted, &headers).await?;
@@ -84,7 +84,7 @@ pub(super) async fn status(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Status)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Status)?;
     let job = face.find(&endpoint, &caller, &id).await?;
     Ok(json(StatusCode::OK, voice::told(&job.snapshot())))
 }
@@ -96,7 +96,7 @@ pub(super) async fn status_sync(
     caller: Identity,
     uri: Uri,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Status)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Status)?;
     let job = face.find(&endpoint, &caller, &id).await?;
     Ok(after(&endpoint, &job, wait(&uri)?).await)
 }
@@ -107,7 +107,7 @@ pub(super) async fn cancel(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Cancel)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Cancel)?;
     let job = face.find(&endpoint, &caller, &id).await?;
     if endpoint.cancel(&caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
@@ -124,7 +124,7 @@ struct Purged {
 
 /// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
 pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Purge)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Purge)?;
     let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
     let canceled = join_all(waiting.iter().map(|job| endpoint.cancel(&caller.account, &job.id))).await;
     let canceled: Vec<_> = waiting.iter().zip(canceled).filter(|(_, canceled)| *canceled).collect();
@@ -203,7 +203,7 @@ struct Request {
 
 /// `GET /v2/{endpoint}/requests`: the caller's last jobs, newest first.
 pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Requests)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Requests)?;
     let sought = sought(&endpoint, &caller, Vec::new());
     let written = endpoint.jobs.written_down(&sought).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
@@ -249,9 +249,10 @@ impl Face {
     }
 
     /// The endpoint, unless too much is asked of it. To be held until it has answered.
-    pub(super) fn asked(&self, name: &str, asked: Asked) -> Result<Visit, Trouble> {
+    pub(super) fn asked(&self, name: &str, caller: &Identity, asked: Asked) -> Result<Visit, Trouble> {
         let endpoint = self.endpoint(name)?;
-        Ok(Visit { place: self.config.limits.enter(name, asked)?, endpoint })
+        let workers = || endpoint.remote.count().at_work();
+        Ok(Visit { place: self.config.limits.enter(&caller.account, name, asked, workers)?, endpoint })
     }
 
     pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {

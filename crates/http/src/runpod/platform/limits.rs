@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_core::Account;
 use tokio::time::Instant;
 
 /// Limits are counted over this time.
 const WINDOW: Duration = Duration::from_secs(10);
+/// With more workers than these the limits grow. Runpod says how (the larger of a fixed limit and so much for each
+/// worker) and gives one number, 50 for each worker where the fixed limit is 2000; all others are in this proportion.
+const WORKERS_COVERED: usize = 40;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,19 +29,28 @@ pub(super) enum Asked {
 /// How much may be asked.
 struct Limit {
     /// How often in ten seconds.
-    often: u32,
+    often: usize,
     /// How many at once.
-    at_once: u32,
+    at_once: usize,
+}
+
+impl Limit {
+    /// The larger of this and what so many workers are good for.
+    fn with(self, workers: usize) -> Self {
+        let grown = |least: usize| least.max(least.saturating_mul(workers) / WORKERS_COVERED);
+        Self { often: grown(self.often), at_once: grown(self.at_once) }
+    }
 }
 
 impl Asked {
+    /// With few workers or none.
     fn limit(self) -> Limit {
         let (often, at_once) = match self {
             Self::Run => (1000, 200),
             Self::RunSync | Self::Status | Self::Stream | Self::OpenAi => (2000, 400),
             Self::Cancel => (100, 20),
             Self::Requests => (10, 2),
-            Self::Purge => (2, u32::MAX),
+            Self::Purge => (2, usize::MAX),
         };
         Limit { often, at_once }
     }
@@ -47,9 +60,9 @@ impl Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TooMuch {
     #[error("this was asked more than {0} times in ten seconds; try again in {1} s")]
-    TooOften(u32, u64),
+    TooOften(usize, u64),
     #[error("this is asked more than {0} times at once; try again when others are answered")]
-    AtOnce(u32),
+    AtOnce(usize),
 }
 
 impl TooMuch {
@@ -62,21 +75,22 @@ impl TooMuch {
     }
 }
 
-type Key = (String, Asked);
+/// Whose question, to which endpoint.
+type Key = (Account, String, Asked);
 type Uses = Arc<Mutex<HashMap<Key, Use>>>;
 
 /// Whether the limits of Runpod's cloud are kept.
 #[derive(Default)]
 pub struct Limits {
-    /// What was asked of each endpoint lately; absent when they are not kept.
+    /// What each account has asked of each endpoint lately; absent when they are not kept.
     uses: Option<Uses>,
 }
 
 /// What was asked since a moment, and is not answered.
 struct Use {
     since: Instant,
-    count: u32,
-    open: u32,
+    count: usize,
+    open: usize,
 }
 
 impl Limits {
@@ -85,16 +99,18 @@ impl Limits {
         Self { uses: Some(Arc::default()) }
     }
 
-    /// Counts a question in, until what comes back is dropped.
-    pub(super) fn enter(&self, endpoint: &str, asked: Asked) -> Result<Place, TooMuch> {
+    /// Counts a question in, until what comes back is dropped. Workers are counted when the limit depends on them.
+    pub(super) fn enter(&self, account: &Account, endpoint: &str, asked: Asked, workers: impl FnOnce() -> usize) -> Result<Place, TooMuch> {
         let Some(uses) = &self.uses else { return Ok(Place(None)) };
-        let (key, limit, now) = ((endpoint.to_owned(), asked), asked.limit(), Instant::now());
+        let (key, limit, now) = ((account.clone(), endpoint.to_owned(), asked), asked.limit(), Instant::now());
         let mut all = uses.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = all.entry(key.clone()).or_insert(Use { since: now, count: 0, open: 0 });
         if now.saturating_duration_since(entry.since) >= WINDOW {
             (entry.since, entry.count) = (now, 0);
         }
         entry.count += 1;
+        let within = entry.count <= limit.often && entry.open < limit.at_once;
+        let limit = if within { limit } else { limit.with(workers()) };
         if entry.count > limit.often {
             let left = WINDOW.saturating_sub(now.saturating_duration_since(entry.since));
             return Err(TooMuch::TooOften(limit.often, left.as_secs() + 1));
@@ -125,23 +141,39 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn nobody() -> Account {
+        Account::ANONYMOUS
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn each_endpoint_and_question_has_its_own_limit() {
+    async fn each_account_endpoint_and_question_has_its_own_limit() {
         let limits = Limits::cloud();
-        let refused = |endpoint: &str, asked| limits.enter(endpoint, asked).err();
+        let refused = |endpoint: &str, asked| limits.enter(&nobody(), endpoint, asked, || 1).err();
         assert_eq!([(); 3].map(|()| refused("a", Asked::Purge)), [None, None, Some(TooMuch::TooOften(2, 11))]);
         assert_eq!((refused("b", Asked::Purge), refused("a", Asked::Run)), (None, None));
+        assert!(limits.enter(&Account::parse("ann").unwrap(), "a", Asked::Purge, || 1).is_ok());
         tokio::time::advance(WINDOW).await;
         assert_eq!(refused("a", Asked::Purge), None);
-        assert!([(); 3].iter().all(|()| Limits::default().enter("a", Asked::Purge).is_ok()));
+        assert!([(); 3].iter().all(|()| Limits::default().enter(&nobody(), "a", Asked::Purge, || 1).is_ok()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_so_many_are_answered_at_once() {
         let limits = Limits::cloud();
-        let places: Vec<Place> = (0..2).map(|_| limits.enter("a", Asked::Requests).ok().unwrap()).collect();
-        assert_eq!(limits.enter("a", Asked::Requests).err(), Some(TooMuch::AtOnce(2)));
+        let enter = |workers: usize| limits.enter(&nobody(), "a", Asked::Requests, || workers);
+        let places: Vec<Place> = (0..2).map(|_| enter(0).ok().unwrap()).collect();
+        assert_eq!(enter(40).err(), Some(TooMuch::AtOnce(2)));
+        assert!(enter(60).is_ok(), "more workers, more at once");
         drop(places);
-        assert!(limits.enter("a", Asked::Requests).is_ok());
+        assert!(enter(0).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_grow_with_the_workers_beyond_those_that_are_covered() {
+        let often = |workers: usize| {
+            let limits = Limits::cloud();
+            (0..5000).take_while(|_| limits.enter(&nobody(), "a", Asked::Status, || workers).is_ok()).count()
+        };
+        assert_eq!([0, 20, 40, 50].map(often), [2000, 2000, 2000, 2500]);
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn pass(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let visit = face.asked(&endpoint, Asked::OpenAi)?;
+    let visit = face.asked(&endpoint, &caller, Asked::OpenAi)?;
     let body = face.body(body, MAX_RUNSYNC).await?;
     let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body).map_err(Trouble::from)?.unwrap_or_default();
     let streams = asked.get("stream").is_some_and(|stream| stream.get() == "true");

@@ -17,7 +17,7 @@ pub(super) async fn retry(
     caller: Identity,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Run)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Run)?;
     let job = face.find(&endpoint, &caller, &id).await?;
     let before = job.snapshot();
     match voice::status(&before) {

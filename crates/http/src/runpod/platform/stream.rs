@@ -24,7 +24,7 @@ pub(super) async fn stream(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, Asked::Stream)?;
+    let endpoint = face.asked(&endpoint, &caller, Asked::Stream)?;
     let job = face.find(&endpoint, &caller, &id).await?;
     let until = tokio::time::Instant::now() + HOLD;
     loop {

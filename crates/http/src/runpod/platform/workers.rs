@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::JobId;
 use tidegate_remote::{Finish, Heard, Holds, MOST_AT_ONCE, Parcel, Report, WorkerId};
@@ -121,7 +122,9 @@ pub(super) async fn ping(Asking { endpoint, worker, question }: Asking) -> Respo
     }
     let named = question.get("job_id").unwrap_or_default();
     let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
-    endpoint.remote.ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()));
+    for strange in endpoint.remote.ping(&worker, (named.len() < CUT).then_some(jobs.as_slice())) {
+        endpoint.leave_with(&worker, &strange);
+    }
     empty(StatusCode::OK)
 }
 
@@ -200,8 +203,10 @@ impl Telling {
     /// Whatever becomes of a report, the worker need not send it again.
     fn heard(&self, report: Report) -> Response {
         let Asking { endpoint, worker, .. } = &self.asking;
-        if endpoint.remote.hear(worker, &self.id, report) == Heard::Ignored {
-            tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late");
+        match endpoint.remote.hear(worker, &self.id, report) {
+            Heard::Told => {}
+            Heard::Kept => endpoint.leave_with(worker, &self.id),
+            Heard::Ignored => tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late"),
         }
         json(StatusCode::OK, Bytes::from_static(b"{}"))
     }
@@ -222,6 +227,17 @@ async fn part_of_path(parts: &mut Parts, face: &Shared, name: &str) -> Result<St
     let params = RawPathParams::from_request_parts(parts, face).await;
     let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
     Ok(params.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_owned()).unwrap_or_default())
+}
+
+impl Endpoint {
+    /// A worker has a job that a server before this one gave to it: it goes on, from when it was begun.
+    fn leave_with(&self, worker: &WorkerId, id: &JobId) {
+        self.jobs.hand_over(id, |began_at| {
+            let since = |began| Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
+            tracing::info!(endpoint = self.name, %worker, job = %id, "a worker has a job from before");
+            self.remote.keeping(worker, began_at.map(since).unwrap_or_default())
+        });
+    }
 }
 
 impl Face {

@@ -96,7 +96,7 @@ pub(super) async fn create(
     caller: Identity,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, Asked::Run)?;
+    let visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let given = face.given(body).await?;
     let batches = &face.config.batches;
     let _turn = batches.changing.write().await;
@@ -116,7 +116,7 @@ pub(super) async fn add(
     caller: Identity,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let given = face.given(body).await?;
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.draft(caller, endpoint, id).await?;
@@ -130,7 +130,7 @@ pub(super) async fn rename(
     caller: Identity,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let given = face.given(body).await?;
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.batch(caller, endpoint, id).await?;
@@ -146,7 +146,7 @@ pub(super) async fn change(
     caller: Identity,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let body = face.body(body, face.config.max_body).await?;
     let wanted = checked(&body)?;
     let _turn = face.config.batches.changing.write().await;
@@ -162,7 +162,7 @@ pub(super) async fn remove(
     Path((endpoint, id, request)): Path<(String, String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.draft(caller, endpoint, id).await?;
     let number = number(&key, &batch, &request)?;
@@ -178,7 +178,7 @@ pub(super) async fn finalize(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Run)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.draft(caller, endpoint, id).await?;
     if batch.total() == 0 {
@@ -196,7 +196,7 @@ pub(super) async fn cancel(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, Asked::Cancel)?;
+    let visit = face.asked(&endpoint, &caller, Asked::Cancel)?;
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.batch(caller, endpoint, id).await?;
     if batch.is_active() && batch.state != State::Cancelled {
@@ -215,7 +215,7 @@ pub(super) async fn cancel(
 
 /// `GET /v2/{endpoint}/batch`: newest first.
 pub(super) async fn list(Stated(face): Stated<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, Asked::Requests)?;
+    let visit = face.asked(&endpoint, &caller, Asked::Requests)?;
     let mut all = face.config.batches.shelf.of(&caller.account, &visit.name).await?;
     all.sort_by_key(|(_, batch)| std::cmp::Reverse(batch.created_at));
     Ok(said(&Listed { batches: all.iter().map(|(key, batch)| face.told(key, batch)).collect() }))
@@ -227,7 +227,7 @@ pub(super) async fn get(
     Path((endpoint, id)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, Asked::Status)?;
+    let _visit = face.asked(&endpoint, &caller, Asked::Status)?;
     let (key, batch) = face.batch(caller, endpoint, id).await?;
     Ok(said(&face.told(&key, &batch)))
 }
@@ -239,7 +239,7 @@ pub(super) async fn requests(
     caller: Identity,
     uri: Uri,
 ) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, Asked::Status)?;
+    let visit = face.asked(&endpoint, &caller, Asked::Status)?;
     let question = Question::of(&uri);
     let (offset, limit) = (question.number("offset", 0)?, question.number("limit", LISTED)?.clamp(1, MOST_LISTED));
     let (key, batch) = face.batch(caller, endpoint, id).await?;

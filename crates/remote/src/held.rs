@@ -1,0 +1,101 @@
+//! A job that was begun, and the worker that has it.
+
+use std::time::Duration;
+
+use tidegate_core::{Event, OutputValue, Work};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::reports::{EXECUTION_TIMEOUT, Heard, note, noted};
+use crate::worker::WorkerId;
+
+/// A job that was begun and is not over.
+pub(crate) struct Held {
+    pub(crate) work: Work,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+    /// Absent while it waits for another worker.
+    pub(crate) holder: Option<Holder>,
+    /// How often it was sent to a worker.
+    pub(crate) deliveries: u32,
+    /// How many of them came back on the way: no worker has seen the job then.
+    pub(crate) undelivered: u32,
+    /// Parts that were told.
+    pub(crate) told: usize,
+}
+
+/// The worker that has a job.
+pub(crate) struct Holder {
+    pub(crate) worker: WorkerId,
+    /// When it was sent; when it arrived, since then.
+    pub(crate) since: Instant,
+    pub(crate) how: How,
+    /// Parts that came from this worker.
+    pub(crate) parts: usize,
+    /// How long it had the job before, from another server.
+    pub(crate) before: Duration,
+    /// Whether a ping has ever named the job.
+    pub(crate) named: bool,
+    /// Pings in a row that did not.
+    pub(crate) unnamed: u32,
+}
+
+impl Holder {
+    fn new(worker: &WorkerId, how: How, now: Instant) -> Self {
+        Self { worker: worker.clone(), since: now, how, parts: 0, before: Duration::ZERO, named: false, unnamed: 0 }
+    }
+}
+
+/// How a worker has got its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Not yet: it is on its way.
+    Sent,
+    /// From us.
+    Arrived,
+    /// From a server before this one. What it said about the job before is lost.
+    Adopted,
+}
+
+impl Held {
+    /// In nobody's hands.
+    pub(crate) fn new(work: Work, events: mpsc::UnboundedSender<Event>) -> Self {
+        Self { work, events, holder: None, deliveries: 0, undelivered: 0, told: 0 }
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        // Whoever does not listen any more is about to cancel it.
+        self.events.send(event).ok();
+    }
+
+    /// How long one worker may have it.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.work.context.get(EXECUTION_TIMEOUT)?.parse().ok().map(Duration::from_millis)
+    }
+
+    /// It is on its way to a worker; the number of the delivery.
+    pub(crate) fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
+        self.deliveries += 1;
+        self.holder = Some(Holder::new(worker, How::Sent, now));
+        self.deliveries
+    }
+
+    /// A worker has it from a server before this one, for so long already.
+    pub(crate) fn is_with(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
+        self.holder = Some(Holder { before, named: true, ..Holder::new(worker, How::Adopted, now) });
+    }
+
+    /// Parts that a worker before this one has given are not told again.
+    pub(crate) fn part(&mut self, json: bytes::Bytes) -> Heard {
+        let Some(holder) = &mut self.holder else { return Heard::Ignored };
+        holder.parts += 1;
+        if holder.parts <= self.told {
+            return Heard::Ignored;
+        }
+        if self.told == 0 {
+            self.tell(noted(note::STREAMED, true.into()));
+        }
+        self.told += 1;
+        self.tell(Event::Output(OutputValue { json, files: Vec::new() }));
+        Heard::Told
+    }
+}
