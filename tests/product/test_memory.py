@@ -16,6 +16,7 @@ def resident(pid: int) -> int:
     raise AssertionError(f"process {pid} has no memory")
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("model", ["echo", "concurrent"])
 def test_inputs_and_outputs_are_not_kept_for_ever(fresh, model):
     server = fresh(model)
@@ -28,6 +29,6 @@ def test_inputs_and_outputs_are_not_kept_for_ever(fresh, model):
         return resident(server.process.pid), resident(child)
 
     # The server keeps some of the past on purpose, up to 32 MiB of it.
-    before, after = rounds(40), rounds(50)
+    before, after = rounds(40), rounds(30)
     growth = [now - then for now, then in zip(after, before, strict=True)]
     assert max(growth) < 25 * MIB, growth

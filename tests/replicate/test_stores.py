@@ -107,7 +107,7 @@ def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, b
     output_of(before, text="kept")
     key = one_key(bucket, b"kept")
     before.kill()
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: bucket.put(f"{key.rpartition('/')[0]}/{n:064x}", b"left"), range(1100)))
     in_bucket("files_out")
     assert bucket.keys == [key]

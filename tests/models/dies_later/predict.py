@@ -8,7 +8,7 @@ from cog import BasePredictor
 
 class Predictor(BasePredictor):
     def setup(self) -> None:
-        threading.Timer(0.05, os._exit, (7,)).start()
+        threading.Timer(0.3, os._exit, (7,)).start()
 
     def predict(self, text: str = "x") -> str:
         return text
