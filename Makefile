@@ -8,6 +8,7 @@ VENV := .venv
 VENV_COG := .venv-cog
 VENV_RUNPOD := .venv-runpod
 NODE := tests/replicate/node_modules
+NODE_RUNPOD := tests/runpod/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
@@ -33,7 +34,7 @@ test-rust: ## The tests of the crates
 test-python: $(VENV)/tools native ## The tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
-test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed native ## The program from outside, beside the real Cog and Runpod
+test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed native ## The program from outside, beside the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m pytest tests -q -n 2
@@ -86,7 +87,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) .venv-bench dist
+	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) .venv-bench dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:
@@ -107,10 +108,10 @@ $(VENV_RUNPOD)/tools: tests/requirements-runpod.txt
 	$(VENV_RUNPOD)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-runpod.txt
 	@touch $@
 
-# Replicate's npm client, which the tests call the server with. It needs node 18 or newer.
-$(NODE)/installed: tests/replicate/package-lock.json
+# Replicate's and Runpod's npm clients, which the tests call the server with. They need node 18 or newer.
+$(NODE)/installed $(NODE_RUNPOD)/installed: tests/%/node_modules/installed: tests/%/package-lock.json
 	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
-	npm ci --prefix tests/replicate --no-audit --no-fund --silent
+	npm ci --prefix tests/$* --no-audit --no-fund --silent
 	@touch $@
 
 SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)

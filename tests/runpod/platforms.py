@@ -16,6 +16,7 @@ import requests
 from servers import clean_env, free_port, runpod_python, tidegate_bin, tidegate_env, wait_until
 
 WORKER = Path(__file__).with_name("platform_worker.py")
+NPM_CLIENT = Path(__file__).with_name("platform_client.mjs")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT")
 #: Tokens of two accounts; Ann looks after the server.
 ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
@@ -118,6 +119,15 @@ class Platform:
             for line in done.stdout.splitlines()
             if line.startswith("TOLD ")
         ]
+
+    def npm(self, call: str, **arguments: Any) -> Any:
+        """One call of Runpod's npm client; an error with its status, if it threw one."""
+        command = ["node", str(NPM_CLIENT), f"{self.url}/v2", self.token, "echo"]
+        wish = json.dumps({"call": call, **arguments})
+        done = subprocess.run(command, input=wish, capture_output=True, text=True, timeout=50, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = json.loads(done.stdout.splitlines()[-1].removeprefix("TOLD "))
+        return told["result"] if "result" in told else told
 
     def close(self) -> None:
         for worker in self.workers:

@@ -28,6 +28,8 @@ use crate::runpod::platform::wire::Wanted;
 
 /// The pause before something is tried again that the server cannot do now.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often is looked for batches that are too old. Nobody is shown them meanwhile.
+const TIDY_EVERY: Duration = Duration::from_secs(10 * 60);
 /// How many requests are brought at once: a store commits them together.
 const AT_ONCE: usize = 64;
 
@@ -53,9 +55,34 @@ impl Batches {
 
     /// Goes on with what a server before this one has left. To be called when its jobs are known again.
     pub async fn resume(&self) -> Result<(), StoreError> {
-        for (key, batch) in self.shelf.all().await? {
+        let (_, batches) = self.shelf.all().await?;
+        for (key, batch) in batches {
             if batch.is_active() && batch.state != State::Draft {
                 self.run(key);
+            }
+        }
+        let (batches, closing) = (self.clone(), self.closing.clone());
+        self.tasks.spawn(async move { closing.run_until_cancelled(batches.keep_tidy()).await });
+        Ok(())
+    }
+
+    /// Removes batches that are too old, from now on.
+    async fn keep_tidy(&self) {
+        loop {
+            if let Err(error) = self.tidy().await {
+                tracing::warn!(error = %chain(&error), "batches that are too old could not be removed");
+            }
+            tokio::time::sleep(TIDY_EVERY).await;
+        }
+    }
+
+    async fn tidy(&self) -> Result<(), StoreError> {
+        let (old, _) = self.shelf.all().await?;
+        for (key, batch) in old {
+            // Whoever has begun to change it when it was not too old is done with that.
+            let _turn = self.changing.write().await;
+            if self.shelf.get(&key).await?.is_none() {
+                self.shelf.remove(&key, &batch).await?;
             }
         }
         Ok(())
@@ -185,4 +212,71 @@ async fn submit(key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) ->
         Submitted::New(ticket) => ticket.detach(),
         Submitted::Running(job) | Submitted::Over(job) => job,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tidegate_core::Account;
+
+    use super::super::shelf::Batch;
+    use super::*;
+    use crate::runpod::platform::endpoints::Doors;
+
+    /// Documents that can be put, fetched, listed and removed.
+    #[derive(Default)]
+    struct Drawer(Mutex<BTreeMap<(String, String), Bytes>>);
+
+    #[async_trait::async_trait]
+    impl Documents for Drawer {
+        async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
+            self.0.lock().unwrap().insert((shelf.to_owned(), name.to_owned()), json);
+            Ok(())
+        }
+
+        async fn put_new(&self, _: &str, _: &str, _: Bytes) -> Result<Bytes, StoreError> {
+            unimplemented!("batches do not need it")
+        }
+
+        async fn swap(&self, _: &str, _: &str, _: &Bytes, _: Bytes) -> Result<bool, StoreError> {
+            unimplemented!("batches do not need it")
+        }
+
+        async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
+            Ok(self.0.lock().unwrap().get(&(shelf.to_owned(), name.to_owned())).cloned())
+        }
+
+        async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
+            Ok(self.0.lock().unwrap().remove(&(shelf.to_owned(), name.to_owned())).is_some())
+        }
+
+        async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+            let drawer = self.0.lock().unwrap();
+            let fits = |(of, name): &&(String, String)| of == shelf && name.starts_with(prefix);
+            Ok(drawer.keys().filter(fits).map(|key| (key.1.clone(), drawer[key].clone())).collect())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
+        let drawer = Arc::new(Drawer::default());
+        let doors = Doors { open: Box::new(|_| panic!("nobody opens an endpoint")), close: Box::new(|_| {}) };
+        let batches = Batches::new(drawer.clone(), Endpoints::new(None, doors));
+        batches.resume().await.unwrap();
+        let key = |id: &str| Key { account: Account::ANONYMOUS, endpoint: "echo".to_owned(), id: id.to_owned() };
+        let days_ago = |days: i64| Timestamp::now() - jiff::SignedDuration::from_hours(24 * days);
+        for (id, days) in [("batch-old", 8), ("batch-young", 6)] {
+            let mut batch = Batch::new(None);
+            batch.created_at = days_ago(days);
+            let request = Request::Wanted(RawValue::from_string("{}".to_owned()).unwrap());
+            batches.shelf.put_request(&key(id), batch.one_more(), &request).await.unwrap();
+            batches.shelf.put(&key(id), &batch).await.unwrap();
+        }
+        assert!(batches.shelf.get(&key("batch-old")).await.unwrap().is_none(), "nobody is shown it");
+        tokio::time::sleep(TIDY_EVERY + Duration::from_secs(1)).await;
+        let left: Vec<String> = drawer.0.lock().unwrap().keys().map(|(_, name)| name.clone()).collect();
+        assert_eq!(left, ["~/echo/batch-young/00000", "~/echo/batch-young"]);
+        batches.close().await;
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -151,30 +152,37 @@ pub(super) enum Request {
 pub(super) struct Shelf(pub(super) Arc<dyn Documents>);
 
 impl Shelf {
+    /// A batch, unless it is too old.
     pub(super) async fn get(&self, key: &Key) -> Result<Option<Batch>, StoreError> {
-        self.0.fetch(BATCHES, &key.name()).await?.map(|json| read(&json)).transpose()
+        let kept: Option<Batch> = self.0.fetch(BATCHES, &key.name()).await?.map(|json| read(&json)).transpose()?;
+        Ok(kept.filter(|batch| !batch.is_old(Timestamp::now())))
     }
 
     pub(super) async fn put(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
         self.0.put(BATCHES, &key.name(), written(batch)?).await
     }
 
-    /// The batches of an account at an endpoint.
+    /// The batches of an account at an endpoint, but those that are too old.
     pub(super) async fn of(&self, account: &Account, endpoint: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
-        self.beginning_with(&prefix(account, endpoint)).await
+        let (_, young) = self.by_age(&prefix(account, endpoint)).await?;
+        Ok(young)
     }
 
-    /// All batches, but those that are too old: these are removed.
-    pub(super) async fn all(&self) -> Result<Vec<(Key, Batch)>, StoreError> {
-        let (old, young): (Vec<_>, Vec<_>) =
-            self.beginning_with("").await?.into_iter().partition(|(_, batch)| batch.is_old(Timestamp::now()));
-        for (key, batch) in old {
-            for number in batch.numbers() {
-                self.remove_request(&key, number).await?;
-            }
-            self.0.remove(BATCHES, &key.name()).await?;
-        }
-        Ok(young)
+    /// All batches: those that are too old, and the others.
+    pub(super) async fn all(&self) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
+        self.by_age("").await
+    }
+
+    async fn by_age(&self, prefix: &str) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
+        let (all, now) = (self.beginning_with(prefix).await?, Timestamp::now());
+        Ok(all.into_iter().partition(|(_, batch)| batch.is_old(now)))
+    }
+
+    /// Removes a batch with its requests.
+    pub(super) async fn remove(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
+        // Together, because a store commits together what it is given at once. The batch last: it knows its requests.
+        try_join_all(batch.numbers().map(|number| self.remove_request(key, number))).await?;
+        self.0.remove(BATCHES, &key.name()).await.map(drop)
     }
 
     async fn beginning_with(&self, prefix: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
