@@ -13,6 +13,7 @@ const calls = {
   get: ({ id }) => replicate.predictions.get(id),
   cancel: ({ id }) => replicate.predictions.cancel(id),
   wait: async ({ id }) => replicate.wait(await replicate.predictions.get(id), { interval: 50 }),
+  progress: async ({ id }) => Replicate.parseProgressFromLogs(await replicate.predictions.get(id)),
   list: () => replicate.predictions.list(),
   async all() {
     const ids = [];

@@ -85,6 +85,17 @@ def test_a_new_version_is_listed_before_the_old_one(fleet, tmp_path, data):
     assert gone.status == 422
 
 
+def test_a_version_that_came_back_is_listed_once(fleet, tmp_path, data):
+    server, python, _ = start(fleet, tmp_path / "models", data, "--watch")
+    first = latest(server, "ann/one")
+    write(server.directory / "ann" / "one", "uno ")
+    second = wait_until(lambda: (new := latest(server, "ann/one")) != first and new, "another", timeout=20)
+    write(server.directory / "ann" / "one", "one ")
+    wait_until(lambda: latest(server, "ann/one") == first, "the first again", timeout=20)
+    assert [one.id for one in python.models.get("ann/one").versions.list().results] == [first, second]
+    assert python.run(f"ann/one:{first}", input={"text": "x"}) == "one x"
+
+
 def test_a_deployment_leads_to_its_model(fleet, tmp_path, data):
     server, python, _ = start(fleet, tmp_path / "models", data)
     python.deployments.create(

@@ -62,6 +62,18 @@ pub enum Rule {
     Required,
     /// It must be one of these, as JSON.
     Choice(Vec<String>),
+    /// It must be of another type.
+    Type,
+    /// It is too small a number.
+    Least,
+    /// It is too large a number.
+    Most,
+    /// It is too short a text.
+    Shortest,
+    /// It is too long a text.
+    Longest,
+    /// It must match a pattern.
+    Pattern,
     /// Another one; the message says which.
     Other,
 }

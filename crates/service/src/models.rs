@@ -1,6 +1,6 @@
 //! The models of a server, each with the desk of the version that is served now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -116,10 +116,12 @@ impl Model {
         self.now.load().jobs.clone()
     }
 
-    /// All versions since the server was started, newest first. Only the first takes jobs.
+    /// All versions since the server was started, newest first; one that came back is there once. Only the first
+    /// takes jobs.
     pub fn versions(&self) -> Vec<Arc<Version>> {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::once(self.now()).chain(past.iter().cloned()).collect()
+        let mut seen = HashSet::new();
+        std::iter::once(self.now()).chain(past.iter().cloned()).filter(|version| seen.insert(version.id().to_owned())).collect()
     }
 }
 

@@ -216,7 +216,9 @@ impl<'a> Detail<'a> {
     fn of_field(error: &'a FieldError) -> Self {
         let kind = match error.rule {
             Rule::Required => "value_error.missing",
-            Rule::Choice(_) | Rule::Other => "value_error",
+            Rule::Choice(_) | Rule::Type | Rule::Least | Rule::Most | Rule::Shortest | Rule::Longest | Rule::Pattern | Rule::Other => {
+                "value_error"
+            }
         };
         Self { loc: vec!["body", "input", &error.field], msg: &error.message, kind }
     }

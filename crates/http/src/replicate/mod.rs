@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use tidegate_core::store::Documents;
 use tidegate_service::{Models, Secrets};
@@ -118,6 +118,7 @@ pub fn routes(models: Models, config: Config) -> Router {
         .route("/v1/search", get(catalog::search))
         .route("/v1/{*rest}", any(reply::no_such_path))
         .method_not_allowed_fallback(reply::no_such_method);
+    let routes = routes.layer(from_fn(reply::only_text));
     // Who sets no limits does not pay for them.
     let routes = if face.config.limits.are_none() { routes } else { routes.layer(from_fn_with_state(Arc::clone(&face), limits::check)) };
     routes.with_state(face)

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_core::blobs::BlobError;
@@ -16,7 +18,7 @@ use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
 use crate::shared::body::BodyError;
 use crate::shared::deadline::BadDeadline;
-use crate::shared::envelope::EnvelopeError;
+use crate::shared::envelope::{EnvelopeError, Misfit};
 use crate::shared::json::json;
 use crate::traffic::Reason;
 
@@ -44,6 +46,19 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
 pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Response {
     let detail = format!("`{}` cannot be asked with {method}.", uri.path());
     problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", &detail, &[])
+}
+
+/// Lets paths through whose `%` escapes are text. The library would refuse others in its own words.
+pub(super) async fn only_text(mut request: Request, next: Next) -> Response {
+    if request.uri().path().contains('%') {
+        let (mut parts, body) = request.into_parts();
+        if RawPathParams::from_request_parts(&mut parts, &()).await.is_err() {
+            let detail = "The path is not UTF-8 when its `%` escapes are read.";
+            return problem(StatusCode::BAD_REQUEST, "Unreadable request", detail, &[]);
+        }
+        request = Request::from_parts(parts, body);
+    }
+    next.run(request).await
 }
 
 /// The answer to callers without a token that counts.
@@ -137,6 +152,9 @@ impl IntoResponse for Trouble {
         match self {
             Self::Body(error) => error.reason().on(told(error.status(), "Unreadable request")),
             Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
+            Self::Envelope(EnvelopeError::Shape(Misfit { field: Some(field), message })) => {
+                Self::Fields(vec![InvalidField::invalid(&field, &message)]).into_response()
+            }
             Self::Envelope(EnvelopeError::Shape(_)) => told(S::UNPROCESSABLE_ENTITY, "Input validation failed"),
             Self::Fields(fields) => problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &detail, &fields),
             Self::Quota(_) => told(S::INSUFFICIENT_STORAGE, "Too many files"),
@@ -204,7 +222,22 @@ fn invalid_field(error: &FieldError) -> InvalidField {
             let description = format!("{place} must be one of the following: {}", choices.join(", "));
             InvalidField { kind: "enum", field: place, description }
         }
-        Rule::Other => InvalidField { kind: "invalid", field: place, description: error.message.clone() },
+        rule => InvalidField { kind: name_of(rule), field: place, description: error.message.clone() },
+    }
+}
+
+/// A rule as Replicate's validator calls it.
+fn name_of(rule: &Rule) -> &'static str {
+    match rule {
+        Rule::Required => "required",
+        Rule::Choice(_) => "enum",
+        Rule::Type => "invalid_type",
+        Rule::Least => "number_gte",
+        Rule::Most => "number_lte",
+        Rule::Shortest => "string_gte",
+        Rule::Longest => "string_lte",
+        Rule::Pattern => "pattern",
+        Rule::Other => "invalid",
     }
 }
 

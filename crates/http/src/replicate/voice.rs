@@ -1,5 +1,6 @@
 //! A job in Replicate's words: the same in answers and in webhooks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -83,7 +84,7 @@ impl Voice {
         body.field("id", &job.id).field("model", &job.target.model).field("version", &job.target.version);
         // What was removed is shown as nothing, which is not the same as an empty input.
         let null = Bytes::from_static(b"null");
-        let (input, logs) = if job.data_removed { (&null, None) } else { (&job.input, Some(&job.logs)) };
+        let (input, logs) = if job.data_removed { (&null, None) } else { (&job.input, Some(in_lines(&job.logs))) };
         body.raw("input", Some(input)).field("logs", &logs).raw("output", Some(&output));
         body.field("data_removed", &job.data_removed).field("error", &job.error).field("source", "api");
         body.field("status", self.word(job.status));
@@ -149,6 +150,12 @@ impl Voice {
         let account = if name.is_empty() { Account::ANONYMOUS } else { Account::parse(name).ok()? };
         Some((account, JobId::parse(id).ok()?))
     }
+}
+
+/// Logs as clients read them, line by line. A bar of progress goes back to the begin of its line instead; both
+/// clients would see only its first state.
+fn in_lines(logs: &str) -> Cow<'_, str> {
+    if logs.contains('\r') { logs.replace("\r\n", "\n").replace('\r', "\n").into() } else { logs.into() }
 }
 
 /// What the model noted. At the end also how long it worked, which is without the time in the line, and

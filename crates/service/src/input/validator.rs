@@ -211,7 +211,19 @@ fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
             let choices = options.as_array().map(|options| options.iter().map(Value::to_string).collect()).unwrap_or_default();
             field(named(path), shortened(format!("{} is not one of {options}", error.instance())), Rule::Choice(choices))
         }
-        _ => field(named(path), shortened(error.to_string()), Rule::Other),
+        kind => field(named(path), shortened(error.to_string()), rule_of(kind)),
+    }
+}
+
+fn rule_of(kind: &ValidationErrorKind) -> Rule {
+    match kind {
+        ValidationErrorKind::Type { .. } => Rule::Type,
+        ValidationErrorKind::Minimum { .. } => Rule::Least,
+        ValidationErrorKind::Maximum { .. } => Rule::Most,
+        ValidationErrorKind::MinLength { .. } => Rule::Shortest,
+        ValidationErrorKind::MaxLength { .. } => Rule::Longest,
+        ValidationErrorKind::Pattern { .. } => Rule::Pattern,
+        _ => Rule::Other,
     }
 }
 

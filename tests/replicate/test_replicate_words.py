@@ -1,0 +1,72 @@
+"""What callers of Replicate's API are told: progress that both clients can read, and what was wrong."""
+
+import pytest
+from clients import Place
+
+PROBLEM = "application/problem+json"
+#: What tqdm writes: each state goes back to the begin of the line.
+BAR = "\r  0%|          | 0/10 [00:00<?]\r 50%|#####     | 5/10 [00:01]\r100%|##########| 10/10 [00:02]"
+
+
+def test_both_clients_read_the_newest_progress_of_a_bar(place: Place):
+    echo = place("echo")
+    made = echo.python.models.predictions.create(echo.model, input={"log": BAR})
+    made.wait()
+    assert made.progress is not None
+    assert (made.progress.percentage, made.progress.current, made.progress.total) == (1.0, 10, 10)
+    assert echo.npm("progress", id=made.id) == {"percentage": 1, "current": 10, "total": 10}
+    assert "\r" not in made.logs
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/predictions/%ff", "/v1/models/local/%c3", "/v1/streams/%80", "/v1/%fe/x"]
+)
+def test_a_path_that_is_no_text_is_a_problem(place, path):
+    reply = place("echo").server.request("GET", path)
+    assert (reply.status, reply.content_type, reply.json["status"]) == (400, PROBLEM, 400)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("webhook", 5),
+        ("webhook_completed", ["x"]),
+        ("webhook_events_filter", "completed"),
+        ("webhook_events_filter", ["completed", "bogus"]),
+        ("stream", "yes"),
+    ],
+)
+def test_a_key_with_a_wrong_value_is_named(place, field, value):
+    reply = place("echo").create({"text": "é\n"}, **{field: value})
+    assert (reply.status, reply.content_type) == (422, PROBLEM)
+    [wrong] = reply.json["invalid_fields"]
+    assert wrong["field"] == field
+    assert reply.json["detail"] == f"- {field}: {wrong['description']}\n"
+
+
+def test_wrong_values_of_other_bodies_are_named_too(place):
+    echo = place("echo")
+    body = {"version": 7, "input": {}}
+    assert echo.server.post("/v1/predictions", body).json["invalid_fields"][0]["field"] == "version"
+    deploy = {"name": "a", "model": echo.model, "version": echo.version, "hardware": "local"}
+    deploy |= {"min_instances": -1, "max_instances": 1}
+    reply = echo.server.post("/v1/deployments", deploy)
+    assert (reply.status, reply.json["invalid_fields"][0]["field"]) == (422, "min_instances")
+
+
+@pytest.mark.parametrize(
+    ("input", "rule"),
+    [
+        ({"whole": "x"}, "invalid_type"),
+        ({"bounded": 0}, "number_gte"),
+        ({"bounded": 11}, "number_lte"),
+        ({"short": "a"}, "string_gte"),
+        ({"short": "abcdef"}, "string_lte"),
+        ({"lower": "ABC"}, "pattern"),
+        ({"colour": "blue"}, "enum"),
+    ],
+)
+def test_each_rule_of_an_input_has_its_name(place, input, rule):
+    reply = place("inputs").create(input)
+    [wrong] = reply.json["invalid_fields"]
+    assert (reply.status, wrong["type"], wrong["field"]) == (422, rule, f"input.{next(iter(input))}")
