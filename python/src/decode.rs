@@ -26,8 +26,29 @@ pub(crate) fn decode<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, Py
     let mut reader = serde_json::Deserializer::from_str(json);
     match (Builder { py, suspect: &suspect }).deserialize(&mut reader) {
         Ok(value) if !suspect.get() => Ok(value),
-        _ => exact(py, json, 0),
+        // Looked at first: reading level by level would read all that is inside again at each of them.
+        _ if depth(json) > DEEPEST => Err(PyValueError::new_err(format!("the input is nested deeper than {DEEPEST} levels"))),
+        _ => exact(py, json),
     }
+}
+
+/// How many levels the brackets outside of texts make.
+fn depth(json: &str) -> usize {
+    let (mut now, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                now += 1;
+                deepest = deepest.max(now);
+            }
+            b']' | b'}' if !in_text => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 #[derive(Clone, Copy)]
@@ -151,24 +172,21 @@ impl<'de> serde::Deserialize<'de> for Pairs<'de> {
     }
 }
 
-fn exact<'py>(py: Python<'py>, json: &str, depth: usize) -> PyResult<Bound<'py, PyAny>> {
-    if depth > DEEPEST {
-        return Err(PyValueError::new_err(format!("the input is nested deeper than {DEEPEST} levels")));
-    }
+fn exact<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     let json = json.trim_ascii();
     match json.as_bytes().first() {
         Some(b'{') => {
             let Pairs(pairs) = serde_json::from_str(json).map_err(not_json)?;
             let dict = PyDict::new(py);
             for (key, value) in pairs {
-                dict.set_item(key.as_ref(), exact(py, value.get(), depth + 1)?)?;
+                dict.set_item(key.as_ref(), exact(py, value.get())?)?;
             }
             Ok(dict.into_any())
         }
         Some(b'[') => {
             let list = PyList::empty(py);
             for item in serde_json::from_str::<Vec<&RawValue>>(json).map_err(not_json)? {
-                list.append(exact(py, item.get(), depth + 1)?)?;
+                list.append(exact(py, item.get())?)?;
             }
             Ok(list.into_any())
         }

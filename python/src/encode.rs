@@ -5,15 +5,32 @@
 //! decided there (`tidegate.outputs`). A value that holds itself, or one that is too deep, is an error
 //! and never a crash.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::config::{Config, config};
 use crate::job::Job;
+use crate::life::remark;
 
 const DEEPEST: usize = 200;
+/// The server reads metrics into trees, and reads no deeper than 128 levels.
+const DEEPEST_METRIC: usize = 100;
 /// No client reads more, and a value that holds the same part many times grows without bound.
 const LARGEST: usize = 1024 * 1024 * 1024;
+
+/// Whether numbers are written as Runpod's users know it; see [`loosen`].
+static LOOSE: AtomicBool = AtomicBool::new(false);
+/// Whether the operator knows that numbers were left out.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// From now on an integer keeps all its digits, and `null` stands for a number that JSON cannot express. Cog's
+/// clients know the one as a float and the other as a failure.
+#[pyfunction]
+pub(crate) fn loosen() {
+    LOOSE.store(true, Ordering::Relaxed);
+}
 
 /// A file that takes the place of a value; made by the Python half.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -47,7 +64,8 @@ pub(crate) struct Encoded {
 pub(crate) fn encode<'py>(value: &Bound<'py, PyAny>, job: Option<&Bound<'py, Job>>) -> PyResult<Encoded> {
     let py = value.py();
     let config = config(py)?;
-    let mut encoder = Encoder { config, job, ancestors: Vec::new(), encoded: Encoded { json: Vec::with_capacity(128), files: Vec::new() } };
+    let encoded = Encoded { json: Vec::with_capacity(128), files: Vec::new() };
+    let mut encoder = Encoder { config, job, loose: LOOSE.load(Ordering::Relaxed), ancestors: Vec::new(), encoded };
     match encoder.value(value) {
         Ok(()) => Ok(encoder.encoded),
         Err(Trouble::Raised(error)) => Err(error),
@@ -90,6 +108,7 @@ impl Trouble {
 struct Encoder<'a, 'py> {
     config: &'a Config,
     job: Option<&'a Bound<'py, Job>>,
+    loose: bool,
     /// Addresses of the values we are inside of.
     ancestors: Vec<usize>,
     encoded: Encoded,
@@ -166,6 +185,11 @@ impl<'py> Encoder<'_, 'py> {
             append(&mut self.encoded.json, &small);
         } else if let Ok(large) = number.extract::<u64>() {
             append(&mut self.encoded.json, &large);
+        } else if self.loose && self.job.is_some() {
+            let digits = number.py().get_type::<PyInt>().call_method1("__repr__", (number,));
+            // Python itself refuses to write more than a few thousand.
+            let digits = digits.map_err(|_| unsendable("is an integer too large for JSON readers"))?;
+            self.raw(digits.to_string().as_bytes());
         } else {
             // JSON readers take such numbers for floats anyway; Cog writes them so.
             match number.extract::<f64>() {
@@ -178,9 +202,22 @@ impl<'py> Encoder<'_, 'py> {
 
     fn float(&mut self, number: f64) -> Result<(), Trouble> {
         if !number.is_finite() {
-            return Err(unsendable(format!("is {}, which JSON cannot express", python_float(number))));
+            return self.no_number(number);
         }
         append(&mut self.encoded.json, &number);
+        Ok(())
+    }
+
+    fn no_number(&mut self, number: f64) -> Result<(), Trouble> {
+        let name = python_float(number);
+        if !self.loose {
+            return Err(unsendable(format!("is {name}, which JSON cannot express")));
+        }
+        self.raw(b"null");
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            let message = format!("an output holds {name}, which JSON cannot express; `null` is sent in its place, here and in other jobs");
+            remark("warn".to_owned(), "handler".to_owned(), message)?;
+        }
         Ok(())
     }
 
@@ -245,8 +282,9 @@ impl<'py> Encoder<'_, 'py> {
         if self.ancestors.contains(&address) {
             return Err(unsendable("holds itself"));
         }
-        if self.ancestors.len() >= DEEPEST {
-            return Err(unsendable(format!("is nested deeper than {DEEPEST} levels")));
+        let deepest = if self.job.is_some() { DEEPEST } else { DEEPEST_METRIC };
+        if self.ancestors.len() >= deepest {
+            return Err(unsendable(format!("is nested deeper than {deepest} levels")));
         }
         self.ancestors.push(address);
         Ok(())

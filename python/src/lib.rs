@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use crate::config::configure;
     #[pymodule_export]
-    use crate::encode::FileRef;
+    use crate::encode::{FileRef, loosen};
     #[pymodule_export]
     use crate::health::{answer_healthcheck, set_healthcheck};
     #[pymodule_export]

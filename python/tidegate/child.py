@@ -84,7 +84,7 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
             handed = entry.Handed(config, init.num_slots, init.room)
             entry.run_checks()
             handed.amend(schema.document)
-            loop = _setup_loop([handed.target])
+            loop = _setup_loop([handed.target]) or handed.make_loop()
             stage = "run"
             _serve(init, schema, handed.target, handed.plans, handed.slots, loop)
         except BaseException as error:

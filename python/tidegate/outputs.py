@@ -7,6 +7,7 @@ only looked up among the modules that are loaded: a value of numpy's cannot exis
 import os
 import sys
 
+from tidegate import _native
 from tidegate._native import FileRef
 from tidegate.errors import OutputError, OutputFileError
 
@@ -46,11 +47,34 @@ def simplify(value: "Any", job: "Job | None") -> object:
         return _plain(value.tolist(), job)
     if _is_a(value, "datetime", "datetime"):
         return value.isoformat()
+    if _loose and (known := _loosely(value)) is not None:
+        return known
     if not isinstance(value, type):
         converted = _as_dict(value)
         if converted is not None:
             return converted
     return _builtin(value)
+
+
+_loose = False
+
+
+def loosen() -> None:
+    """From now on send what Runpod's local API sends too."""
+    global _loose
+    _loose = True
+    _native.loosen()
+
+
+def _loosely(value: "Any") -> object:
+    """Return what stands for a value that Cog would not send, if there is something."""
+    if _is_a(value, "uuid", "UUID"):
+        return str(value)
+    if _is_a(value, "datetime", "date") or _is_a(value, "datetime", "time"):
+        return value.isoformat()
+    if _is_a(value, "decimal", "Decimal"):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    return None
 
 
 def _scalar(value: "Any") -> object:

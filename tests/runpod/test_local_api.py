@@ -65,6 +65,9 @@ def test_a_job_that_comes_has_an_id_and_is_in_progress(compare):
         "error",
         "error and more",
         "null inside",
+        "long integer",
+        "no number",
+        "other types",
     ],
 )
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 //!
 //! One line of JSON per event, only ever put at the end; when most lines are about jobs that are gone, the
 //! file is written anew. Nothing is synced: it survives the death of the process, not that of the machine,
-//! after which the platform gives the jobs to somebody else anyway.
+//! after which the platform gives the jobs to somebody else anyway. What cannot be written, because the disk
+//! is full, stops no job: at each event that follows all of it is tried again.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -61,6 +65,8 @@ struct Kept {
     file: File,
     path: PathBuf,
     size: u64,
+    /// Whether the file does not know all that happened.
+    behind: bool,
     /// Held as long as the journal: nobody else opens it meanwhile.
     _lock: File,
 }
@@ -109,8 +115,14 @@ impl Journal {
         }
         let path = folder.join("jobs.jsonl");
         let held = read(&path).map_err(unusable)?;
-        let (file, size) = rewrite(&path, &held).map_err(unusable)?;
-        Ok(Self(Mutex::new(Inner { held, file: Some(Kept { file, path, size, _lock: lock }) })))
+        let (file, behind) = match replaced(&path, &lines(&held)) {
+            Ok(file) => (file, false),
+            // With a disk that is full, what is there already has to do.
+            Err(_) if path.exists() => (File::options().write(true).open(&path).map_err(unusable)?, true),
+            Err(error) => return Err(unusable(error)),
+        };
+        let size = file.metadata().map_err(unusable)?.len();
+        Ok(Self(Mutex::new(Inner { held, file: Some(Kept { file, path, size, behind, _lock: lock }) })))
     }
 
     /// What is in hand.
@@ -152,8 +164,8 @@ impl Journal {
     fn moved(&self, id: &str, line: &Line<'_>) {
         let mut inner = self.lock();
         if inner.held.contains_key(id) {
-            inner.note(line);
             apply(&mut inner.held, line);
+            inner.note(line);
         }
     }
 
@@ -163,16 +175,18 @@ impl Journal {
 }
 
 impl Inner {
+    /// Writes down what has happened, which is in `held` already.
     fn note(&mut self, line: &Line<'_>) {
         let Some(kept) = &mut self.file else { return };
-        let text = line_of(line);
-        match kept.file.write_all(&text) {
-            Ok(()) => kept.size += text.len() as u64,
-            Err(error) => {
-                // Jobs go on: a worker with a full disk is better than none.
-                tracing::error!(file = %kept.path.display(), %error, "what this worker holds is no longer written down; free some space and start it again");
-                self.file = None;
-            }
+        if !kept.behind {
+            let Err(error) = kept.append(&line_of(line)) else { return };
+            // Jobs go on: a worker with a full disk is better than none.
+            tracing::error!(file = %kept.path.display(), %error, "what this worker holds is not written down; free some space");
+            kept.behind = true;
+        }
+        if kept.write_anew(&self.held).is_ok() {
+            kept.behind = false;
+            tracing::info!(file = %kept.path.display(), "what this worker holds is written down");
         }
     }
 
@@ -182,10 +196,33 @@ impl Inner {
         if kept.size < ROOM || kept.size / 4 < needed as u64 {
             return;
         }
-        match rewrite(&kept.path, &self.held) {
-            Ok((file, size)) => (kept.file, kept.size) = (file, size),
-            Err(error) => tracing::warn!(file = %kept.path.display(), %error, "the list of jobs could not be made shorter"),
+        if let Err(error) = kept.write_anew(&self.held) {
+            tracing::warn!(file = %kept.path.display(), %error, "the list of jobs could not be made shorter");
+            kept.behind = true;
         }
+    }
+}
+
+impl Kept {
+    fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        self.file.write_all(text)?;
+        self.size += text.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the file say what is held and nothing else: in the place of the old one, or, when there is no room
+    /// for two, over it. A death in the midst of that loses what is not written yet, and nothing is run twice.
+    fn write_anew(&mut self, held: &BTreeMap<String, Left>) -> std::io::Result<()> {
+        let text = lines(held);
+        if let Ok(file) = replaced(&self.path, &text) {
+            self.file = file;
+        } else {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+            self.file.write_all(&text)?;
+        }
+        self.size = text.len() as u64;
+        Ok(())
     }
 }
 
@@ -234,9 +271,8 @@ fn read(path: &Path) -> std::io::Result<BTreeMap<String, Left>> {
     Ok(held)
 }
 
-/// Writes a file with nothing but what is held, and puts it in the place of the old one.
-fn rewrite(path: &Path, held: &BTreeMap<String, Left>) -> std::io::Result<(File, u64)> {
-    let next = path.with_extension("next");
+/// A file with nothing but what is held.
+fn lines(held: &BTreeMap<String, Left>) -> Vec<u8> {
     let mut text = Vec::new();
     for Left { job, stage } in held.values() {
         let id = || job.id.clone();
@@ -251,13 +287,25 @@ fn rewrite(path: &Path, held: &BTreeMap<String, Left>) -> std::io::Result<(File,
             }
         }
     }
+    text
+}
+
+/// Writes a file, and puts it in the place of the one at `path`.
+fn replaced(path: &Path, text: &[u8]) -> std::io::Result<File> {
+    let next = path.with_extension("next");
     // Inputs are nobody else's business.
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.create(true).write(true).truncate(true).open(&next)?;
-    file.write_all(&text)?;
-    std::fs::rename(&next, path)?;
-    Ok((file, text.len() as u64))
+    let written = options.create(true).write(true).truncate(true).open(&next).and_then(|mut file| {
+        file.write_all(text)?;
+        std::fs::rename(&next, path)?;
+        Ok(file)
+    });
+    if written.is_err() {
+        // Half a file would take the room that there is.
+        std::fs::remove_file(&next).ok();
+    }
+    written
 }
 
 fn line_of(line: &Line<'_>) -> Vec<u8> {
@@ -270,76 +318,4 @@ fn line_of(line: &Line<'_>) -> Vec<u8> {
 
 fn raw(json: &Bytes) -> Option<&RawValue> {
     serde_json::from_slice(json).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn job(id: &str) -> Job {
-        Job { id: id.to_owned(), whole: format!("{{\"id\":\"{id}\",\n\"input\":{{}}}}").into() }
-    }
-
-    fn stages(journal: &Journal) -> Vec<(String, Stage)> {
-        journal.held().into_iter().map(|left| (left.job.id, left.stage)).collect()
-    }
-
-    #[test]
-    fn the_next_worker_finds_what_this_one_held() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path()).unwrap();
-        for id in ["a", "b", "c", "d", "e"] {
-            journal.taken(&job(id));
-        }
-        journal.begun("b");
-        journal.begun("c");
-        journal.over("c", Delivered::AtOnce, &Bytes::from_static(b"{\"output\":1}"));
-        journal.over("d", Delivered::AtOnce, &Bytes::from_static(b"{}"));
-        journal.gone("d");
-        journal.parted("e");
-        drop(journal);
-        let expected = [
-            ("a".to_owned(), Stage::Taken { begun: 0 }),
-            ("b".to_owned(), Stage::Taken { begun: 1 }),
-            ("c".to_owned(), Stage::Over { delivered: Delivered::AtOnce, body: "{\"output\":1}".into() }),
-            ("e".to_owned(), Stage::Parted),
-        ];
-        // Twice: what is found is written anew.
-        for _ in 0..2 {
-            assert_eq!(stages(&Journal::open(folder.path()).unwrap()), expected);
-        }
-    }
-
-    #[test]
-    fn a_torn_line_costs_only_itself() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path()).unwrap();
-        journal.taken(&job("a"));
-        drop(journal);
-        let path = folder.path().join("jobs.jsonl");
-        let mut text = std::fs::read(&path).unwrap();
-        text.extend_from_slice(b"{\"taken\":{\"id\":\"b\",\"jo");
-        std::fs::write(&path, text).unwrap();
-        assert_eq!(stages(&Journal::open(folder.path()).unwrap()), [("a".to_owned(), Stage::Taken { begun: 0 })]);
-    }
-
-    #[test]
-    fn two_workers_do_not_share_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let _first = Journal::open(folder.path()).unwrap();
-        assert!(matches!(Journal::open(folder.path()), Err(OpenError::InUse(_))));
-    }
-
-    #[test]
-    fn the_file_does_not_grow_for_ever() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path()).unwrap();
-        let large = Bytes::from(format!("\"{}\"", "x".repeat(100_000)));
-        for i in 0..40 {
-            journal.taken(&job(&i.to_string()));
-            journal.over(&i.to_string(), Delivered::AtOnce, &large);
-            journal.gone(&i.to_string());
-        }
-        assert!(std::fs::metadata(folder.path().join("jobs.jsonl")).unwrap().len() < 2 * ROOM);
-    }
 }

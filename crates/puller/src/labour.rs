@@ -87,7 +87,7 @@ impl Labour {
         let Some((admission, carried)) = ready.await else { return Came::Stopped };
         let carried = match carried {
             Ok(carried) => carried,
-            Err(error) => return self.end(Delivered::AtOnce, Err(error.into()), Refresh::WhenAsked),
+            Err(error) => return self.end(self.habits.no_parts, Err(error.into()), Refresh::WhenAsked),
         };
         let scratch = carried.scratch.clone();
         let id = JobId::parse(&job.id).unwrap_or_else(|_| JobId::from_random(random()));
@@ -136,7 +136,7 @@ impl Labour {
                     Ok(()) => continue,
                     Err(error) => {
                         abandon(running).await;
-                        return self.end(task.delivered(), Err(error.into()), Refresh::WhenAsked);
+                        return self.end(self.delivered(&task), Err(error.into()), Refresh::WhenAsked);
                     }
                 },
             };
@@ -149,7 +149,7 @@ impl Labour {
             // The place is free before anybody can see the end.
             drop(running);
             tracing::info!(job = task.job.id, batch, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
-            return self.end(task.delivered(), result, refresh);
+            return self.end(self.delivered(&task), result, refresh);
         }
     }
 
@@ -211,6 +211,10 @@ impl Labour {
         Came::Out(End { delivered, body: ending.to_bytes(), at: Instant::now() })
     }
 
+    fn delivered(&self, task: &Task<'_>) -> Delivered {
+        if task.said > 0 { Delivered::InParts } else { self.habits.no_parts }
+    }
+
     async fn too_late(&self, began: Instant) {
         match self.job_timeout {
             Some(limit) => tokio::time::sleep_until(began + limit).await,
@@ -226,10 +230,6 @@ impl Labour {
 impl Task<'_> {
     async fn say(&self, word: Word) {
         self.stop.run_until_cancelled(self.mouth.say(word)).await;
-    }
-
-    fn delivered(&self) -> Delivered {
-        if self.said > 0 { Delivered::InParts } else { Delivered::AtOnce }
     }
 }
 

@@ -12,8 +12,9 @@ use crate::wire::{self, Taken};
 
 /// The longest that the platform may hold a question that it has no answer to.
 const POLL: Duration = Duration::from_secs(90);
-/// The longest that a result or a part may take.
+/// The longest that a result or a part may take, and a second more for each so many bytes.
 const POST: Duration = Duration::from_secs(60);
+const BYTES_A_SECOND: usize = 128 * 1024;
 /// The longest that a message may take that is out of date soon.
 const BRIEF: Duration = Duration::from_secs(10);
 /// The pause that a platform gets that says it is too much and does not say for how long.
@@ -97,13 +98,17 @@ impl Platform {
 
     /// Brings the end of a job.
     pub(crate) async fn end(&self, job: &str, delivered: Delivered, body: Bytes) -> Brought {
-        self.post(self.addresses.done(job, delivered), job, body, POST).await
+        let limit = long_enough(&body);
+        self.post(self.addresses.done(job, delivered), job, body, limit).await
     }
 
     /// Brings a part of a job's output.
     pub(crate) async fn part(&self, job: &str, body: Bytes) -> Brought {
         match self.addresses.stream(job) {
-            Some(url) => self.post(url, job, body, POST).await,
+            Some(url) => {
+                let limit = long_enough(&body);
+                self.post(url, job, body, limit).await
+            }
             None => Brought::Accepted,
         }
     }
@@ -167,6 +172,11 @@ impl Platform {
         }
         headers
     }
+}
+
+/// What is large takes its time on a slow line, and would be brought again for ever.
+fn long_enough(body: &Bytes) -> Duration {
+    POST + Duration::from_secs((body.len() / BYTES_A_SECOND) as u64)
 }
 
 fn asked(reply: Reply) -> Asked {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::{JobId, Metric, OutputValue};
 
+use crate::addresses::Delivered;
 use crate::wire::Job;
 
 /// Carries jobs to the model and what it gives back from it: inputs are checked and their files fetched, files in
@@ -46,6 +47,8 @@ pub struct Habits {
     pub after_parts: AfterParts,
     /// What an empty object is.
     pub empty_object: EmptyObject,
+    /// How an output goes out of which there is nothing.
+    pub no_parts: Delivered,
     /// Whether the worker is replaced.
     pub refresh: Refresh,
 }

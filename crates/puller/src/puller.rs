@@ -140,7 +140,7 @@ impl Puller {
                 }
                 (Stage::Taken { begun: 0 }, _) => None,
                 (Stage::Taken { begun }, OnLost::Retry) if begun < MOST_BEGINNINGS => None,
-                (Stage::Taken { .. }, _) => Some(Delivered::AtOnce),
+                (Stage::Taken { .. }, _) => Some(self.options.habits.no_parts),
                 (Stage::Parted, _) => Some(Delivered::InParts),
             };
             match lost {

@@ -19,6 +19,7 @@ from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from typing import Any
 
@@ -33,6 +34,7 @@ EXTRAS = "runpod"
 _FAILURES = (Exception, SystemExit)
 
 _running: "dict[str, Job]" = {}
+_loop: "AbstractEventLoop | None" = None
 _lock = Lock()
 
 
@@ -60,6 +62,12 @@ def wrap(handler: "Handler", version: str, debugger: Debugger) -> "Callable[...,
         return _async_generator(handler)
     ends = _Ends(version, debugger)
     return _coroutine(handler, ends) if shape == ASYNC else _function(handler, ends)
+
+
+def know_loop(loop: "AbstractEventLoop") -> None:
+    """Have plain functions find the loop that will run what they return: some return tasks of it."""
+    global _loop
+    _loop = loop
 
 
 def progress(job: "dict[str, Any]", update: object) -> None:
@@ -130,6 +138,9 @@ def _function(handler: "Handler", ends: _Ends) -> "Callable[..., object]":
     def call(job: "dict[str, Any]", native: "Job") -> object:
         with _Running(job, native) as running:
             try:
+                if _loop is not None:
+                    # Again for each job: `asyncio.run` in the one before leaves none behind.
+                    sys.modules["asyncio"].set_event_loop(_loop)
                 value = handler(job)
             except _FAILURES as error:
                 raise ends.badly(error, native) from None
@@ -163,8 +174,9 @@ async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "J
 def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
     def call(job: "dict[str, Any]", native: "Job") -> "Iterator[object]":
         with _Running(job, native):
-            items = handler(job)
+            items = None
             try:
+                items = handler(job)
                 for item in items:
                     yield _checked(item)
             except HandlerError:
@@ -172,7 +184,8 @@ def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
             except _FAILURES as error:
                 raise _stream_failure(native, error) from None
             finally:
-                items.close()
+                if items is not None:
+                    items.close()
 
     return call
 
@@ -180,8 +193,9 @@ def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
 def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> "AsyncIterator[object]":
         with _Running(job, native):
-            items = handler(job)
+            items = None
             try:
+                items = handler(job)
                 async for item in items:
                     yield _checked(item)
             except HandlerError:
@@ -189,7 +203,8 @@ def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]
             except _FAILURES as error:
                 raise _stream_failure(native, error) from None
             finally:
-                await items.aclose()
+                if items is not None:
+                    await items.aclose()
 
     return call
 
@@ -215,7 +230,8 @@ def _settled(value: object, native: "Job") -> object:
 def _checked(item: object) -> object:
     """Return the item of a stream, unless it is an error, which ends the job."""
     if isinstance(item, dict) and item.get("error"):
-        raise HandlerError(_text(item["error"]))
+        # Runpod's own worker writes an item's error so, and that of a result as JSON.
+        raise HandlerError(str(item["error"]))
     return item
 
 

@@ -7,10 +7,11 @@ import time
 
 from tidegate.errors import LoadError
 from tidegate.handler import wish
-from tidegate.handler.calls import converter, progress, wrap
+from tidegate.handler.calls import converter, know_loop, progress, wrap
 from tidegate.handler.debugger import Debugger
 from tidegate.handler.hook import when_imported
 from tidegate.loader import Target
+from tidegate.outputs import loosen
 from tidegate.plan import Plan, Plans
 from tidegate.report import describe, traceback_text
 from tidegate.run import speak_plainly
@@ -18,6 +19,7 @@ from tidegate.shape import is_async, shape_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any
@@ -65,6 +67,7 @@ class Handed:
         plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
         plan.failed = ""
         speak_plainly()
+        loosen()
         self.plans = Plans(plan, plan)
         modifier = config.get("concurrency_modifier")
         if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):
@@ -72,6 +75,16 @@ class Handed:
             wish.begin(modifier)
         else:
             self.slots = _number_of_slots(config, shape_of(handler), slots)
+
+    def make_loop(self) -> "asyncio.AbstractEventLoop | None":
+        """Make the loop that a plain function's awaitables run on, for one that may know it before."""
+        if "asyncio" not in sys.modules:
+            return None
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        know_loop(loop)
+        return loop
 
     def amend(self, document: "dict[str, Any]") -> None:
         """Write into the model's description what is known only now that the script has run."""

@@ -1,5 +1,8 @@
 import os
 import time
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
 
 import runpod
 
@@ -14,6 +17,9 @@ RESULTS = {
     "error": {"error": "no"},
     "error and more": {"error": "no", "k": 1},
     "null inside": {"a": None, "b": [None]},
+    "long integer": {"n": [2**70, -(10**400)]},
+    "no number": {"n": [float("nan"), float("-inf")]},
+    "other types": [Decimal("1.5"), Decimal("3"), UUID(int=5), date(2026, 1, 2)],
 }
 
 

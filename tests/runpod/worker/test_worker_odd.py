@@ -115,6 +115,15 @@ def test_an_id_may_be_a_number(platform: JobServer, crew: Crew) -> None:
     assert platform.result("7")["output"]["seen"] == "1"
 
 
+def test_a_job_that_is_too_deep_is_answered_at_once(platform: JobServer, crew: Crew) -> None:
+    levels = 20_000
+    platform.nonsense = b'{"id": "a", "input": ' + b"[" * levels + b"]" * levels + b"}"
+    crew.start(crew.script(ODD))
+    # Reading it level by level took most of a minute.
+    assert platform.result("a", 10)["error"].endswith("the input is nested deeper than 500 levels")
+    platform.nonsense = b""
+
+
 @pytest.mark.parametrize("nonsense", [b"<html>please log in</html>", b"{}", b'[{"input": 1}]'])
 def test_a_platform_that_answers_nonsense_is_named_and_not_asked_all_the_time(
     platform: JobServer, crew: Crew, nonsense: bytes

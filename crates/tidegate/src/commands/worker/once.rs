@@ -1,12 +1,13 @@
 //! One job without a platform: `--test-input`, or `test_input.json` beside whoever starts the worker.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
 use tidegate_core::port::Executor;
 use tidegate_puller::Job;
 use tidegate_runtime::Runtime;
@@ -37,15 +38,16 @@ pub(super) fn trial(said: Option<&str>) -> anyhow::Result<Job> {
 
 fn job(whence: &str, text: &str) -> anyhow::Result<Job> {
     let wrong = |what: String| Usage::new(format!("{whence} {what}")).hint(EXAMPLE).may_pass();
-    let mut members: Map<String, Value> = serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON object: {error}")))?;
-    if members.get("input").is_none_or(Value::is_null) {
+    // What is in them is the handler's, to the last digit.
+    let mut members: BTreeMap<String, &RawValue> =
+        serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON object: {error}")))?;
+    if members.get("input").is_none_or(|input| input.get() == "null") {
         return Err(wrong("has no `input`".to_owned()).into());
     }
-    let id = match members.get("id").and_then(Value::as_str) {
-        Some(id) => id.to_owned(),
-        None => "local_test".to_owned(),
-    };
-    members.insert("id".to_owned(), Value::String(id.clone()));
+    let said = members.get("id").and_then(|id| serde_json::from_str::<String>(id.get()).ok());
+    let id = said.unwrap_or_else(|| "local_test".to_owned());
+    let named = to_raw_value(&id)?;
+    members.insert("id".to_owned(), &named);
     Ok(Job { id, whole: serde_json::to_vec(&members)?.into() })
 }
 
@@ -58,7 +60,7 @@ pub(super) async fn run(runtime: &Runtime, carrying: Carrying, job: &Job, signal
         body = once => body.unwrap_or_default(),
         cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
     };
-    let result: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
+    let result: BTreeMap<String, &RawValue> = serde_json::from_slice(&body).unwrap_or_default();
     writeln!(std::io::stdout().lock(), "{}", String::from_utf8_lossy(&body))?;
     if result.contains_key("error") {
         tracing::error!(job = job.id, "the job has failed");
@@ -71,6 +73,7 @@ pub(super) async fn run(runtime: &Runtime, carrying: Carrying, job: &Job, signal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn a_job_to_try_needs_an_input_and_gets_an_id() {
@@ -78,6 +81,7 @@ mod tests {
         assert_eq!(read.id, "local_test");
         assert_eq!(serde_json::from_slice::<Value>(&read.whole).unwrap()["more"], true);
         assert_eq!(job("x", r#"{"input":1,"id":"mine"}"#).unwrap().id, "mine");
+        assert!(job("x", r#"{"input":123456789012345678901}"#).unwrap().whole.ends_with(b"123456789012345678901}"));
         for bad in ["", "[]", "{}", r#"{"input":null}"#] {
             assert!(job("x", bad).is_err(), "{bad}");
         }

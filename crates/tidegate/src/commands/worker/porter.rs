@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::port::Executor;
 use tidegate_core::{JobId, Metric, OutputValue};
-use tidegate_puller::{AfterParts, Carried, EmptyObject, Habits, Job, Porter, Refresh};
+use tidegate_puller::{AfterParts, Carried, Delivered, EmptyObject, Habits, Job, Porter, Refresh};
 use tidegate_service::Carrier;
 
 /// The note in a job's context that holds what else there is in the job, for handlers.
@@ -71,16 +71,24 @@ pub(super) fn habits(document: Option<&Bytes>) -> Habits {
     #[serde(default)]
     #[derive(Default)]
     struct Handler {
+        shape: String,
         return_aggregate_stream: bool,
         refresh_worker: bool,
     }
     let handler = document.and_then(|document| serde_json::from_slice::<Document>(document).ok()?.handler);
     match handler {
         // A predictor's output is all of it, also when it came in parts.
-        None => Habits { after_parts: AfterParts::Repeated, empty_object: EmptyObject::Output, refresh: Refresh::WhenAsked },
+        None => Habits {
+            after_parts: AfterParts::Repeated,
+            empty_object: EmptyObject::Output,
+            no_parts: Delivered::AtOnce,
+            refresh: Refresh::WhenAsked,
+        },
         Some(handler) => Habits {
             after_parts: if handler.return_aggregate_stream { AfterParts::Repeated } else { AfterParts::Nothing },
             empty_object: EmptyObject::Nothing,
+            // A generator's result says that its parts came before it, also when there were none.
+            no_parts: if handler.shape.ends_with("generator") { Delivered::InParts } else { Delivered::AtOnce },
             refresh: if handler.refresh_worker { Refresh::AfterEachJob } else { Refresh::WhenAsked },
         },
     }
@@ -102,6 +110,9 @@ mod tests {
         let document = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"sync","refresh_worker":true}}"#);
         let habits_of = habits(Some(&document));
         assert_eq!((habits_of.refresh, habits_of.after_parts), (Refresh::AfterEachJob, AfterParts::Nothing));
+        assert_eq!(habits_of.no_parts, Delivered::AtOnce);
         assert_eq!(habits(Some(&Bytes::from_static(b"{}"))).after_parts, AfterParts::Repeated);
+        let generator = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"async generator"}}"#);
+        assert_eq!(habits(Some(&generator)).no_parts, Delivered::InParts);
     }
 }
