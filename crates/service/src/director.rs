@@ -12,12 +12,15 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tidegate_core::port::{Admission, Later, Patience, Turn};
 use tidegate_core::queue::{Entry, Holder, Rank};
+use tidegate_core::store::Store;
 use tidegate_core::{Account, Refusal};
 
 use crate::hands::Held;
 use crate::job::Job;
 use crate::jobs::{Inner, Jobs};
 use crate::parking::Parked;
+use crate::room::Room;
+use crate::taking::Launch;
 
 /// The pause after the executor had no place for anybody.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -29,14 +32,15 @@ type Place = Later<Result<Box<dyn Admission>, Refusal>>;
 
 impl Jobs {
     /// Leaves a job in the line of this desk. It is known and written down already.
-    pub(crate) async fn wait_in_line(&self, parked: Parked) {
-        let job = Arc::clone(&parked.launch.job);
-        let entry = Entry {
-            account: job.account().clone(),
-            id: job.id().clone(),
-            rank: Rank::noted(&parked.launch.context),
-            deadline: job.deadline(),
-        };
+    pub(crate) async fn wait_in_line(&self, launch: Launch, room: Room, kept: Option<(Arc<dyn Store>, u32)>) {
+        let rank = Rank::noted(&launch.context);
+        let parked = Parked::new(self.clone(), launch, room, kept);
+        let job = Arc::clone(parked.job());
+        let entry = Entry { account: job.account().clone(), id: job.id().clone(), rank, deadline: job.deadline() };
+        if job.input().is_none() {
+            // Before anybody can take it, who shows it with its input again.
+            self.inner.registry.show(&job);
+        }
         self.inner.parking.park(parked);
         if let Err(error) = self.inner.tools.queue.push(&self.inner.line, entry).await {
             tracing::error!(job = %job.id(), %error, "a job is written down and cannot be put in its line; the next server finds it");
@@ -54,7 +58,7 @@ impl Jobs {
     /// Lets a job that waits in a line see that it must not wait any longer: it was canceled, or its deadline has come.
     pub(crate) fn wake(&self, job: &Arc<Job>) {
         let Some(parked) = self.inner.parking.take_this(job) else { return };
-        let desk = parked.desk.clone();
+        let Parked { desk, needs, kept } = parked;
         let (queue, line) = (desk.inner.tools.queue.clone(), desk.inner.line.clone());
         let (account, id) = (job.account().clone(), job.id().clone());
         desk.inner.tasks.clone().spawn(async move {
@@ -62,13 +66,13 @@ impl Jobs {
                 tracing::warn!(job = %id, %error, "a job that is over before its turn stays in its line");
             }
             desk.inner.stirred.notify_one();
-            desk.tracker(parked.launch, parked.kept, None).run(Turn::Line(Box::pin(std::future::pending()))).await;
+            desk.run_parked(needs, kept, None, Turn::Line(Box::pin(std::future::pending()))).await;
         });
     }
 
     fn start(&self, parked: Parked, turn: Turn, held: Held) {
-        let Parked { desk, launch, kept } = parked;
-        self.inner.tasks.spawn(desk.tracker(launch, kept, Some(held)).run(turn));
+        let Parked { desk, needs, kept } = parked;
+        self.inner.tasks.spawn(async move { desk.run_parked(needs, kept, Some(held), turn).await });
     }
 
     /// Whether those who wait are left to the next server.
