@@ -37,6 +37,9 @@ pub struct Config {
     pub job_timeout: Option<Duration>,
     /// The most that one job may give, all its values together, in bytes.
     pub max_output: usize,
+    /// How many bytes of the inputs of jobs that wait in a line are held in memory. Above it they are in the store
+    /// only; without a store no more are taken.
+    pub waiting_memory: usize,
     /// Which model this is.
     pub target: Target,
     /// What becomes of jobs that the model worked on when the server died.

@@ -13,12 +13,15 @@ use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
 use tidegate_core::port::{Admission, Later, Patience, Turn};
 use tidegate_core::queue::{Entry, Holder, Rank};
+use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId, Refusal};
 
 use crate::hands::Held;
 use crate::job::Job;
 use crate::jobs::{Inner, Jobs};
 use crate::parking::Parked;
+use crate::room::Room;
+use crate::taking::Launch;
 
 /// The pause after the executor had no place for anybody.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,14 +33,15 @@ type Place = Later<Result<Box<dyn Admission>, Refusal>>;
 
 impl Jobs {
     /// Leaves a job in the line of this desk. It is known and written down already.
-    pub(crate) async fn wait_in_line(&self, parked: Parked) {
-        let job = Arc::clone(&parked.launch.job);
-        let entry = Entry {
-            account: job.account().clone(),
-            id: job.id().clone(),
-            rank: Rank::noted(&parked.launch.context),
-            deadline: job.deadline(),
-        };
+    pub(crate) async fn wait_in_line(&self, launch: Launch, room: Room, kept: Option<(Arc<dyn Store>, u32)>) {
+        let rank = Rank::noted(&launch.context);
+        let parked = Parked::new(self.clone(), launch, room, kept);
+        let job = Arc::clone(parked.job());
+        let entry = Entry { account: job.account().clone(), id: job.id().clone(), rank, deadline: job.deadline() };
+        if job.input().is_none() {
+            // Before anybody can take it, who shows it with its input again.
+            self.inner.registry.show(&job);
+        }
         self.inner.parking.park(parked);
         if let Err(error) = self.inner.tools.queue.push(&self.inner.line, entry).await {
             tracing::error!(job = %job.id(), %error, "a job is written down and cannot be put in its line; the next server finds it");
@@ -57,8 +61,8 @@ impl Jobs {
         let Some(parked) = self.inner.parking.take_this(job) else { return };
         let desk = parked.desk.clone();
         desk.inner.tasks.clone().spawn(async move {
-            desk.strike(parked.launch.job.account(), parked.launch.job.id()).await;
-            desk.tracker(parked.launch, parked.kept, None).run(Turn::Line(Box::pin(std::future::pending()))).await;
+            desk.strike(parked.job()).await;
+            parked.run(None, Turn::Line(Box::pin(std::future::pending())), None).await;
         });
     }
 
@@ -66,27 +70,24 @@ impl Jobs {
     /// it was begun, as far as that is known. Nothing happens to one that does not wait here.
     pub fn hand_over(&self, id: &JobId, seat: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>) {
         let Some(parked) = self.inner.parking.take_left(&self.inner.line, id) else { return };
-        let began_at = parked.launch.left.and_then(|left| left.began_at);
+        let began_at = parked.left().and_then(|left| left.began_at);
         let (desk, admission) = (parked.desk.clone(), seat(began_at));
         desk.inner.tasks.clone().spawn(async move {
-            desk.strike(parked.launch.job.account(), parked.launch.job.id()).await;
-            let mut tracker = desk.tracker(parked.launch, parked.kept, None);
-            tracker.began_at = began_at;
-            tracker.run(Turn::Now(admission)).await;
+            desk.strike(parked.job()).await;
+            parked.run(None, Turn::Now(admission), began_at).await;
         });
     }
 
     /// Takes the entry of a job out of the line.
-    async fn strike(&self, account: &Account, id: &JobId) {
-        if let Err(error) = self.inner.tools.queue.strike(&self.inner.line, account, id).await {
-            tracing::warn!(job = %id, %error, "a job that does not wait any longer stays in its line");
+    async fn strike(&self, job: &Job) {
+        if let Err(error) = self.inner.tools.queue.strike(&self.inner.line, job.account(), job.id()).await {
+            tracing::warn!(job = %job.id(), %error, "a job that does not wait any longer stays in its line");
         }
         self.inner.stirred.notify_one();
     }
 
     fn start(&self, parked: Parked, turn: Turn, held: Held) {
-        let Parked { desk, launch, kept } = parked;
-        self.inner.tasks.spawn(desk.tracker(launch, kept, Some(held)).run(turn));
+        self.inner.tasks.spawn(parked.run(Some(held), turn, None));
     }
 
     /// Whether those who wait are left to the next server.

@@ -1,5 +1,6 @@
 //! One job and its state. The tracker writes it; everybody else reads it or waits for it.
 
+mod input;
 mod moves;
 mod restored;
 
@@ -31,15 +32,21 @@ pub(crate) const PREDICT_TIME: &str = "predict_time";
 /// What keeping one value costs beside its bytes.
 const VALUE_OVERHEAD: usize = 64;
 
-/// One job.
+/// One job, in the hands of somebody. All who have it share what is known about it, but for the input: that of a job
+/// that waits may be in the store only, and whoever needs it has a `Job` of their own with it (`job/input.rs`).
 pub struct Job {
+    /// The checked input as it went to the model, if it is at hand.
+    input: Option<Bytes>,
+    live: Arc<Live>,
+}
+
+/// What is known about a job besides its input.
+struct Live {
     account: Account,
     id: JobId,
     kind: JobKind,
     face: Face,
     target: Arc<Target>,
-    /// The checked input as it went to the model.
-    input: Bytes,
     secrets: Vec<String>,
     created_at: Timestamp,
     deadline: Option<Timestamp>,
@@ -106,6 +113,11 @@ pub(crate) struct NewJob {
 
 impl Job {
     pub(crate) fn new(new: NewJob) -> Self {
+        Self::accepted(new, now())
+    }
+
+    /// A job that was accepted at this moment.
+    fn accepted(new: NewJob, created_at: Timestamp) -> Self {
         let state = State {
             status: Status::Queued,
             started_at: None,
@@ -124,15 +136,14 @@ impl Job {
             settled: false,
             history: new.history.map(History::new),
         };
-        Self {
+        let live = Live {
             account: new.account,
             id: new.id,
             kind: new.kind,
             face: new.face,
             target: new.target,
-            input: new.input,
             secrets: new.secrets,
-            created_at: now(),
+            created_at,
             deadline: new.deadline,
             hook: new.hook,
             data_removed: false,
@@ -142,47 +153,48 @@ impl Job {
             for_readers: new.for_readers,
             state: Mutex::new(state),
             changed: Notify::new(),
-        }
+        };
+        Self { input: Some(new.input), live: Arc::new(live) }
     }
 
     /// Whose it is.
     pub fn account(&self) -> &Account {
-        &self.account
+        &self.live.account
     }
 
     /// Its id, unique within its account.
     pub fn id(&self) -> &JobId {
-        &self.id
+        &self.live.id
     }
 
     /// Which function it is for.
     pub fn kind(&self) -> JobKind {
-        self.kind
+        self.live.kind
     }
 
     /// Which model it is for.
     pub(crate) fn target(&self) -> &Target {
-        &self.target
+        &self.live.target
     }
 
     /// In whose words it came.
     pub(crate) fn face(&self) -> Face {
-        self.face
+        self.live.face
     }
 
     /// After this moment nobody wants it any more.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        self.deadline
+        self.live.deadline
     }
 
     /// Who is told about it.
     pub(crate) fn hook(&self) -> Option<&Hook> {
-        self.hook.as_deref()
+        self.live.hook.as_deref()
     }
 
     /// When it was accepted.
     pub(crate) fn created_at(&self) -> Timestamp {
-        self.created_at
+        self.live.created_at
     }
 
     /// Where it is in its life.
@@ -190,27 +202,17 @@ impl Job {
         self.with(|state| state.status)
     }
 
-    /// The checked input, secrets included: for comparing, not for showing.
-    pub(crate) fn input(&self) -> &Bytes {
-        &self.input
-    }
-
-    /// Whether its input cannot be compared any more.
-    pub(crate) fn is_without_data(&self) -> bool {
-        self.data_removed
-    }
-
     /// The job in a few words.
     pub fn brief(&self) -> Brief {
         let (status, started_at, completed_at) = self.with(|state| (state.status, state.started_at, state.completed_at));
         Brief {
-            id: self.id.clone(),
-            account: self.account.clone(),
-            kind: self.kind,
-            target: (*self.target).clone(),
-            face: self.face,
+            id: self.live.id.clone(),
+            account: self.live.account.clone(),
+            kind: self.live.kind,
+            target: (*self.live.target).clone(),
+            face: self.live.face,
             status,
-            created_at: self.created_at,
+            created_at: self.live.created_at,
             started_at,
             completed_at,
         }
@@ -241,12 +243,12 @@ impl Job {
             state.cancel_asked |= !state.settled;
             !state.settled && !state.status.is_terminal()
         });
-        self.cancel.cancel();
+        self.live.cancel.cancel();
         running
     }
 
     pub(crate) fn cancel_token(&self) -> &CancellationToken {
-        &self.cancel
+        &self.live.cancel
     }
 
     /// Waits until the job is over.
@@ -283,14 +285,14 @@ impl Job {
             history.readers -= 1;
             history.readers == 0 && !state.status.is_terminal()
         });
-        if last && self.for_readers {
-            self.cancel.cancel();
+        if last && self.live.for_readers {
+            self.live.cancel.cancel();
         }
     }
 
     async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
-            let changed = self.changed.notified();
+            let changed = self.live.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(found) = self.with(&mut look) {
@@ -301,52 +303,41 @@ impl Job {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.live.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn picture(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
         Snapshot {
-            id: self.id.clone(),
-            account: self.account.clone(),
-            target: Arc::clone(&self.target),
-            kind: self.kind,
+            id: self.live.id.clone(),
+            account: self.live.account.clone(),
+            target: Arc::clone(&self.live.target),
+            kind: self.live.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
             // What was removed is not an empty list.
-            output: if self.data_removed { None } else { self.output_in(state, outputs, state.status) },
+            output: if self.live.data_removed { None } else { self.output_in(state, outputs, state.status) },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             predict_time: state.predict_time,
             input: self.masked_input(),
-            created_at: self.created_at,
+            created_at: self.live.created_at,
             started_at: state.started_at,
             completed_at: state.completed_at,
-            deadline: self.deadline,
-            hook: self.hook.clone(),
-            data_removed: self.data_removed,
+            deadline: self.live.deadline,
+            hook: self.live.hook.clone(),
+            data_removed: self.live.data_removed,
         }
     }
 
     /// The output of a job with this status as one JSON text. The one returned value of a job that is not over
     /// is a list in Cog's words, but not in Replicate's.
     fn output_in(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
-        let is_bare = status.is_terminal() || self.face == Face::Replicate;
+        let is_bare = status.is_terminal() || self.live.face == Face::Replicate;
         match &state.output[..count] {
             [only] if state.returned && is_bare => Some(only.clone()),
             [] if status != Status::Succeeded => None,
             values => Some(list(values)),
         }
-    }
-
-    fn masked_input(&self) -> Bytes {
-        if self.secrets.is_empty() {
-            return self.input.clone();
-        }
-        let Ok(Value::Object(mut input)) = serde_json::from_slice(&self.input) else { return Bytes::from_static(b"{}") };
-        for name in &self.secrets {
-            input.insert(name.clone(), Value::from("**********"));
-        }
-        serde_json::to_vec(&input).expect("it was JSON before").into()
     }
 }
 

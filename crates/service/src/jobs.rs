@@ -126,7 +126,7 @@ impl Jobs {
             job_timeout: config.job_timeout,
             max_output: config.max_output,
             line: line_of(&config.target),
-            parking: Arc::default(),
+            parking: Arc::new(Parking::new(config.waiting_memory)),
             hands: Arc::default(),
             directed: AtomicBool::new(false),
             stirred: Arc::default(),
@@ -194,7 +194,7 @@ impl Jobs {
     /// A job of this account that runs, or that was over not too long ago.
     pub async fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         if let Some(job) = self.inner.registry.get(account, id) {
-            return Some(job);
+            return Some(self.with_input(job).await);
         }
         let store = self.inner.tools.store.as_ref()?;
         match store.get(account, id).await {
@@ -210,9 +210,10 @@ impl Jobs {
     pub async fn list(&self, query: Query) -> Result<Page<Arc<Job>>, StoreError> {
         let Some(store) = &self.inner.tools.store else { return Ok(Page { items: Vec::new(), next: None, previous: None }) };
         let Page { items, next, previous } = store.list(query).await?;
-        let live = |record: Record| {
-            let known = self.inner.registry.get(&record.order.account, &record.order.id);
-            known.unwrap_or_else(|| Arc::new(Job::restored(record)))
+        let live = |record: Record| match self.inner.registry.get(&record.order.account, &record.order.id) {
+            Some(known) if known.input().is_none() => Arc::new(known.with_input(record.order.input)),
+            Some(known) => known,
+            None => Arc::new(Job::restored(record)),
         };
         Ok(Page { items: items.into_iter().map(live).collect(), next, previous })
     }

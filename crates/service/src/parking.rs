@@ -1,5 +1,5 @@
-//! Jobs that wait in a line, with everything that they need to run. They have no task of their own: a hundred
-//! thousand of them cost memory and nothing else.
+//! Jobs that wait in a line, with everything that they need to run, or, when that is too much for the memory, with
+//! where it is written down. They have no task of their own: a hundred thousand of them cost memory and nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +8,16 @@ use jiff::Timestamp;
 use tidegate_core::queue::LineName;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId};
+use tokio::time::Instant;
 
 use crate::job::Job;
 use crate::jobs::Jobs;
+use crate::room::{Memory, Room};
 use crate::taking::Launch;
 
 /// The jobs that wait, of all desks.
-#[derive(Default)]
 pub(crate) struct Parking {
+    pub(crate) memory: Memory,
     inner: Mutex<Inner>,
 }
 
@@ -39,23 +41,74 @@ pub(crate) struct Left {
 pub(crate) struct Parked {
     /// The desk that took it.
     pub(crate) desk: Jobs,
-    pub(crate) launch: Launch,
+    pub(crate) needs: Needs,
     /// Where it is written down, and how often it was given to a model before.
     pub(crate) kept: Option<(Arc<dyn Store>, u32)>,
 }
 
+/// What a job needs to run.
+pub(crate) enum Needs {
+    /// It is here, and takes this much of the memory.
+    AtHand(Box<Launch>, Room),
+    /// It is in the store.
+    Away(Away),
+}
+
+/// What is known of a job whose input is in the store.
+pub(crate) struct Away {
+    pub(crate) job: Arc<Job>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) left: Option<Left>,
+    /// What it will take in memory.
+    pub(crate) weight: usize,
+}
+
+impl Parked {
+    /// A job with everything that it needs, as far as there is room for that.
+    pub(crate) fn new(desk: Jobs, launch: Launch, room: Room, kept: Option<(Arc<dyn Store>, u32)>) -> Self {
+        let needs = match room {
+            Room::Store if kept.is_some() => {
+                let job = Arc::new(launch.job.without_input());
+                Needs::Away(Away { job, deadline: launch.deadline, left: launch.left, weight: launch.checked.weight() })
+            }
+            room => Needs::AtHand(Box::new(launch), room),
+        };
+        Self { desk, needs, kept }
+    }
+
+    pub(crate) fn job(&self) -> &Arc<Job> {
+        match &self.needs {
+            Needs::AtHand(launch, _) => &launch.job,
+            Needs::Away(away) => &away.job,
+        }
+    }
+
+    /// Absent when this server has taken it in.
+    pub(crate) fn left(&self) -> Option<Left> {
+        match &self.needs {
+            Needs::AtHand(launch, _) => launch.left,
+            Needs::Away(away) => away.left,
+        }
+    }
+}
+
 impl Parking {
+    /// Nobody yet; the inputs of those who come may take so many bytes of memory.
+    pub(crate) fn new(memory: usize) -> Self {
+        Self { memory: Memory::new(memory), inner: Mutex::default() }
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One more.
     pub(crate) fn park(&self, parked: Parked) {
-        let (job, line) = (&parked.launch.job, parked.desk.inner.line.clone());
+        let (job, line) = (parked.job(), parked.desk.inner.line.clone());
         let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
             *inner.lines.entry(line).or_default().entry(key.0.clone()).or_default() += 1;
-            if parked.launch.left.is_some() {
+            if parked.left().is_some() {
                 inner.left.insert(key.1.clone(), key.0.clone());
             }
             inner.jobs.insert(key, parked);
@@ -85,10 +138,10 @@ impl Parking {
     }
 
     /// This very job, if it waits; its id may have been used again.
-    pub(crate) fn take_this(&self, job: &Arc<Job>) -> Option<Parked> {
+    pub(crate) fn take_this(&self, job: &Job) -> Option<Parked> {
         let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
-            if !inner.jobs.get(&key).is_some_and(|parked| Arc::ptr_eq(&parked.launch.job, job)) {
+            if !inner.jobs.get(&key).is_some_and(|parked| parked.job().is(job)) {
                 return None;
             }
             let parked = inner.jobs.remove(&key)?;
@@ -98,15 +151,15 @@ impl Parking {
     }
 
     /// Whether this very job waits.
-    pub(crate) fn has(&self, job: &Arc<Job>) -> bool {
+    pub(crate) fn has(&self, job: &Job) -> bool {
         let key = (job.account().clone(), job.id().clone());
-        self.with(|inner| inner.jobs.get(&key).is_some_and(|parked| Arc::ptr_eq(&parked.launch.job, job)))
+        self.with(|inner| inner.jobs.get(&key).is_some_and(|parked| parked.job().is(job)))
     }
 
     /// The jobs of a line that are not written down.
     pub(crate) fn unwritten(&self, line: &LineName) -> Vec<Arc<Job>> {
         let of_it = |parked: &&Parked| parked.kept.is_none() && parked.desk.inner.line == *line;
-        self.with(|inner| inner.jobs.values().filter(of_it).map(|parked| Arc::clone(&parked.launch.job)).collect())
+        self.with(|inner| inner.jobs.values().filter(of_it).map(|parked| Arc::clone(parked.job())).collect())
     }
 
     /// Whether nobody waits in a line.
@@ -123,7 +176,7 @@ impl Parking {
 impl Inner {
     /// It has left.
     fn forget_one(&mut self, parked: &Parked) {
-        let (account, id, line) = (parked.launch.job.account(), parked.launch.job.id(), &parked.desk.inner.line);
+        let (account, id, line) = (parked.job().account(), parked.job().id(), &parked.desk.inner.line);
         if self.left.get(id) == Some(account) {
             self.left.remove(id);
         }

@@ -77,6 +77,15 @@ impl Registry {
         })
     }
 
+    /// Shows a job with its input, or without: as it is from now on.
+    pub(crate) fn show(&self, job: &Arc<Job>) {
+        self.with(|inner| {
+            if let Some(known) = inner.jobs.get_mut(&key_of(job)).filter(|known| known.is(job)) {
+                *known = Arc::clone(job);
+            }
+        });
+    }
+
     /// Forgets a job that is left to another server.
     pub(crate) fn forget(&self, job: &Arc<Job>) {
         self.with(|inner| inner.remove(job));
@@ -125,7 +134,7 @@ impl Inner {
     /// Only this very job: its id may have been used again.
     fn remove(&mut self, job: &Arc<Job>) {
         if let Entry::Occupied(known) = self.jobs.entry(key_of(job))
-            && Arc::ptr_eq(known.get(), job)
+            && known.get().is(job)
         {
             known.remove();
         }

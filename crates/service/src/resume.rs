@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Patience;
-use tidegate_core::record::{Ending, Face, Letter, Order, Record, Target};
+use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target};
 use tidegate_core::store::{Finish, Store, StoreError};
 
 use crate::config::OnLost;
@@ -18,7 +18,7 @@ use crate::input::Checked;
 use crate::job::{Job, NewJob};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
-use crate::parking::{Left, Parked};
+use crate::parking::Left;
 use crate::snapshot::Terminal;
 use crate::submission::{Delivery, Replay};
 use crate::taking::Launch;
@@ -107,50 +107,50 @@ impl Jobs {
 
     /// Has a job that was written down wait for the model again.
     pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
-        let Some(parked) = self.again(store, record) else { return };
-        let job = &parked.launch.job;
+        let Record { order, attempt, started_at, .. } = record;
+        let Some(launch) = self.again(order, started_at) else { return };
+        let kept = Some((Arc::clone(store), attempt));
+        let job = &launch.job;
         // Callers of Cog's API wait at the model itself: whoever was before them stays before them.
         let at_model = (job.face() == Face::Cog).then(|| self.inner.tools.executor.admit(job.account(), Patience::Endless));
         match at_model {
             Some(Ok(turn)) => {
-                self.inner.tasks.spawn(self.tracker(parked.launch, parked.kept, None).run(turn));
+                self.inner.tasks.spawn(self.tracker(launch, kept, None).run(turn));
             }
-            Some(Err(_)) | None => self.wait_in_line(parked).await,
+            Some(Err(_)) | None => {
+                let room = self.inner.parking.memory.for_written(launch.checked.weight());
+                self.wait_in_line(launch, room, kept).await;
+            }
         }
     }
 
     /// A job that was written down, ready to wait; nothing when it is known already.
-    fn again(&self, store: &Arc<dyn Store>, record: Record) -> Option<Parked> {
-        let Record { order, attempt, started_at, .. } = record;
-        let webhook = self.webhook_of(&order);
+    fn again(&self, order: Order, began_at: Option<Timestamp>) -> Option<Launch> {
         let deadline = order.deadline.map(|at| tokio::time::Instant::now() + until(at));
-        let checked = Checked { files: addresses(&order), secrets: order.secrets.clone(), ..Checked::untouched(&order.input) };
         let new = NewJob {
-            account: order.account,
-            id: order.id,
+            account: order.account.clone(),
+            id: order.id.clone(),
             kind: order.kind,
             face: order.face,
-            target: Arc::new(order.target),
-            input: order.input,
-            secrets: order.secrets,
+            target: Arc::new(order.target.clone()),
+            input: order.input.clone(),
+            secrets: order.secrets.clone(),
             deadline: order.deadline,
-            hook: order.hook.map(Arc::new),
+            hook: order.hook.clone().map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
         };
         let job = Arc::new(Job::again(new, order.created_at));
         self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
-        let launch = Launch {
-            job,
-            checked,
-            context: order.context,
-            webhook,
-            delivery: Delivery::Later,
-            deadline,
-            left: Some(Left { began_at: started_at }),
-        };
-        Some(Parked { desk: self.clone(), launch, kept: Some((Arc::clone(store), attempt)) })
+        Some(Launch { left: Some(Left { began_at }), ..self.launch_again(order, job, deadline) })
+    }
+
+    /// What a job that was written down needs to run.
+    pub(crate) fn launch_again(&self, order: Order, job: Arc<Job>, deadline: Option<tokio::time::Instant>) -> Launch {
+        let webhook = self.webhook_of(&order);
+        let checked = Checked { files: addresses(&order), secrets: order.secrets, ..Checked::untouched(&order.input) };
+        Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline, left: None }
     }
 
     /// Ends a job that cannot go on.
@@ -191,8 +191,12 @@ impl Jobs {
     }
 
     fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
-        let hook = order.hook.as_ref()?;
-        Webhook::of_hook(hook, Pace::of(order.face), (self.inner.wording)(order.face, hook)).map(Arc::new)
+        self.webhook_for(order.face, order.hook.as_ref()?)
+    }
+
+    /// How somebody is told about a job that was written down.
+    pub(crate) fn webhook_for(&self, face: Face, hook: &Hook) -> Option<Arc<Webhook>> {
+        Webhook::of_hook(hook, Pace::of(face), (self.inner.wording)(face, hook)).map(Arc::new)
     }
 }
 

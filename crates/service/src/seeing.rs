@@ -97,7 +97,7 @@ impl Jobs {
         }
     }
 
-    /// A job that is in memory, over or not.
+    /// A job that is in memory, over or not; its input may be elsewhere.
     pub fn known(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         self.inner.registry.get(account, id)
     }
@@ -105,7 +105,7 @@ impl Jobs {
     /// A job, over or not, in memory or written down.
     pub async fn look(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         if let Some(job) = self.inner.registry.get(account, id) {
-            return Some(job);
+            return Some(self.with_input(job).await);
         }
         match self.inner.tools.store.as_ref()?.get(account, id).await {
             Ok(record) => record.map(|record| Arc::new(Job::restored(record))),

@@ -10,7 +10,7 @@ use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::port::{Later, Patience, Turn};
 use tidegate_core::record::{Face, Order};
 use tidegate_core::store::{Inserted, Store, StoreError};
-use tidegate_core::{Account, JobId, JobKind, Refusal, Work, chain};
+use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
 
 use crate::audit;
 use crate::deadline::Deadlines;
@@ -20,14 +20,15 @@ use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob, now};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::{Kept, Noting, Waits};
-use crate::parking::{Left, Parked};
+use crate::parking::Left;
 use crate::random;
+use crate::room::Room;
 use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
 use crate::webhook::{Sender, Webhook};
 use tokio::sync::oneshot;
 
-/// How many jobs of one account may wait for a model: their inputs are held in memory.
+/// How many jobs of one account may wait for a model: what is not their inputs is held in memory.
 const MAX_WAITING: usize = 1_000_000;
 
 impl Jobs {
@@ -35,11 +36,14 @@ impl Jobs {
     /// written down first; for the others nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let face = submission.face;
-        let submitted = self.take_in(submission).await;
-        if let Err(refusal) = &submitted {
-            self.inner.meter.refused(face, refusal);
+        match self.take_in(submission).await {
+            Ok(Submitted::Running(job)) => Ok(Submitted::Running(self.with_input(job).await)),
+            Ok(submitted) => Ok(submitted),
+            Err(refusal) => {
+                self.inner.meter.refused(face, &refusal);
+                Err(refusal)
+            }
         }
-        submitted
     }
 
     async fn take_in(&self, submission: Submission) -> Result<Submitted, Refusal> {
@@ -177,7 +181,7 @@ impl Jobs {
         let place = match submission.face {
             Face::Cog => Place::Turn(inner.tools.executor.admit(&submission.account, Patience::Short)?),
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate | Face::Runpod => self.place_in_line(&submission.account)?,
+            Face::Replicate | Face::Runpod => self.place_in_line(&submission, &checked)?,
         };
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
@@ -212,8 +216,9 @@ impl Jobs {
     }
 
     /// A slot if one is free and nobody waits for it; else a place in the line of the model.
-    fn place_in_line(&self, account: &Account) -> Result<Place, Refusal> {
+    fn place_in_line(&self, submission: &Submission, checked: &Checked) -> Result<Place, Refusal> {
         let Inner { tools, parking, line, .. } = &*self.inner;
+        let account = &submission.account;
         if parking.is_empty(line)
             && let Ok(now @ Turn::Now(_)) = tools.executor.admit(account, Patience::None)
         {
@@ -223,7 +228,10 @@ impl Jobs {
         if parking.count(line, account) >= MAX_WAITING {
             return Err(Refusal::AtCapacity);
         }
-        Ok(Place::Line)
+        if tools.store.is_some() && submission.delivery == Delivery::Later {
+            return Ok(Place::Line(parking.memory.for_written(checked.weight())));
+        }
+        parking.memory.for_unwritten(checked.weight()).map(Place::Line).ok_or(Refusal::AtCapacity)
     }
 
     /// Lets a job run, now or when its turn comes.
@@ -238,7 +246,7 @@ impl Jobs {
         let mut tracker: Option<Later<()>> = None;
         match place {
             _ if planted_now_and_then(Planted::ForgottenJob) && !waits => {}
-            Place::Line => self.wait_in_line(Parked { desk: self.clone(), launch, kept }).await,
+            Place::Line(room) => self.wait_in_line(launch, room, kept).await,
             Place::Turn(turn) => {
                 let run = self.tracker(launch, kept, None).run(turn);
                 if waits {
@@ -335,7 +343,7 @@ enum Place {
     /// At the model, or in the short line in front of it.
     Turn(Turn),
     /// In the line that jobs wait in however long it takes.
-    Line,
+    Line(Room),
 }
 
 /// A job that is ready to run.
@@ -363,7 +371,7 @@ fn unkept(error: StoreError) -> Refusal {
 fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
     if !known.status().is_terminal() {
         Ok(Submitted::Running(known))
-    } else if known.is_without_data() || same_json(input, known.input()) {
+    } else if known.is_without_data() || known.input().is_some_and(|known| same_json(input, known)) {
         Ok(Submitted::Over(known))
     } else {
         Err(Refusal::InputDiffers(known.id().clone()))

@@ -67,9 +67,8 @@ impl Tracker {
             Some(terminal) if self.is_written().await => terminal,
             // Nobody is told anything: another server finds it as it was, or it was never accepted.
             Some(_) | None => {
-                if self.scratch_used {
-                    remove(self.work.scratch.clone()).await;
-                }
+                // What the model may have made is nobody's.
+                remove(self.work.scratch.clone()).await;
                 return self.registry.forget(&self.job);
             }
         };

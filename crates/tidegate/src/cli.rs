@@ -162,6 +162,10 @@ pub(crate) struct Serve {
     /// The most that one prediction may give, all its values together
     #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
     pub(crate) max_output: usize,
+    /// The memory for the inputs of predictions that wait in a line. Above it they wait in the data folder; without
+    /// one, new ones are refused
+    #[arg(long, env = "TIDEGATE_WAITING_MEMORY", value_name = "SIZE", default_value = "64MiB", value_parser = units::size)]
+    pub(crate) waiting_memory: usize,
     /// How long accepted predictions and their webhooks may go on after SIGTERM before they are given up
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,

@@ -40,6 +40,7 @@ pub(crate) struct Setting {
     pub(crate) keep_data_for: Option<Duration>,
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) max_output: usize,
+    pub(crate) waiting_memory: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) cabinet: Option<Arc<Cabinet>>,
     /// Variables that the model must not have, besides those of every server.
@@ -137,6 +138,7 @@ impl Workshop {
             },
             job_timeout: setting.job_timeout,
             max_output: setting.max_output,
+            waiting_memory: setting.waiting_memory,
             target,
             on_lost: setting.on_lost,
             wording: tidegate_http::wording(setting.outward.voice.clone(), tidegate_http::runpod::local::wording),

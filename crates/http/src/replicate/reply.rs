@@ -186,7 +186,7 @@ fn refused(refusal: &Refusal) -> Response {
     match refusal {
         Refusal::InvalidInput(errors) => Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response(),
         Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
-        Refusal::AtCapacity => problem(S::TOO_MANY_REQUESTS, "Too many requests", &refusal.to_string(), &[]),
+        Refusal::AtCapacity => throttled(&refusal.to_string(), 1),
         Refusal::NoSpace => problem(S::INSUFFICIENT_STORAGE, "Insufficient storage", &refusal.to_string(), &[]),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => problem(S::CONFLICT, "Conflict", &refusal.to_string(), &[]),
         Refusal::BadWebhook { .. } => {

@@ -65,6 +65,11 @@ impl Checked {
     pub(crate) fn untouched(raw: &Bytes) -> Self {
         Self { json: raw.clone(), files: Vec::new(), file_bytes: 0, secrets: Vec::new() }
     }
+
+    /// Roughly what it costs to hold this in memory, in bytes: files that came along in data URIs are there twice.
+    pub(crate) fn weight(&self) -> usize {
+        self.json.len() + self.files.iter().map(|(pointer, address)| pointer.len() + address.len()).sum::<usize>()
+    }
 }
 
 impl InputCheck {

@@ -23,17 +23,17 @@ impl Job {
             state.started_at = Some(at);
             state.tell(|| StreamEvent::Start);
         });
-        self.changed.notify_waiters();
+        self.live.changed.notify_waiters();
     }
 
     /// When it begins, if that is now.
     pub(crate) fn begins_at(&self) -> Timestamp {
-        now().max(self.created_at)
+        now().max(self.live.created_at)
     }
 
     /// How long it stood in the line when it began at this moment.
     pub(crate) fn waited(&self, began_at: Timestamp) -> Duration {
-        between(self.created_at, began_at)
+        between(self.live.created_at, began_at)
     }
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> Moment {
@@ -48,7 +48,7 @@ impl Job {
             }
             state.moment()
         });
-        self.changed.notify_waiters();
+        self.live.changed.notify_waiters();
         moment
     }
 
@@ -61,21 +61,21 @@ impl Job {
             metrics::fold(&mut state.metrics, &metric);
             state.tell(|| StreamEvent::Metric(Arc::new(metric)));
         });
-        self.changed.notify_waiters();
+        self.live.changed.notify_waiters();
     }
 
     pub(crate) fn output(&self, json: Bytes) -> Result<Moment, OutputTooLarge> {
         let moment = self.with(|state| {
             state.output_bytes += json.len() + VALUE_OVERHEAD;
-            if state.output_bytes > self.max_output {
-                return Err(OutputTooLarge { limit: self.max_output });
+            if state.output_bytes > self.live.max_output {
+                return Err(OutputTooLarge { limit: self.live.max_output });
             }
             let index = state.output.len();
             state.output.push(json.clone());
             state.tell(|| StreamEvent::Output { index, chunk: json });
             Ok(state.moment())
         })?;
-        self.changed.notify_waiters();
+        self.live.changed.notify_waiters();
         Ok(moment)
     }
 
@@ -93,7 +93,7 @@ impl Job {
             state.settled = true;
             (state.status, state.started_at, state.cancel_asked)
         });
-        let completed_at = now().max(started_at.unwrap_or(self.created_at));
+        let completed_at = now().max(started_at.unwrap_or(self.live.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
         let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
         let (step, error) = match terminal {
@@ -109,7 +109,7 @@ impl Job {
             error,
             completed_at,
             ran: started_at.map(|began| between(began, completed_at)),
-            predict_time: self.born.elapsed().as_secs_f64(),
+            predict_time: self.live.born.elapsed().as_secs_f64(),
         })
     }
 
@@ -135,7 +135,7 @@ impl Job {
             state.predict_time = Some(end.predict_time);
             state.tell(|| StreamEvent::Completed);
         });
-        self.changed.notify_waiters();
+        self.live.changed.notify_waiters();
     }
 
     /// Roughly what keeping the job costs, in bytes.
@@ -143,7 +143,7 @@ impl Job {
         self.with(|state| {
             let outputs = state.output.iter().map(|value| value.len() + 64).sum::<usize>();
             let history = state.history.as_ref().map_or(0, History::weight);
-            512 + self.input.len() + state.logs.len() + outputs + history
+            512 + self.input_len() + state.logs.len() + outputs + history
         })
     }
 }

@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, MAX_METRICS, NewJob, PREDICT_TIME, State};
+use super::{Job, Live, MAX_METRICS, NewJob, PREDICT_TIME, State};
 
 impl Job {
     /// A job that is taken up again: it was accepted by a server before this one.
     pub(crate) fn again(new: NewJob, created_at: Timestamp) -> Self {
-        Self { created_at, ..Self::new(new) }
+        Self::accepted(new, created_at)
     }
 
     /// A job that is over, as it was written down.
@@ -39,13 +39,12 @@ impl Job {
             settled: true,
             history: None,
         };
-        Self {
+        let live = Live {
             account: order.account,
             id: order.id,
             kind: order.kind,
             face: order.face,
             target: Arc::new(order.target),
-            input: order.input,
             secrets: order.secrets,
             created_at: order.created_at,
             deadline: order.deadline,
@@ -57,6 +56,7 @@ impl Job {
             for_readers: false,
             state: Mutex::new(state),
             changed: Notify::new(),
-        }
+        };
+        Self { input: Some(order.input), live: Arc::new(live) }
     }
 }

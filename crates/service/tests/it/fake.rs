@@ -1,6 +1,7 @@
 //! A model that the test plays: it sees what was started and says what happens.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub(crate) struct FakeModel {
     schema: Arc<Bytes>,
     runs: Arc<Mutex<Runs>>,
     changed: Arc<Notify>,
+    stopped: CancellationToken,
 }
 
 #[derive(Default)]
@@ -41,6 +43,8 @@ struct Runs {
 
 /// One job in the test's hands.
 pub(crate) struct Run {
+    /// What the model got.
+    pub(crate) work: Work,
     events: mpsc::UnboundedSender<Event>,
     canceled: CancellationToken,
 }
@@ -66,6 +70,7 @@ impl FakeModel {
             schema: Arc::new(Bytes::from_static(schema.as_bytes())),
             runs: Arc::default(),
             changed: Arc::default(),
+            stopped: CancellationToken::new(),
         }
     }
 
@@ -93,6 +98,11 @@ impl FakeModel {
 
     pub(crate) fn starts(&self) -> usize {
         self.runs.lock().expect("no test panics with it").started
+    }
+
+    /// Comes when the model was told to end.
+    pub(crate) fn stopped(&self) -> &CancellationToken {
+        &self.stopped
     }
 
     pub(crate) fn free_slots(&self) -> usize {
@@ -131,6 +141,10 @@ impl Executor for FakeModel {
     async fn check(&self) -> Report {
         self.report()
     }
+
+    async fn stop(&self) {
+        self.stopped.cancel();
+    }
 }
 
 struct Place {
@@ -140,13 +154,13 @@ struct Place {
 
 #[async_trait]
 impl Admission for Place {
-    async fn start(self: Box<Self>, _work: Work) -> Box<dyn Running> {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
         let (events, from_test) = mpsc::unbounded_channel();
         let canceled = CancellationToken::new();
         {
             let mut runs = self.model.runs.lock().expect("no test panics with it");
             runs.started += 1;
-            runs.waiting.push_back(Run { events, canceled: canceled.clone() });
+            runs.waiting.push_back(Run { work, events, canceled: canceled.clone() });
         }
         self.model.changed.notify_waiters();
         Box::new(Played { from_test, canceled, _permit: self.permit })
@@ -192,20 +206,24 @@ pub(crate) struct Wishes {
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) net: tidegate_net::Config,
     pub(crate) room: Option<u64>,
+    /// Where the files of jobs are.
+    pub(crate) scratch: Option<PathBuf>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) keep_data_for: Option<Duration>,
+    /// What the inputs of those who wait may take; everything if it is not said.
+    pub(crate) waiting_memory: Option<usize>,
     /// Jobs that were lost fail, unless they may be tried this often.
     pub(crate) attempts: Option<u32>,
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room, store, keep_data_for, attempts } = wishes;
+    let Wishes { job_timeout, net, room, scratch, store, keep_data_for, waiting_memory, attempts } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
         files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
         net,
-        scratch: Arc::new(|| "/nonexistent".into()),
+        scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
         room: Arc::new(move || room),
         spill_above: 1024 * 1024,
         queue: Arc::new(Embedded::default()),
@@ -222,6 +240,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         predictions_are: JobKind::Prediction,
         job_timeout,
         max_output: MAX_OUTPUT,
+        waiting_memory: waiting_memory.unwrap_or(usize::MAX),
         target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
         on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
         wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),

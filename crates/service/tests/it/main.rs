@@ -2,10 +2,13 @@
 
 mod bounds;
 mod fake;
+mod gate;
 mod kept;
 mod line;
+mod memory;
 mod space;
 mod webhooks;
+mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;

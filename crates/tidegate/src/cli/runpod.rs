@@ -41,6 +41,10 @@ pub(crate) struct Platform {
     /// The most that one job may give, all its parts together
     #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
     pub(crate) max_output: usize,
+    /// The memory for the inputs of jobs that wait in a line. Above it they wait in the data folder; without
+    /// one, new ones are refused
+    #[arg(long, env = "TIDEGATE_WAITING_MEMORY", value_name = "SIZE", default_value = "64MiB", value_parser = units::size)]
+    pub(crate) waiting_memory: usize,
     /// The largest result or part that a worker may send at once; with a larger one the job fails
     #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
     pub(crate) max_body: usize,

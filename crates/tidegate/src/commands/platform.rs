@@ -206,6 +206,7 @@ fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&O
         predictions_are: JobKind::Prediction,
         job_timeout: None,
         max_output: args.max_output,
+        waiting_memory: args.waiting_memory,
         target: Target { model: String::new(), version: String::new(), deployment: None },
         on_lost: OnLost::Retry { attempts: ATTEMPTS },
         wording: tidegate_http::wording(Voice::new(&[], Aborted::AsIs), tidegate_http::runpod::platform::wording),

@@ -122,6 +122,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         outward: Outward::own(),
         job_timeout: None,
         max_output: usize::MAX,
+        waiting_memory: usize::MAX,
         store: None,
         cabinet: None,
         hidden_env: &[],

@@ -213,6 +213,7 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         keep_data_for: args.keep_data_for,
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
+        waiting_memory: args.waiting_memory,
         store: store.map(|store| store as Arc<dyn Store>),
         cabinet: platform.cabinet(),
         hidden_env: match &args.files_store {

@@ -191,6 +191,7 @@ fn setting(args: &Worker) -> Setting {
         keep_data_for: None,
         job_timeout: None,
         max_output: usize::MAX,
+        waiting_memory: usize::MAX,
         store: None,
         cabinet: None,
         hidden_env: &[],

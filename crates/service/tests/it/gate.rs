@@ -1,0 +1,155 @@
+//! A real store that does what the test wants: takes no job before it is told to, or never, or cannot read one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
+use tidegate_core::store::{Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted};
+use tidegate_core::{Account, JobId};
+use tidegate_store::{Options, Sqlite};
+use tokio::sync::Semaphore;
+
+/// The store and what is wrong with it.
+pub(crate) struct Gate {
+    _folder: tempfile::TempDir,
+    store: Sqlite,
+    /// A job is written down when there is a permit.
+    inserts: Semaphore,
+    arrived: AtomicUsize,
+    unwritable: AtomicBool,
+    unreadable: AtomicUsize,
+    corrupt: AtomicBool,
+}
+
+impl Gate {
+    /// A store without faults.
+    pub(crate) fn new() -> Arc<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Sqlite::open(folder.path(), &Options::default()).expect("a new store");
+        let inserts = Semaphore::new(Semaphore::MAX_PERMITS);
+        Arc::new(Self {
+            _folder: folder,
+            store,
+            inserts,
+            arrived: AtomicUsize::new(0),
+            unwritable: AtomicBool::new(false),
+            unreadable: AtomicUsize::new(0),
+            corrupt: AtomicBool::new(false),
+        })
+    }
+
+    /// Has new jobs wait before they are written down.
+    pub(crate) fn hold(&self) {
+        self.inserts.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Lets those in that wait, and all others.
+    pub(crate) fn let_in(&self) {
+        self.inserts.add_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// From now on no job can be written down.
+    pub(crate) fn break_writing(&self) {
+        self.unwritable.store(true, Ordering::SeqCst);
+    }
+
+    /// The next questions for one job have no answer.
+    pub(crate) fn break_reading(&self, times: usize) {
+        self.unreadable.store(times, Ordering::SeqCst);
+    }
+
+    /// No job can be read any more, now or later.
+    pub(crate) fn spoil(&self) {
+        self.corrupt.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until so many jobs were to be written down.
+    pub(crate) async fn came(&self, count: usize) {
+        while self.arrived.load(Ordering::SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn pass(&self) -> Result<(), StoreError> {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        let _passed = self.inserts.acquire().await.expect("it is never closed for good");
+        match self.unwritable.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable("the test wants it so".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Gate {
+    async fn insert(&self, order: Order) -> Result<Inserted, StoreError> {
+        self.pass().await?;
+        self.store.insert(order).await
+    }
+
+    async fn replace(&self, order: Order) -> Result<Inserted, StoreError> {
+        self.pass().await?;
+        self.store.replace(order).await
+    }
+
+    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError> {
+        self.store.begin(account, id, at).await
+    }
+
+    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
+        self.store.ask_cancel(account, id).await
+    }
+
+    async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
+        self.store.finish(finish).await
+    }
+
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError> {
+        if self.corrupt.load(Ordering::SeqCst) {
+            return Err(StoreError::Corrupt("the test wants it so".to_owned()));
+        }
+        let fails = self.unreadable.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| times.checked_sub(1)).is_ok();
+        if fails {
+            return Err(StoreError::Unavailable("the test wants it so".to_owned()));
+        }
+        self.store.get(account, id).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError> {
+        self.store.list(query).await
+    }
+
+    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError> {
+        self.store.recent(wanted).await
+    }
+
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
+        self.store.open(after, limit).await
+    }
+
+    async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        self.store.remove_data(over_before, limit).await
+    }
+
+    async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        self.store.forget(over_before, limit).await
+    }
+
+    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError> {
+        self.store.letters(limit).await
+    }
+
+    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {
+        self.store.letter_tried(id, tried).await
+    }
+
+    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError> {
+        self.store.settled_letters(account, job, limit).await
+    }
+
+    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError> {
+        self.store.reopen_letter(id, account, at).await
+    }
+}

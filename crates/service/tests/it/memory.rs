@@ -1,0 +1,183 @@
+//! What those who wait take of the memory: beyond it they wait in the store, and nobody can tell the difference.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::record::Face;
+use tidegate_core::store::{Query, Store};
+use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
+use tidegate_service::{Job, Jobs, Replay, Resumed, Submission};
+
+use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
+use crate::gate::Gate;
+use crate::new;
+
+/// Room for two of the inputs below, and not for three.
+const MEMORY: usize = 10_000;
+const COUNT: usize = 6;
+
+fn id(number: usize) -> JobId {
+    JobId::parse(&format!("job-{number}")).expect("an id")
+}
+
+fn input(number: usize) -> String {
+    format!(r#"{{"x":"{}"}}"#, number.to_string().repeat(4_000))
+}
+
+fn job(number: usize) -> Submission {
+    Submission { id: Some(id(number)), face: Face::Replicate, replay: Replay::Answer, input: input(number).into(), ..submission("{}") }
+}
+
+fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, Jobs) {
+    let model = FakeModel::without_streaming(1);
+    (model.clone(), desk_with(model, Wishes { store, waiting_memory: Some(MEMORY), ..Wishes::default() }))
+}
+
+/// A desk whose only slot is taken by job 0, and which others wait for.
+async fn with_a_line(gate: &Arc<Gate>) -> (FakeModel, Jobs, Run, Vec<Arc<Job>>) {
+    let (model, jobs) = desk(Some(Arc::<Gate>::clone(gate)));
+    new(jobs.submit(job(0)).await);
+    let run = model.started().await;
+    let mut waiting = Vec::new();
+    for number in 1..COUNT {
+        waiting.push(Arc::clone(new(jobs.submit(job(number)).await).job()));
+    }
+    (model, jobs, run, waiting)
+}
+
+fn succeed(run: &Run) {
+    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+}
+
+/// The jobs whose inputs are not in memory.
+fn away(jobs: &Jobs) -> Vec<usize> {
+    let is_away = |number: &usize| jobs.known(&Account::ANONYMOUS, &id(*number)).is_some_and(|job| job.snapshot().input == "{}");
+    (0..COUNT).filter(is_away).collect()
+}
+
+async fn shown(jobs: &Jobs, number: usize) -> String {
+    let job = jobs.get(&Account::ANONYMOUS, &id(number)).await.expect("it is known").snapshot();
+    String::from_utf8(job.input.to_vec()).expect("it is text")
+}
+
+/// Lets the model work off the line, and compares what it gets.
+async fn work_off(model: &FakeModel, jobs: &Jobs, numbers: impl Iterator<Item = usize>) {
+    for number in numbers {
+        let run = model.started().await;
+        assert_eq!((run.work.id.clone(), &run.work.input), (id(number), &input(number).into()));
+        assert_eq!(shown(jobs, number).await, input(number));
+        succeed(&run);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
+    let (model, jobs, run, waiting) = with_a_line(&Gate::new()).await;
+    assert_eq!(away(&jobs), [3, 4, 5]);
+    for (number, job) in (1..COUNT).zip(&waiting) {
+        assert_eq!(job.snapshot().input, input(number), "who made it can see it");
+        assert_eq!(shown(&jobs, number).await, input(number));
+    }
+    let query =
+        Query { account: Account::ANONYMOUS, kind: JobKind::Prediction, created_after: None, created_before: None, from: None, limit: 100 };
+    let listed = jobs.list(query).await.expect("a list").items;
+    assert!(listed.iter().rev().map(|job| job.snapshot().input).eq((0..COUNT).map(input)));
+    succeed(&run);
+    work_off(&model, &jobs, 1..COUNT).await;
+    for job in &waiting {
+        job.ended().await;
+    }
+    assert_eq!(model.starts(), COUNT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_back_is_given_again() {
+    let (model, jobs, run, _) = with_a_line(&Gate::new()).await;
+    succeed(&run);
+    let run = model.started().await;
+    new(jobs.submit(Submission { id: Some(id(100)), ..job(9) }).await);
+    assert_eq!(away(&jobs), [3, 4, 5]);
+    assert_ne!(jobs.known(&Account::ANONYMOUS, &id(100)).expect("it waits").snapshot().input, "{}", "the first has left");
+    succeed(&run);
+    work_off(&model, &jobs, 2..COUNT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_in_the_store_can_be_canceled_and_asked_for_again() {
+    let (model, jobs, run, waiting) = with_a_line(&Gate::new()).await;
+    let same = match jobs.submit(job(4)).await {
+        Ok(tidegate_service::Submitted::Running(job)) => job.snapshot().input,
+        Ok(_) | Err(_) => panic!("it waits"),
+    };
+    assert_eq!(same, input(4));
+    assert!(jobs.cancel(&Account::ANONYMOUS, &id(4)).await);
+    waiting[3].ended().await;
+    assert_eq!((waiting[3].status(), shown(&jobs, 4).await), (Status::Canceled, input(4)));
+    succeed(&run);
+    work_off(&model, &jobs, [1, 2, 3, 5].into_iter()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_no_more_is_in_memory_than_before() {
+    let gate = Gate::new();
+    // As after a kill: this desk is never heard of again.
+    let _before = with_a_line(&gate).await;
+    let (model, jobs) = desk(Some(gate));
+    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.expect("the store is fine");
+    assert_eq!(resumed, Resumed { queued: COUNT - 1, failed: 1, letters: 0 });
+    // The first may have its turn already.
+    assert!(matches!(away(&jobs)[..], [4, 5] | [3, 4, 5]), "{:?}", away(&jobs));
+    work_off(&model, &jobs, 1..COUNT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_read_for_a_moment_only_delays() {
+    let gate = Gate::new();
+    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+    for number in 1..4 {
+        assert!(jobs.cancel(&Account::ANONYMOUS, &id(number)).await);
+        waiting[number - 1].ended().await;
+    }
+    gate.break_reading(2);
+    succeed(&run);
+    work_off(&model, &jobs, 4..COUNT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_any_more_has_failed() {
+    let gate = Gate::new();
+    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+    gate.spoil();
+    succeed(&run);
+    for _ in 0..2 {
+        succeed(&model.started().await);
+    }
+    for job in &waiting[2..] {
+        job.ended().await;
+        assert_eq!(job.status(), Status::Failed);
+        assert!(job.snapshot().error.is_some_and(|error| error.contains("cannot read what the job needs")));
+    }
+    assert!(jobs.close(Duration::from_secs(30)).await, "no place is lost");
+    assert_eq!(model.free_slots(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_store_no_more_are_taken_than_fit() {
+    let (model, jobs) = desk(None);
+    new(jobs.submit(job(0)).await);
+    let run = model.started().await;
+    for number in [1, 2] {
+        new(jobs.submit(job(number)).await);
+    }
+    assert_eq!(jobs.submit(job(3)).await.err(), Some(Refusal::AtCapacity));
+    new(jobs.submit(Submission { input: "{}".into(), ..job(4) }).await);
+    succeed(&run);
+    let run = model.started().await;
+    new(jobs.submit(job(5)).await);
+    succeed(&run);
+    for number in [2, 4, 5] {
+        let run = model.started().await;
+        assert_eq!(run.work.id, id(number));
+        succeed(&run);
+    }
+}
