@@ -127,7 +127,7 @@ class Platform:
         done = subprocess.run(command, input=wish, capture_output=True, text=True, timeout=50, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         told = json.loads(done.stdout.splitlines()[-1].removeprefix("TOLD "))
-        return told["result"] if "result" in told else told
+        return told.get("result", told)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -139,6 +139,22 @@ def test_a_worker_that_is_killed_loses_its_job_to_another(echo: Platform, tmp_pa
     assert echo.health()["jobs"]["retried"] == 1
 
 
+def test_a_job_that_has_lost_its_only_worker_is_in_the_queue_again(echo: Platform, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    worker = echo.worker("coroutine")
+    job = echo.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(tmp_path / "s")})
+    wait_until(began.exists, "the worker to begin")
+    worker.kill()
+    wait_until(lambda: echo.status(job)["status"] == "IN_QUEUE", "the worker to be missed", timeout=30)
+    jobs = echo.health()["jobs"]
+    assert (jobs["inProgress"], jobs["inQueue"], jobs["retried"]) == (0, 1, 1)
+    assert [each["status"] for each in echo.call("GET", "/v2/echo/requests").json()["requests"]] == [
+        "IN_QUEUE"
+    ]
+    assert echo.call("POST", "/v2/echo/purge-queue").json()["removed"] == 1
+    assert echo.status(job)["status"] == "CANCELLED"
+
+
 def test_a_worker_that_is_killed_in_a_blocking_handler_loses_its_job(echo: Platform, tmp_path: Path) -> None:
     began = tmp_path / "began"
     first = echo.worker("plain")

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate_core::{Event, OutputValue, Work};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -82,6 +83,13 @@ impl Held {
     /// A worker has it from a server before this one, for so long already.
     pub(crate) fn is_with(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
         self.holder = Some(Holder { before, named: true, ..Holder::new(worker, How::Adopted, now) });
+    }
+
+    /// It is in nobody's hands, and waits for another worker.
+    pub(crate) fn waits(&mut self) -> Option<WorkerId> {
+        self.tell(noted(note::PROGRESS, Value::Null));
+        self.tell(noted(note::WAITS, true.into()));
+        self.holder.take().map(|holder| holder.worker)
     }
 
     /// Parts that a worker before this one has given are not told again.

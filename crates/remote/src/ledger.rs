@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate_core::fair::{Fair, Owned};
 use tidegate_core::{Account, Event, JobId, Outcome, Work};
 use tokio::sync::{mpsc, oneshot};
@@ -73,6 +74,11 @@ impl Ledger {
         !self.line.is_empty() || !self.again.is_empty()
     }
 
+    /// The jobs that were begun and wait for another worker.
+    pub(crate) fn begun_and_waiting(&self) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, held)| held.holder.is_none()).map(|(id, _)| id.clone()).collect()
+    }
+
     /// The next job that waits for another worker, given to this one: the job and the number of the delivery.
     pub(crate) fn next_again(&mut self, worker: &WorkerId, now: Instant) -> Option<(Work, u32)> {
         loop {
@@ -135,6 +141,9 @@ impl Ledger {
         (holder.how, holder.since) = (How::Arrived, now);
         let worker = holder.worker.to_string();
         held.tell(noted(note::WORKER, worker.into()));
+        if held.deliveries > 1 {
+            held.tell(noted(note::WAITS, Value::Null));
+        }
         if retries > 0 {
             held.tell(noted(note::RETRIES, retries.into()));
         }
@@ -143,7 +152,7 @@ impl Ledger {
     /// A parcel came back. Says whether the job waits again.
     pub(crate) fn came_back(&mut self, id: &JobId, delivery: u32) -> bool {
         let Some(held) = self.jobs.get_mut(id).filter(|held| held.deliveries == delivery) else { return false };
-        held.holder = None;
+        held.waits();
         held.undelivered += 1;
         self.again.push_front(id.clone());
         true
@@ -162,8 +171,10 @@ impl Ledger {
             return Heard::Ignored;
         }
         match report {
-            Report::Done(finish) => self.finish(id, finish),
-            Report::StreamDone(finish) if !finish.is_bare() || self.jobs.get(id).is_some_and(from_holder) => self.finish(id, finish),
+            Report::Done(finish) => self.finish(worker, id, finish),
+            Report::StreamDone(finish) if !finish.is_bare() || self.jobs.get(id).is_some_and(from_holder) => {
+                self.finish(worker, id, finish)
+            }
             Report::StreamDone(_) => Heard::Ignored,
             Report::Progress(value) => match self.jobs.get(id).filter(|held| from_holder(held)) {
                 Some(held) => {
@@ -180,11 +191,15 @@ impl Ledger {
     }
 
     /// The first who ends a job ends it, also when it was sent to somebody else meanwhile.
-    fn finish(&mut self, id: &JobId, finish: Finish) -> Heard {
+    fn finish(&mut self, worker: &WorkerId, id: &JobId, finish: Finish) -> Heard {
         let Some(held) = self.jobs.remove(id) else {
             self.named.remove(id);
             return if self.early.keep(id, finish) { Heard::Kept } else { Heard::Ignored };
         };
+        if held.holder.as_ref().is_none_or(|holder| holder.worker != *worker) {
+            held.tell(noted(note::WAITS, Value::Null));
+            held.tell(noted(note::WORKER, worker.to_string().into()));
+        }
         finish.events(held.told).into_iter().for_each(|event| held.tell(event));
         self.over(id, &held);
         Heard::Told
@@ -276,7 +291,7 @@ impl Ledger {
 
     fn lose(&mut self, id: &JobId, why: &str, config: &Config) -> bool {
         let Some(held) = self.jobs.get_mut(id) else { return false };
-        let worker = held.holder.take().map(|holder| holder.worker);
+        let worker = held.waits();
         let worker = worker.as_ref().map_or("nobody", |worker| worker.as_str());
         tracing::warn!(job = %id, worker, why, "a worker was lost with a job");
         if held.deliveries - held.undelivered >= config.deliveries {

@@ -198,6 +198,11 @@ impl Remote {
         self.with(|ledger| ledger.count(&self.inner.config, Instant::now()))
     }
 
+    /// The jobs that were begun and wait for another worker.
+    pub fn begun_and_waiting(&self) -> Vec<JobId> {
+        self.with(|ledger| ledger.begun_and_waiting())
+    }
+
     /// How often a job was given to another worker because the first was lost.
     pub fn retried(&self) -> u64 {
         self.with(|ledger| ledger.retried)

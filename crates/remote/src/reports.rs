@@ -15,6 +15,8 @@ pub mod note {
     pub const RETRIES: &str = "retries";
     /// What the worker says about how far it is. Gone at the end.
     pub const PROGRESS: &str = "progress";
+    /// That it was begun and waits for another worker.
+    pub const WAITS: &str = "waits";
     /// That its output came in parts.
     pub const STREAMED: &str = "streamed";
     /// What the worker gave in the end, when that is not what the parts are.

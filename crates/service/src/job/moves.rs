@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::{LogSource, Metric, Status, Step, metrics};
+use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
 use super::{Job, MAX_LOGS, MAX_METRICS, Moment, OutputTooLarge, VALUE_OVERHEAD, now};
 use crate::snapshot::{Snapshot, Terminal};
@@ -54,9 +54,13 @@ impl Job {
 
     pub(crate) fn metric(&self, metric: Metric) {
         self.with(|state| {
-            state.metrics_count += 1;
-            if state.metrics_count > MAX_METRICS {
-                return;
+            // What takes the place of another makes nothing longer, and the last word on a thing is the one that counts.
+            let replaces = metric.mode == MetricMode::Replace && state.metrics.contains_key(&metric.name);
+            if !replaces {
+                state.metrics_count += 1;
+                if state.metrics_count > MAX_METRICS {
+                    return;
+                }
             }
             metrics::fold(&mut state.metrics, &metric);
             state.tell(|| StreamEvent::Metric(Arc::new(metric)));

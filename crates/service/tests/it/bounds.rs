@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Event, Outcome, Status};
+use serde_json::json;
+use tidegate_core::{Event, Metric, MetricMode, Outcome, Status};
 use tidegate_service::Submission;
 
 use crate::fake::{FakeModel, MAX_OUTPUT, desk, desk_with_timeout, submission, value};
@@ -105,4 +106,27 @@ async fn output_without_end_fails_and_keeps_what_was_given() {
     assert_eq!(job.status, Status::Failed);
     assert!(job.error.is_some_and(|error| error.contains("--max-output")));
     assert!(job.output.is_some_and(|output| output.len() < MAX_OUTPUT));
+}
+
+#[tokio::test]
+async fn notes_that_take_the_place_of_others_are_not_counted_but_new_ones_are() {
+    let (model, jobs) = desk(1);
+    let ticket = new(jobs.submit(submission("{}")).await);
+    let run = model.started().await;
+
+    let note = |name: &str, value: usize, mode| Event::Metric(Metric { name: name.to_owned(), value: json!(value), mode });
+    for step in 1..=20_000 {
+        run.send(note("step", step, MetricMode::Replace));
+    }
+    run.send(note("last", 1, MetricMode::Replace));
+    for step in 1..=20_000 {
+        run.send(note("all", step, MetricMode::Append));
+    }
+    run.send(note("too many", 1, MetricMode::Replace));
+    run.send(Event::Ended(Outcome::Succeeded { output: None }));
+    ticket.job().ended().await;
+
+    let metrics = ticket.job().snapshot().metrics;
+    assert_eq!((&metrics["step"], &metrics["last"]), (&json!(20_000), &json!(1)));
+    assert_eq!((metrics["all"].as_array().map(Vec::len), metrics.get("too many")), (Some(9_998), None));
 }

@@ -1,15 +1,12 @@
 //! What clients ask: run, look, stop, and how the endpoint is.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use bytes::Bytes;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -21,14 +18,14 @@ use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::endpoints::Endpoint;
-use super::limits::{Asked, Place};
+use super::limits::Asked;
 use super::question::Question;
 use super::reply::Trouble;
+use super::visit::Visitor;
 use super::wire::Wanted;
-use super::{Face, Shared, voice};
+use super::{Face, voice};
 use crate::access::Identity;
 use crate::runpod::words::word;
-use crate::shared::body::{Bounds, whole};
 use crate::shared::json::json;
 use crate::shared::trace::passed_on;
 
@@ -49,71 +46,45 @@ const UNTIL_CANCELED: Duration = Duration::from_secs(2);
 const LISTED: usize = 100;
 
 /// `POST /v2/{endpoint}/run`
-pub(super) async fn run(
-    State(face): State<Shared>,
-    Path(endpoint): Path<String>,
-    caller: Identity,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Run)?;
-    let wanted = Wanted::read(&face.body(body, MAX_RUN).await?)?;
-    let job = face.submit(&endpoint, caller, new_id("", "-u1"), wanted, &headers).await?;
+pub(super) async fn run(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Run)?;
+    let wanted = Wanted::read(&visitor.face.body(body, MAX_RUN).await?)?;
+    let job = visitor.submit(&endpoint, new_id("", "-u1"), wanted).await?;
     Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
 }
 
 /// `POST /v2/{endpoint}/runsync`
-pub(super) async fn runsync(
-    State(face): State<Shared>,
-    Path(endpoint): Path<String>,
-    caller: Identity,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::RunSync)?;
-    let wait = wait(&uri)?;
-    let wanted = Wanted::read(&face.body(body, MAX_RUNSYNC).await?)?;
-    let job = face.submit(&endpoint, caller, new_id(SYNC, "-u1"), wanted, &headers).await?;
+pub(super) async fn runsync(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::RunSync)?;
+    let wait = wait(&visitor.uri)?;
+    let wanted = Wanted::read(&visitor.face.body(body, MAX_RUNSYNC).await?)?;
+    let job = visitor.submit(&endpoint, new_id(SYNC, "-u1"), wanted).await?;
     Ok(after(&endpoint, &job, wait).await)
 }
 
 /// `GET /v2/{endpoint}/status/{id}`
-pub(super) async fn status(
-    State(face): State<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Status)?;
-    let job = face.find(&endpoint, &caller, &id).await?;
+pub(super) async fn status(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Status)?;
+    let job = visitor.job(&endpoint).await?;
     Ok(json(StatusCode::OK, voice::told(&job.snapshot())))
 }
 
 /// `GET /v2/{endpoint}/status-sync/{id}`
-pub(super) async fn status_sync(
-    State(face): State<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-    uri: Uri,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Status)?;
-    let job = face.find(&endpoint, &caller, &id).await?;
-    Ok(after(&endpoint, &job, wait(&uri)?).await)
+pub(super) async fn status_sync(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Status)?;
+    let job = visitor.job(&endpoint).await?;
+    Ok(after(&endpoint, &job, wait(&visitor.uri)?).await)
 }
 
 /// `POST /v2/{endpoint}/cancel/{id}`
-pub(super) async fn cancel(
-    State(face): State<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Cancel)?;
-    let job = face.find(&endpoint, &caller, &id).await?;
-    if endpoint.cancel(&caller.account, job.id()).await {
+pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Cancel)?;
+    let job = visitor.job(&endpoint).await?;
+    if endpoint.cancel(&visitor.caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        return Ok(json(StatusCode::OK, voice::brief(&id, "CANCELLED")));
+        return Ok(json(StatusCode::OK, voice::brief(&visitor.id, "CANCELLED")));
     }
-    Ok(json(StatusCode::OK, voice::brief(&id, voice::status(&job.snapshot()))))
+    Ok(json(StatusCode::OK, voice::brief(&visitor.id, voice::status(&job.snapshot()))))
 }
 
 #[derive(Serialize)]
@@ -123,14 +94,16 @@ struct Purged {
 }
 
 /// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
-pub(super) async fn purge(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Purge)?;
-    let waiting = endpoint.jobs.in_memory(&sought(&endpoint, &caller, vec![Status::Queued]));
-    let canceled = join_all(waiting.iter().map(|job| endpoint.cancel(&caller.account, &job.id))).await;
+pub(super) async fn purge(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Purge)?;
+    let caller = &visitor.caller;
+    let waiting = endpoint.jobs.in_memory(&sought(&endpoint, caller, vec![Status::Queued])).into_iter().map(|job| job.id);
+    let waiting: Vec<JobId> = waiting.chain(endpoint.remote.begun_and_waiting()).collect();
+    let canceled = join_all(waiting.iter().map(|id| endpoint.cancel(&caller.account, id))).await;
     let canceled: Vec<_> = waiting.iter().zip(canceled).filter(|(_, canceled)| *canceled).collect();
     let removed = canceled.len();
     // Who asks next does not find them any more.
-    let known = canceled.iter().filter_map(|(job, _)| endpoint.jobs.known(&caller.account, &job.id));
+    let known = canceled.iter().filter_map(|(id, _)| endpoint.jobs.known(&caller.account, id));
     let over: Vec<Arc<Job>> = known.collect();
     tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended()))).await.ok();
     Ok(said(&Purged { removed, status: "completed" }))
@@ -163,18 +136,19 @@ struct WorkerCount {
 }
 
 /// `GET /v2/{endpoint}/health`
-pub(super) async fn health(State(face): State<Shared>, Path(endpoint): Path<String>) -> Result<Response, Trouble> {
-    let endpoint = face.endpoint(&endpoint)?;
+pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.face.endpoint(&visitor.endpoint)?;
     let ended = |wanted: &[Status]| {
         endpoint.jobs.meter().finished_jobs().filter(|(_, _, status, _)| wanted.contains(status)).map(|(.., count)| count).sum()
     };
     let (queue, workers) = (endpoint.jobs.queue().all, endpoint.remote.count());
+    let waiting_again = endpoint.remote.begun_and_waiting().len();
     Ok(said(&Health {
         jobs: JobCount {
             completed: ended(&[Status::Succeeded]),
             failed: ended(&[Status::Failed, Status::Aborted]),
-            in_progress: queue.running,
-            in_queue: queue.waiting,
+            in_progress: queue.running.saturating_sub(waiting_again),
+            in_queue: queue.waiting + waiting_again,
             retried: endpoint.remote.retried(),
         },
         workers: WorkerCount {
@@ -202,9 +176,9 @@ struct Request {
 }
 
 /// `GET /v2/{endpoint}/requests`: the caller's last jobs, newest first.
-pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Requests)?;
-    let sought = sought(&endpoint, &caller, Vec::new());
+pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Requests)?;
+    let sought = sought(&endpoint, &visitor.caller, Vec::new());
     let written = endpoint.jobs.written_down(&sought).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
         Trouble::Store
@@ -217,9 +191,9 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     newest.truncate(LISTED);
     let mut requests = Vec::with_capacity(newest.len());
     for job in newest {
-        // Why it was ended is not known in a few words.
+        // Why it was ended, or whether it lost its worker, is not known in a few words.
         let whole = match job.status {
-            Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
+            Status::Processing | Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
             _ => None,
         };
         let status = whole.map_or_else(|| word(job.status), |whole| voice::status(&whole.snapshot()));
@@ -228,37 +202,7 @@ pub(super) async fn requests(State(face): State<Shared>, Path(endpoint): Path<St
     Ok(said(&Requests { requests }))
 }
 
-/// An endpoint that is asked something.
-pub(super) struct Visit {
-    endpoint: Arc<Endpoint>,
-    #[expect(dead_code, reason = "it counts while it is there")]
-    place: Place,
-}
-
-impl Deref for Visit {
-    type Target = Endpoint;
-
-    fn deref(&self) -> &Endpoint {
-        &self.endpoint
-    }
-}
-
 impl Face {
-    pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
-        self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
-    }
-
-    /// The endpoint, unless too much is asked of it. To be held until it has answered.
-    pub(super) fn asked(&self, name: &str, caller: &Identity, asked: Asked) -> Result<Visit, Trouble> {
-        let endpoint = self.endpoint(name)?;
-        let workers = || endpoint.remote.count().at_work();
-        Ok(Visit { place: self.config.limits.enter(&caller.account, name, asked, workers)?, endpoint })
-    }
-
-    pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
-        Ok(whole(body, Bounds { size, stall: self.config.body_timeout }).await?)
-    }
-
     /// A job of the caller's at this endpoint, as long as its result is there.
     pub(super) async fn find(&self, endpoint: &Endpoint, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
         let unknown = || Trouble::NoSuchJob(id.chars().take(100).collect());
@@ -268,16 +212,11 @@ impl Face {
         let here = brief.target.model == endpoint.jobs.target().model && is_kept(&parsed, brief.completed_at);
         here.then_some(job).ok_or_else(unknown)
     }
+}
 
-    pub(super) async fn submit(
-        &self,
-        endpoint: &Endpoint,
-        caller: Identity,
-        id: JobId,
-        wanted: Wanted,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Job>, Trouble> {
-        let submission = Submission { id: Some(id), ..endpoint.submission(&caller.account, wanted, headers)? };
+impl Visitor {
+    pub(super) async fn submit(&self, endpoint: &Endpoint, id: JobId, wanted: Wanted) -> Result<Arc<Job>, Trouble> {
+        let submission = Submission { id: Some(id), ..endpoint.submission(&self.caller.account, wanted, &self.headers)? };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,

@@ -16,6 +16,7 @@ mod question;
 pub(crate) mod reply;
 mod retry;
 mod stream;
+mod visit;
 mod voice;
 mod wire;
 mod workers;

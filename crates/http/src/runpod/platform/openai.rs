@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream::unfold;
@@ -20,11 +19,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_service::{Delivery, Job, Seen, Snapshot, Submission, Submitted};
 
-use super::clients::{MAX_RUNSYNC, Visit};
+use super::clients::MAX_RUNSYNC;
 use super::limits::Asked;
 use super::reply::Trouble;
+use super::visit::{Visit, Visitor};
+use super::voice;
 use super::wire::Wanted;
-use super::{Face, Shared, voice};
 use crate::access::Identity;
 use crate::shared::envelope::read_object;
 use crate::shared::json::json;
@@ -36,18 +36,13 @@ const DATA: &str = "data: ";
 const DONE: &str = "data: [DONE]\n\n";
 
 /// Any method; what a `GET` asks is in its path.
-pub(super) async fn pass(
-    State(face): State<Shared>,
-    Path((endpoint, route)): Path<(String, String)>,
-    caller: Identity,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let visit = face.asked(&endpoint, &caller, Asked::OpenAi)?;
-    let body = face.body(body, MAX_RUNSYNC).await?;
+pub(super) async fn pass(visitor: Visitor, body: Body) -> Result<Response, Problem> {
+    let visit = visitor.enter(Asked::OpenAi)?;
+    let body = visitor.face.body(body, MAX_RUNSYNC).await?;
     let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body).map_err(Trouble::from)?.unwrap_or_default();
     let streams = asked.get("stream").is_some_and(|stream| stream.get() == "true");
-    let job = face.caller_stays(visit, caller, &envelope(&route, &asked), &headers).await?;
+    let envelope = envelope(&visitor.route, &asked);
+    let job = visitor.stays(visit, &envelope).await?;
     Ok(if streams { stream(job) } else { whole(job).await })
 }
 
@@ -81,15 +76,15 @@ impl Drop for OnTheLine {
     }
 }
 
-impl Face {
-    async fn caller_stays(&self, visit: Visit, caller: Identity, envelope: &Bytes, headers: &HeaderMap) -> Result<OnTheLine, Trouble> {
-        let submission = visit.submission(&caller.account, Wanted::read(envelope)?, headers)?;
+impl Visitor {
+    async fn stays(self, visit: Visit, envelope: &Bytes) -> Result<OnTheLine, Trouble> {
+        let submission = visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
         let submission = Submission { delivery: Delivery::Wait, ..submission };
         let job = match visit.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
-        Ok(OnTheLine { visit, caller, job })
+        Ok(OnTheLine { visit, caller: self.caller, job })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_remote::note;
@@ -11,34 +10,36 @@ use tidegate_service::Seen;
 use super::handout::handed;
 use super::limits::Asked;
 use super::reply::Trouble;
-use super::{Shared, voice};
-use crate::access::Identity;
+use super::visit::Visitor;
+use super::voice;
 use crate::shared::object::Object;
 
 /// How long a reader is held when there is nothing new. One client asks again at once, others wait for ten
 /// seconds at most.
 const HOLD: Duration = Duration::from_secs(1);
 
-pub(super) async fn stream(
-    State(face): State<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let endpoint = face.asked(&endpoint, &caller, Asked::Stream)?;
-    let job = face.find(&endpoint, &caller, &id).await?;
+pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
+    let endpoint = visitor.enter(Asked::Stream)?;
+    let job = visitor.job(&endpoint).await?;
+    let (given, account) = (&visitor.face.config.given, &visitor.caller.account);
     let until = tokio::time::Instant::now() + HOLD;
     loop {
-        let read = face.config.given.of(&caller.account, job.id());
-        let came = tokio::time::timeout_at(until, job.progress(Seen { outputs: read, logs: 0 })).await;
+        let read = given.of(account, job.id());
+        let seen = Seen { outputs: read, logs: 0 };
+        let mut came = tokio::time::timeout_at(until, job.progress(seen)).await;
         let now = job.snapshot();
+        if now.status.is_terminal() {
+            // It may have ended since: who is told of the end gets all parts, and some ask no more.
+            came = Ok(job.progress(seen).await);
+        }
         let parts = match came {
             // What was returned is no part of a stream.
             Ok(progress) if now.metrics.contains_key(note::STREAMED) => progress.outputs,
             Ok(_) | Err(_) => Vec::new(),
         };
-        if let Some(given) = face.config.given.give(&caller.account, job.id(), read, parts.len()) {
+        if let Some(reading) = given.give(account, job.id(), read, parts.len()) {
             let mut body = Object::with_room_for(parts.iter().map(Bytes::len).sum());
-            return Ok(handed(body.field("status", voice::status(&now)).raw("stream", Some(&list(&parts))).finish(), given));
+            return Ok(handed(body.field("status", voice::status(&now)).raw("stream", Some(&list(&parts))).finish(), reading));
         }
     }
 }

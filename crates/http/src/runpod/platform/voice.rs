@@ -64,6 +64,7 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
     // One that was stopped at its deadline was stopped by it.
     let too_late = job.deadline.zip(job.completed_at).is_some_and(|(deadline, over)| over >= deadline);
     match job.status {
+        Status::Processing if job.metrics.contains_key(note::WAITS) => "IN_QUEUE",
         Status::Failed if job.metrics.contains_key(note::TIMED_OUT) => "TIMED_OUT",
         Status::Canceled if too_late => "TIMED_OUT",
         other => word(other),

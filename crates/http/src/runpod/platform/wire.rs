@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::queue::Rank;
 
@@ -27,11 +28,28 @@ struct Run<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(try_from = "Value")]
 struct Policy {
-    execution_timeout: Option<u64>,
-    ttl: Option<u64>,
+    execution_timeout: Option<f64>,
+    ttl: Option<f64>,
     low_priority: Option<bool>,
+}
+
+/// Written by hand, because a list would be taken for the fields in order, and for words that callers understand.
+impl TryFrom<Value> for Policy {
+    type Error = String;
+
+    fn try_from(policy: Value) -> Result<Self, String> {
+        let policy = policy.as_object().ok_or_else(|| format!("policy is {policy}, which is no object"))?;
+        let given = |name: &str| policy.get(name).filter(|value| !value.is_null());
+        let number = |name: &str| {
+            let number = given(name).map(|value| value.as_f64().ok_or_else(|| format!("policy.{name} is {value}, which is no number")));
+            number.transpose()
+        };
+        let low =
+            given("lowPriority").map(|value| value.as_bool().ok_or_else(|| format!("policy.lowPriority is {value}; it is true or false")));
+        Ok(Self { execution_timeout: number("executionTimeout")?, ttl: number("ttl")?, low_priority: low.transpose()? })
+    }
 }
 
 /// A request for a job, checked.
@@ -81,10 +99,12 @@ fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
     Ok(serde_json::to_vec(&fields).expect("the keys are strings").into())
 }
 
-fn within(name: &str, given: Option<u64>, usual: u64, least: u64) -> Result<Duration, Trouble> {
-    match given.unwrap_or(usual) {
-        ms if (least..=WEEK).contains(&ms) => Ok(Duration::from_millis(ms)),
-        ms => Err(Trouble::Unusable(format!("policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"))),
+/// A time in milliseconds. Some languages write whole numbers with a point.
+fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Duration, Trouble> {
+    let Some(ms) = given else { return Ok(Duration::from_millis(usual)) };
+    match Duration::try_from_secs_f64(ms / 1000.0) {
+        Ok(time) if (Duration::from_millis(least)..=Duration::from_millis(WEEK)).contains(&time) => Ok(time),
+        Ok(_) | Err(_) => Err(Trouble::Unusable(format!("policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"))),
     }
 }
 
@@ -147,11 +167,15 @@ mod tests {
             r#"{"input": 1, "policy": {"executionTimeout": 604800001}}"#,
             r#"{"input": 1, "policy": {"executionTimeout": "5000"}}"#,
             r#"{"input": 1, "policy": {"lowPriority": "no"}}"#,
+            r#"{"input": 1, "policy": {"ttl": -10000}}"#,
+            r#"{"input": 1, "policy": [5000, 10000, true]}"#,
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
         assert_eq!((wanted.execution_timeout.as_secs(), wanted.rank), (5, Rank::Low));
+        let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 6e4, "ttl": 10000.0, "later": {}}}"#).unwrap();
+        assert_eq!((wanted.execution_timeout.as_secs(), wanted.ttl.as_secs()), (60, 10));
     }
 
     #[test]

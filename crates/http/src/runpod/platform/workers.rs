@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -19,6 +19,7 @@ use super::endpoints::Endpoint;
 use super::handout::handed;
 use super::question::{Question, plain};
 use super::reply::Trouble;
+use super::visit::named;
 use super::wire::Posted;
 use super::{Face, Shared, clients, lenient};
 use crate::shared::body::{BodyError, Bounds, part_of, whole};
@@ -160,6 +161,10 @@ fn read(body: &Bytes) -> Result<Report, String> {
 }
 
 fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
+    if !body.trim_ascii_start().starts_with(b"{") {
+        // A list would be taken for the fields in order.
+        return Err("the worker's result cannot be read: it is no object".to_owned());
+    }
     serde_json::from_slice(body).map_err(|error| format!("the worker's result cannot be read: {error}"))
 }
 
@@ -187,7 +192,7 @@ impl FromRequestParts<Shared> for Asking {
     type Rejection = Trouble;
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
-        let (endpoint, worker) = (part_of_path(parts, face, "endpoint").await?, part_of_path(parts, face, "worker").await?);
+        let [endpoint, worker] = named(parts, face, ["endpoint", "worker"]).await?;
         let (endpoint, worker) = face.worker(&endpoint, &worker, &parts.headers).await?;
         Ok(Self { endpoint, worker, question: Question::of(&parts.uri) })
     }
@@ -217,16 +222,10 @@ impl FromRequestParts<Shared> for Telling {
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
         let asking = Asking::from_request_parts(parts, face).await?;
-        let id = JobId::parse(plain(&part_of_path(parts, face, "id").await?)).map_err(|error| Trouble::Unusable(error.to_string()))?;
+        let [id] = named(parts, face, ["id"]).await?;
+        let id = JobId::parse(plain(&id)).map_err(|error| Trouble::Unusable(error.to_string()))?;
         Ok(Self { asking, id })
     }
-}
-
-/// A part of the path by its name in the table of routes.
-async fn part_of_path(parts: &mut Parts, face: &Shared, name: &str) -> Result<String, Trouble> {
-    let params = RawPathParams::from_request_parts(parts, face).await;
-    let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
-    Ok(params.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_owned()).unwrap_or_default())
 }
 
 impl Endpoint {

@@ -4,8 +4,6 @@ mod runner;
 mod shelf;
 
 use axum::body::Body;
-use axum::extract::{Path, State as Stated};
-use axum::http::Uri;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
@@ -22,9 +20,9 @@ use super::clients::{new_id, said};
 use super::limits::Asked;
 use super::question::Question;
 use super::reply::Trouble;
+use super::visit::Visitor;
 use super::wire::{Wanted, input_of};
-use super::{Face, Shared, voice};
-use crate::access::Identity;
+use super::{Face, voice};
 use crate::shared::envelope::{EnvelopeError, read_object};
 use crate::shared::object::Object;
 
@@ -90,82 +88,63 @@ struct Id {
 }
 
 /// `POST /v2/{endpoint}/batch`
-pub(super) async fn create(
-    Stated(face): Stated<Shared>,
-    Path(endpoint): Path<String>,
-    caller: Identity,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn create(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let given = face.given(body).await?;
     let batches = &face.config.batches;
     let _turn = batches.changing.write().await;
-    let active = batches.shelf.of(&caller.account, &visit.name).await?.iter().filter(|(_, batch)| batch.is_active()).count();
+    let active = batches.shelf.of(&visitor.caller.account, &visit.name).await?.iter().filter(|(_, batch)| batch.is_active()).count();
     if active >= MOST_BATCHES {
         return Err(Trouble::Conflict(format!("{MOST_BATCHES} batches are not over; finish or cancel one")));
     }
-    let key = Key { account: caller.account, endpoint: visit.name.clone(), id: new_id("batch-", "").to_string() };
+    let key = visitor.key(new_id("batch-", "").to_string());
     let mut batch = Batch::new(given.name);
     face.add(&key, &mut batch, given.requests).await
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/requests`
-pub(super) async fn add(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn add(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let given = face.given(body).await?;
     let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
+    let (key, mut batch) = face.draft(&visitor).await?;
     face.add(&key, &mut batch, given.requests).await
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}`: another name.
-pub(super) async fn rename(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn rename(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let given = face.given(body).await?;
     let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.batch(caller, endpoint, id).await?;
+    let (key, mut batch) = face.batch(&visitor).await?;
     batch.name = given.name;
     face.config.batches.shelf.put(&key, &batch).await?;
     Ok(said(&face.told(&key, &batch)))
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: another request in its place.
-pub(super) async fn change(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id, request)): Path<(String, String, String)>,
-    caller: Identity,
-    body: Body,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn change(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let body = face.body(body, face.config.max_body).await?;
     let wanted = checked(&body)?;
     let _turn = face.config.batches.changing.write().await;
-    let (key, batch) = face.draft(caller, endpoint, id).await?;
-    let number = number(&key, &batch, &request)?;
+    let (key, batch) = face.draft(&visitor).await?;
+    let number = number(&key, &batch, &visitor.request)?;
     face.config.batches.shelf.put_request(&key, number, &Request::Wanted(wanted)).await?;
     Ok(said(&face.told(&key, &batch)))
 }
 
 /// `DELETE /v2/{endpoint}/batch/{id}/requests/{request}`
-pub(super) async fn remove(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id, request)): Path<(String, String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn remove(visitor: Visitor) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
-    let number = number(&key, &batch, &request)?;
+    let (key, mut batch) = face.draft(&visitor).await?;
+    let number = number(&key, &batch, &visitor.request)?;
     batch.remove(number);
     face.config.batches.shelf.put(&key, &batch).await?;
     face.config.batches.shelf.remove_request(&key, number).await?;
@@ -173,14 +152,11 @@ pub(super) async fn remove(
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/finalize`: it runs from now on.
-pub(super) async fn finalize(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Run)?;
+pub(super) async fn finalize(visitor: Visitor) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Run)?;
+    let face = &visitor.face;
     let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(caller, endpoint, id).await?;
+    let (key, mut batch) = face.draft(&visitor).await?;
     if batch.total() == 0 {
         return Err(Trouble::Conflict("the batch has no requests; add some first".to_owned()));
     }
@@ -191,14 +167,11 @@ pub(super) async fn finalize(
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/cancel`: what has begun goes on, and nothing else begins.
-pub(super) async fn cancel(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, &caller, Asked::Cancel)?;
+pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
+    let visit = visitor.enter(Asked::Cancel)?;
+    let face = &visitor.face;
     let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.batch(caller, endpoint, id).await?;
+    let (key, mut batch) = face.batch(&visitor).await?;
     if batch.is_active() && batch.state != State::Cancelled {
         if batch.state == State::Draft {
             (batch.over_at, batch.tally.cancelled) = (Some(Timestamp::now()), batch.total());
@@ -214,35 +187,29 @@ pub(super) async fn cancel(
 }
 
 /// `GET /v2/{endpoint}/batch`: newest first.
-pub(super) async fn list(Stated(face): Stated<Shared>, Path(endpoint): Path<String>, caller: Identity) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, &caller, Asked::Requests)?;
-    let mut all = face.config.batches.shelf.of(&caller.account, &visit.name).await?;
+pub(super) async fn list(visitor: Visitor) -> Result<Response, Trouble> {
+    let visit = visitor.enter(Asked::Requests)?;
+    let face = &visitor.face;
+    let mut all = face.config.batches.shelf.of(&visitor.caller.account, &visit.name).await?;
     all.sort_by_key(|(_, batch)| std::cmp::Reverse(batch.created_at));
     Ok(said(&Listed { batches: all.iter().map(|(key, batch)| face.told(key, batch)).collect() }))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}`
-pub(super) async fn get(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    let _visit = face.asked(&endpoint, &caller, Asked::Status)?;
-    let (key, batch) = face.batch(caller, endpoint, id).await?;
+pub(super) async fn get(visitor: Visitor) -> Result<Response, Trouble> {
+    let _visit = visitor.enter(Asked::Status)?;
+    let face = &visitor.face;
+    let (key, batch) = face.batch(&visitor).await?;
     Ok(said(&face.told(&key, &batch)))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}/requests?offset=N&limit=N`
-pub(super) async fn requests(
-    Stated(face): Stated<Shared>,
-    Path((endpoint, id)): Path<(String, String)>,
-    caller: Identity,
-    uri: Uri,
-) -> Result<Response, Trouble> {
-    let visit = face.asked(&endpoint, &caller, Asked::Status)?;
-    let question = Question::of(&uri);
+pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
+    let visit = visitor.enter(Asked::Status)?;
+    let face = &visitor.face;
+    let question = Question::of(&visitor.uri);
     let (offset, limit) = (question.number("offset", 0)?, question.number("limit", LISTED)?.clamp(1, MOST_LISTED));
-    let (key, batch) = face.batch(caller, endpoint, id).await?;
+    let (key, batch) = face.batch(&visitor).await?;
     let mut requests = Vec::new();
     for number in batch.numbers().skip(offset).take(limit) {
         let id = key.request(number);
@@ -258,6 +225,12 @@ pub(super) async fn requests(
         requests.push(json);
     }
     Ok(said(&Requests { requests, total: batch.total(), offset, limit }))
+}
+
+impl Visitor {
+    fn key(&self, id: String) -> Key {
+        Key { account: self.caller.account.clone(), endpoint: self.endpoint.clone(), id }
+    }
 }
 
 impl Face {
@@ -289,16 +262,16 @@ impl Face {
         Ok(said(&Added { batch: self.told(key, batch), requests: added }))
     }
 
-    async fn batch(&self, caller: Identity, endpoint: String, id: String) -> Result<(Key, Batch), Trouble> {
-        let key = Key { account: caller.account, endpoint, id };
+    async fn batch(&self, visitor: &Visitor) -> Result<(Key, Batch), Trouble> {
+        let key = visitor.key(visitor.id.clone());
         match self.config.batches.shelf.get(&key).await? {
             Some(batch) => Ok((key, batch)),
             None => Err(Trouble::NoSuchBatch(key.id.chars().take(100).collect())),
         }
     }
 
-    async fn draft(&self, caller: Identity, endpoint: String, id: String) -> Result<(Key, Batch), Trouble> {
-        let (key, batch) = self.batch(caller, endpoint, id).await?;
+    async fn draft(&self, visitor: &Visitor) -> Result<(Key, Batch), Trouble> {
+        let (key, batch) = self.batch(visitor).await?;
         match batch.state {
             State::Draft => Ok((key, batch)),
             State::Finalized | State::Cancelled => {

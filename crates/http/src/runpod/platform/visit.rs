@@ -1,0 +1,91 @@
+//! Who asks what of which endpoint: the head of every request of a client.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri};
+use bytes::Bytes;
+use tidegate_service::Job;
+
+use super::endpoints::Endpoint;
+use super::limits::{Asked, Place};
+use super::reply::Trouble;
+use super::{Face, Shared};
+use crate::access::Identity;
+use crate::shared::body::{Bounds, whole};
+
+/// A client that asks something of an endpoint.
+pub(super) struct Visitor {
+    pub(super) face: Shared,
+    pub(super) caller: Identity,
+    /// The name of the endpoint, which may not exist.
+    pub(super) endpoint: String,
+    /// Of which job or batch; empty where none is named.
+    pub(super) id: String,
+    /// Of which request of a batch; empty where none is named.
+    pub(super) request: String,
+    /// What behind `/openai/`; empty everywhere else.
+    pub(super) route: String,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+}
+
+impl FromRequestParts<Shared> for Visitor {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
+        let Ok(caller) = Identity::from_request_parts(parts, face).await;
+        let [endpoint, id, request, route] = named(parts, face, ["endpoint", "id", "request", "route"]).await?;
+        Ok(Self { face: Arc::clone(face), caller, endpoint, id, request, route, uri: parts.uri.clone(), headers: parts.headers.clone() })
+    }
+}
+
+impl Visitor {
+    /// The endpoint, unless too much is asked of it. To be held until it has answered.
+    pub(super) fn enter(&self, asked: Asked) -> Result<Visit, Trouble> {
+        let endpoint = self.face.endpoint(&self.endpoint)?;
+        let workers = || endpoint.remote.count().at_work();
+        let place = self.face.config.limits.enter(&self.caller.account, &self.endpoint, asked, workers)?;
+        Ok(Visit { endpoint, place })
+    }
+
+    /// The job that is meant.
+    pub(super) async fn job(&self, endpoint: &Endpoint) -> Result<Arc<Job>, Trouble> {
+        self.face.find(endpoint, &self.caller, &self.id).await
+    }
+}
+
+/// An endpoint that is asked something.
+pub(super) struct Visit {
+    endpoint: Arc<Endpoint>,
+    #[expect(dead_code, reason = "it counts while it is there")]
+    place: Place,
+}
+
+impl Deref for Visit {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// Parts of the path by their names in the table of routes; empty where a route has none.
+pub(super) async fn named<const N: usize>(parts: &mut Parts, face: &Shared, names: [&str; N]) -> Result<[String; N], Trouble> {
+    let params = RawPathParams::from_request_parts(parts, face).await;
+    let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
+    Ok(names.map(|name| params.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_owned()).unwrap_or_default()))
+}
+
+impl Face {
+    pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
+        self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
+    }
+
+    pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
+        Ok(whole(body, Bounds { size, stall: self.config.body_timeout }).await?)
+    }
+}
