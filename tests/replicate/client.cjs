@@ -29,6 +29,13 @@ const calls = {
     }
     return events;
   },
+  async stream_files({ ref, options }) {
+    const texts = [];
+    for await (const { event, data } of replicate.stream(ref, options)) {
+      if (event === "output") texts.push((await read(data)).text);
+    }
+    return texts;
+  },
   model: ({ owner, name }) => replicate.models.get(owner, name),
   models: () => replicate.models.list(),
   search: ({ text }) => replicate.models.search(text),
@@ -48,6 +55,7 @@ const calls = {
   account: () => replicate.accounts.current(),
   hardware: () => replicate.hardware.list(),
   collections: () => replicate.collections.list(),
+  validate: ({ headers, body, secret }) => Replicate.validateWebhook({ headers, body }, secret),
   secret: () => replicate.webhooks.default.secret.get(),
   upload: ({ text, name, type, metadata }) => replicate.files.create(new File([text], name, { type }), metadata),
   file: ({ id }) => replicate.files.get(id),

@@ -135,6 +135,26 @@ def test_streams_have_addresses(place):
     assert [fetched(event.data) for event in events if event.event.value == "output"] == ["file 0", "file 1"]
 
 
+def test_npm_reads_the_files_of_a_stream(place):
+    model = place("files_stream")
+    assert model.npm("stream_files", ref=model.ref, options={"input": {"count": 2}}) == ["file 0", "file 1"]
+    path = urlsplit(model.create({}).json["urls"]["stream"]).path
+    assert path.startswith("/v1/files/"), "npm's client takes other streams for text"
+
+
+def test_the_stream_of_files_is_told_alike_after_a_kill(place, receiver, tmp_path):
+    before, path, gate = place("files_stream"), receiver.path(), tmp_path / "gate"
+    hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
+    made = before.create({"gate": str(gate)}, **hook).json
+    wait_until(lambda: before.show(made["id"])["output"], "the first file")
+    before.kill()
+    gate.touch()
+    after = place("files_stream")
+    (told,) = receiver.wait(path)
+    paths = {urlsplit(one["urls"]["stream"]).path for one in (made, told.json, after.show(made["id"]))}
+    assert len(paths) == 1, paths
+
+
 def test_addresses_are_good_after_a_kill_and_name_the_new_server(place):
     before = place("files_out", env=CLOSED)
     made = before.create({"kind": "many"}, headers={"Prefer": "wait"}).json

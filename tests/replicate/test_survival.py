@@ -140,6 +140,7 @@ def test_a_model_that_cannot_be_loaded_is_said_at_once(place):
     broken = place("setup_fails")
     reply = broken.create({})
     assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)
+    assert "setup failed" in reply.json["detail"]
 
 
 def reached(place):

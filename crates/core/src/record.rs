@@ -123,6 +123,9 @@ pub struct Hook {
     /// Whether those messages say where the output can be read as it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub streams: bool,
+    /// Whether what can be read there are files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub streams_files: bool,
 }
 
 /// Which API a job came by.

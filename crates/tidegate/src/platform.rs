@@ -48,10 +48,10 @@ impl Platform {
         self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
     }
 
-    /// The face. Webhooks are signed from now on if somebody has asked for the secret before.
+    /// The face. Webhooks are signed from now on, if the secret for it can be kept.
     pub(crate) async fn face(self, args: &Serve, own_url: &str, webhook_secrets: Secrets) -> anyhow::Result<replicate::Config> {
         if let Some(documents) = self.documents.as_deref() {
-            replicate::resume_secret(&webhook_secrets, documents).await.context("the webhook secret cannot be read")?;
+            replicate::settle_secret(&webhook_secrets, documents).await.context("the webhook secret cannot be kept or read")?;
         }
         Ok(replicate::Config {
             max_body: args.max_body,
@@ -60,8 +60,7 @@ impl Platform {
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
             webhook_secrets,
-            shelves: self.documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
-            documents: self.documents,
+            shelves: self.documents.unwrap_or_else(|| Arc::new(Memory::default())),
             limits: Limits::new(args.rate_limit_create, args.rate_limit),
             files: self.files.map(|(_, links)| links),
         })

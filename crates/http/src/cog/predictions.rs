@@ -148,5 +148,5 @@ fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap)
     let url = jobs.webhook_url(url).inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
     let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
     let (pace, wording) = (Pace::of(Face::Cog), Wording::new(reply::result_body));
-    Ok(Arc::new(Webhook { url, filter, headers: passed_on(headers), pace, origin: None, streams: false, wording }))
+    Ok(Arc::new(Webhook { url, filter, headers: passed_on(headers), pace, origin: None, streams: false, streams_files: false, wording }))
 }

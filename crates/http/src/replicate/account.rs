@@ -26,29 +26,25 @@ pub(super) fn written(account: &Account) -> wire::Account<'_> {
     wire::Account { kind: "user", username: name, name, github_url: None, avatar_url: None }
 }
 
-/// `GET /v1/webhooks/default/secret`. All webhooks of the server are signed with the same secrets, so who
-/// has them can sign in the name of every account.
+/// `GET /v1/webhooks/default/secret`. With the server's own somebody could sign in the name of every account, so
+/// only administrators are told it; each account has one of its own.
 pub(super) async fn webhook_secret(State(face): State<Shared>, caller: Identity) -> Result<Response, Trouble> {
-    if caller.role != Role::Admin {
+    if caller.role == Role::User && caller.account.is_anonymous() {
         return Err(Trouble::NotYours);
     }
     let secrets = &face.config.webhook_secrets;
-    if let Some(key) = secrets.first() {
-        return Ok(reply::ok(&wire::Secret { key }));
-    }
-    let documents = face.config.documents.as_deref().ok_or(Trouble::Unknown("secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir"))?;
-    let kept = documents.put_new(SHELF, NAME, made().into()).await?;
-    take(secrets, &kept);
-    let key = secrets.first().ok_or(Trouble::Unknown("secret"))?;
-    Ok(reply::ok(&wire::Secret { key }))
+    let key = match caller.role {
+        Role::Admin => secrets.first(),
+        Role::User => secrets.first_of(&caller.account),
+    };
+    Ok(reply::ok(&wire::Secret { key: key.ok_or(Trouble::Unknown("secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir"))? }))
 }
 
-/// Signs with the secret that was made before, unless others are configured.
-pub async fn resume_secret(secrets: &Secrets, documents: &dyn Documents) -> Result<(), tidegate_core::store::StoreError> {
-    if secrets.is_empty()
-        && let Some(kept) = documents.fetch(SHELF, NAME).await?
-    {
-        take(secrets, &kept);
+/// Signs with the secret that is kept here, unless others are configured. The first time one is made: who asks for
+/// it later can also verify what came before.
+pub async fn settle_secret(secrets: &Secrets, documents: &dyn Documents) -> Result<(), tidegate_core::store::StoreError> {
+    if secrets.is_empty() {
+        take(secrets, &documents.put_new(SHELF, NAME, made().into()).await?);
     }
     Ok(())
 }

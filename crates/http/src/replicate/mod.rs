@@ -37,7 +37,7 @@ use url::Url;
 
 pub use abroad::Abroad;
 pub(crate) use abroad::Teller;
-pub use account::resume_secret;
+pub use account::settle_secret;
 pub use limits::{Limits, Rate};
 pub use links::Links;
 pub use voice::{Aborted, Voice};
@@ -67,8 +67,6 @@ pub struct Config {
     pub voice: Voice,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
-    /// Where a secret is kept that nobody has configured.
-    pub documents: Option<Arc<dyn Documents>>,
     /// Where deployments and models without a version are kept; without a place to write, in memory.
     pub shelves: Arc<dyn Documents>,
     /// How much each account may ask.
@@ -97,6 +95,8 @@ pub fn routes(models: Models, config: Config) -> Router {
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
+        // No file has such an id.
+        .route("/v1/files/streams/{token}", get(stream::follow))
         .route("/v1/files/{id}/{name}", get(download::download))
         .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
         .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))

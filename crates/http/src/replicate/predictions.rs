@@ -167,7 +167,8 @@ impl Face {
             headers: passed_on(headers),
             pace: Pace::of(FaceName::Replicate),
             origin: Some(origin.as_str().to_owned()),
-            streams: streams == Streams::Yes,
+            streams: streams != Streams::No,
+            streams_files: streams == Streams::Files,
             wording: self.config.voice.wording_for(origin.clone(), streams),
         })))
     }
@@ -176,7 +177,8 @@ impl Face {
 /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
 fn streams(desk: &Jobs) -> Streams {
     match desk.description() {
-        Some(schema) if schema.streaming || schema.iterates => Streams::Yes,
+        Some(schema) if schema.iterates_files => Streams::Files,
+        Some(schema) if schema.streaming || schema.iterates => Streams::Values,
         Some(_) | None => Streams::No,
     }
 }

@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_core::blobs::BlobError;
+use tidegate_core::health::Health;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
@@ -185,7 +186,8 @@ fn refused(refusal: &Refusal) -> Response {
     use StatusCode as S;
     match refusal {
         Refusal::InvalidInput(errors) => Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response(),
-        Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
+        Refusal::NotReady { health } => later(not_ready(*health)),
+        Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
         Refusal::AtCapacity => throttled(&refusal.to_string(), 1),
         Refusal::NoSpace => problem(S::INSUFFICIENT_STORAGE, "Insufficient storage", &refusal.to_string(), &[]),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => problem(S::CONFLICT, "Conflict", &refusal.to_string(), &[]),
@@ -199,6 +201,15 @@ fn refused(refusal: &Refusal) -> Response {
             "Streaming not supported for the output type of the requested version.",
             &[],
         ),
+    }
+}
+
+/// Why a model takes no jobs, and where to look.
+fn not_ready(health: Health) -> &'static str {
+    match health {
+        Health::SetupFailed => "The model could not be loaded: its setup failed. The log of the server says why.",
+        Health::Defunct => "The model cannot be run: its processes keep dying. The log of the server says why.",
+        Health::Unknown | Health::Starting | Health::Ready | Health::Busy => "The model is not loaded yet. Try again in a moment.",
     }
 }
 

@@ -43,8 +43,11 @@ pub enum Aborted {
 /// Whether the output of a job can be read as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Streams {
-    Yes,
     No,
+    /// Texts, or whatever the model gives.
+    Values,
+    /// Addresses of files.
+    Files,
 }
 
 impl Voice {
@@ -60,7 +63,11 @@ impl Voice {
 
     /// How webhooks are written for a receiver that was written down.
     pub fn wording(&self, hook: &Hook) -> Wording {
-        let streams = if hook.streams { Streams::Yes } else { Streams::No };
+        let streams = match (hook.streams, hook.streams_files) {
+            (false, _) => Streams::No,
+            (true, false) => Streams::Values,
+            (true, true) => Streams::Files,
+        };
         match hook.origin.as_deref().and_then(Origin::parse) {
             Some(origin) => self.wording_for(origin, streams),
             // We wrote it down ourselves; without it nothing useful can be said.
@@ -122,13 +129,16 @@ impl Voice {
     fn urls(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Urls {
         let resource = format!("{}s", noun(job.kind));
         let get = ["v1", &resource, job.id.as_str()];
-        Urls {
-            cancel: origin.to(&[&get[..], &["cancel"]].concat()),
-            get: origin.to(&get),
-            stream: match streams {
-                Streams::Yes if job.kind == JobKind::Prediction => Some(origin.to(&["v1", "streams", &self.token(&job.account, &job.id)])),
-                Streams::Yes | Streams::No => None,
-            },
+        Urls { cancel: origin.to(&[&get[..], &["cancel"]].concat()), get: origin.to(&get), stream: self.stream_url(job, origin, streams) }
+    }
+
+    /// Where the output can be read as it comes. npm's client looks at the path to know whether it reads files.
+    fn stream_url(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Option<String> {
+        let token = || self.token(&job.account, &job.id);
+        match (job.kind, streams) {
+            (JobKind::Training, _) | (_, Streams::No) => None,
+            (JobKind::Prediction, Streams::Values) => Some(origin.to(&["v1", "streams", &token()])),
+            (JobKind::Prediction, Streams::Files) => Some(origin.to(&["v1", "files", "streams", &token()])),
         }
     }
 

@@ -16,6 +16,8 @@ pub struct ModelSchema {
     pub streaming: bool,
     /// Whether its output comes value by value, said to be streamed or not.
     pub iterates: bool,
+    /// Whether what comes value by value are files.
+    pub iterates_files: bool,
     /// Whether it is a handler that has shown that it is no generator: only running its script shows it.
     pub returns: bool,
     /// Whether it can be trained.
@@ -44,9 +46,11 @@ impl ModelSchema {
         let training = check("TrainingInput")?;
         let streaming = whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
         let iterates = whole.pointer("/components/schemas/Output/x-cog-array-type").and_then(Value::as_str) == Some("iterator");
+        let item = whole.pointer("/components/schemas/Output/items/format").and_then(Value::as_str);
+        let iterates_files = iterates && item == Some("uri");
         let shape = whole.pointer("/x-runpod-handler/shape").and_then(Value::as_str);
         let returns = shape.is_some_and(|shape| !shape.ends_with("generator"));
-        Ok(Self { streaming, iterates, returns, trainable: training.is_some(), prediction, training, document })
+        Ok(Self { streaming, iterates, iterates_files, returns, trainable: training.is_some(), prediction, training, document })
     }
 
     /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.

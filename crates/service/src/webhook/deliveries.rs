@@ -221,6 +221,7 @@ mod tests {
             pace: crate::Pace::Newest,
             origin: None,
             streams: false,
+            streams_files: false,
             wording,
         };
         Handle { job: Weak::new(), webhook: Arc::new(webhook), hurry: Arc::default() }

@@ -44,6 +44,8 @@ pub struct Webhook {
     pub origin: Option<String>,
     /// Whether messages say where the output can be read as it comes.
     pub streams: bool,
+    /// Whether what can be read there are files.
+    pub streams_files: bool,
     /// How the dialect of the caller writes a job.
     pub wording: Wording,
 }
@@ -101,6 +103,7 @@ impl Webhook {
             headers: headers.collect(),
             origin: self.origin.clone(),
             streams: self.streams,
+            streams_files: self.streams_files,
         }
     }
 
@@ -115,6 +118,7 @@ impl Webhook {
             pace,
             origin: hook.origin.clone(),
             streams: hook.streams,
+            streams_files: hook.streams_files,
             wording,
         })
     }

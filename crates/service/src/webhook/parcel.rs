@@ -25,6 +25,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 pub(super) struct Parcel {
     tools: Arc<SenderTools>,
     webhook: Arc<Webhook>,
+    account: Account,
     job: JobId,
     id: String,
     body: Bytes,
@@ -70,10 +71,10 @@ impl Parcel {
 
     fn open(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, record: DeliveryRecord, job: Weak<Job>, body: Bytes) -> Self {
         let hurry = Arc::new(Notify::new());
-        let (id, job_id) = (record.id.clone(), record.job.clone());
+        let (id, job_id, account) = (record.id.clone(), record.job.clone(), record.account.clone());
         let handle = Handle { job, webhook: Arc::clone(webhook), hurry: Arc::clone(&hurry) };
         let record = tools.deliveries.open(record, handle);
-        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), job: job_id, id, body, record, hurry }
+        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), account, job: job_id, id, body, record, hurry }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -133,7 +134,7 @@ impl Parcel {
         }
         let timestamp = now.as_second();
         headers.insert(TIMESTAMP, HeaderValue::from(timestamp));
-        let signature = self.tools.secrets.sign(&self.id, timestamp, &self.body);
+        let signature = self.tools.secrets.sign(&self.account, &self.id, timestamp, &self.body);
         for (name, text) in [(ID, Some(self.id.as_str())), (SIGNATURE, signature.as_deref())] {
             if let Some(Ok(value)) = text.map(HeaderValue::from_str) {
                 headers.insert(name, value);

@@ -1,6 +1,7 @@
 //! Signatures as the Standard Webhooks specification has them, so that a receiver can tell our messages
 //! from a stranger's with the library of its language.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -9,6 +10,7 @@ use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ring::hmac;
+use tidegate_core::Account;
 
 /// The least random bytes of a secret.
 const SHORTEST: usize = 16;
@@ -53,25 +55,45 @@ impl Secrets {
         self.keys.store(other.keys.load_full());
     }
 
-    /// The first of them, as it is given to who verifies messages.
+    /// The first of them, as it is given to who verifies the messages of all accounts.
     pub fn first(&self) -> Option<String> {
-        self.keys.load().first().map(|key| format!("whsec_{}", STANDARD.encode(&key.0)))
+        self.keys.load().first().map(Key::to_string)
     }
 
-    /// The signatures of a message, one for each secret: who verifies it may know the old or the new one.
-    pub(super) fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
+    /// What the first of them comes to for one account: with it nobody can sign in the name of another.
+    pub fn first_of(&self, account: &Account) -> Option<String> {
+        self.keys.load().first().map(|key| key.of(account).to_string())
+    }
+
+    /// The signatures of a message, one for each secret: who verifies it may know the old or the new one. Then
+    /// those of the account that it is for, if it is anybody's.
+    pub(super) fn sign(&self, account: &Account, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
         let keys = self.keys.load();
-        let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, timestamp, body)).collect();
+        let of_account = keys.iter().filter(|_| !account.is_anonymous()).map(|key| key.of(account).sign(id, timestamp, body));
+        let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, timestamp, body)).chain(of_account).collect();
         (!signatures.is_empty()).then(|| signatures.join(" "))
     }
 }
 
 impl Key {
+    /// The secret of one account: always the same, and nobody comes back from it to this one.
+    fn of(&self, account: &Account) -> Self {
+        let whose = format!("webhooks of {account}");
+        Self(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), whose.as_bytes()).as_ref().to_vec())
+    }
+
     fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
         context.update(format!("{id}.{timestamp}.").as_bytes());
         context.update(body);
         format!("v1,{}", STANDARD.encode(context.sign()))
+    }
+}
+
+/// As receivers are given it.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "whsec_{}", STANDARD.encode(&self.0))
     }
 }
 
@@ -90,7 +112,7 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     fn sign(secrets: &Secrets) -> Option<String> {
-        secrets.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
+        secrets.sign(&Account::ANONYMOUS, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
     }
 
     #[test]
@@ -100,6 +122,16 @@ mod tests {
         let two = Secrets::parse(&format!("# old\n{SECRET} # until May\n\n{SECRET}\n")).unwrap();
         assert_eq!(sign(&two).unwrap(), format!("{known} {known}"));
         assert_eq!(sign(&Secrets::default()), None);
+    }
+
+    #[test]
+    fn each_account_has_a_secret_of_its_own() {
+        let secrets = Secrets::parse(SECRET).unwrap();
+        let [ann, bob] = ["ann", "bob"].map(|name| Account::parse(name).unwrap());
+        let signed = secrets.sign(&ann, "msg", 1, b"{}").unwrap();
+        let by = |secret: Option<String>| Secrets::parse(&secret.unwrap()).unwrap().sign(&Account::ANONYMOUS, "msg", 1, b"{}").unwrap();
+        assert_eq!(signed, format!("{} {}", by(secrets.first()), by(secrets.first_of(&ann))));
+        assert!(!signed.contains(&by(secrets.first_of(&bob))));
     }
 
     #[test]

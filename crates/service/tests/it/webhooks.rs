@@ -33,6 +33,7 @@ async fn ended(net: Config) -> Jobs {
         pace: Pace::EveryValue,
         origin: None,
         streams: false,
+        streams_files: false,
         wording: Wording::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission { id: Some(JobId::parse("mine").expect("it is an id")), webhook: Some(Arc::new(webhook)), ..submission("{}") })

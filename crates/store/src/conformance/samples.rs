@@ -70,6 +70,7 @@ pub fn hook() -> Hook {
         events: vec!["start".to_owned(), "completed".to_owned()],
         headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
         streams: true,
+        streams_files: true,
         origin: Some("https://models.example.com".to_owned()),
     }
 }

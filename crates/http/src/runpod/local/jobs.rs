@@ -132,6 +132,7 @@ fn webhook(jobs: &Jobs, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, 
         pace: Pace::of(Way::Runpod),
         origin: None,
         streams: false,
+        streams_files: false,
         wording: voice::wording(),
     }))
 }

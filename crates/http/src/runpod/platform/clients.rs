@@ -257,6 +257,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
         pace: Pace::of(FaceName::Runpod),
         origin: None,
         streams: false,
+        streams_files: false,
         wording: voice::wording(),
     }))
 }
