@@ -70,7 +70,8 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
     """Run a script that hands over its handler. Jobs are served inside of its call of `start`."""
     from tidegate.handler import entry, script
 
-    path = init.predictor_ref.rpartition(":")[0]
+    path = os.path.abspath(init.predictor_ref.rpartition(":")[0])
+    name = os.path.basename(path)
     served = False
 
     def serve(config: "dict[str, object]") -> None:
@@ -79,7 +80,7 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
         stage = "setup"
         try:
             if served:
-                raise LoadError(f"`{path}` calls `runpod.serverless.start` twice; a script has one handler")
+                raise LoadError(f"`{name}` calls `runpod.serverless.start` twice; a script has one handler")
             served = True
             handed = entry.Handed(config, init.num_slots, init.room)
             entry.run_checks()
@@ -94,7 +95,7 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
     script.run(path)
     if not served:
         raise LoadError(
-            f"`{path}` has ended without calling `runpod.serverless.start`; let it hand over its handler: "
+            f"`{name}` has ended without calling `runpod.serverless.start`; let it hand over its handler: "
             '`runpod.serverless.start({"handler": handler})`'
         )
     _leave(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -117,6 +118,23 @@ def test_a_script_finds_its_arguments_without_those_of_the_package(package):
     told = [line for line in real.stdout.splitlines() if line.startswith("TOLD a b ERROR")]
     assert told and told[0] in ours.stderr
     assert predict(package, "arguments.py").stderr.count("TOLD none DEBUG") == 1
+
+
+def test_a_script_is_where_and_what_python_would_have_it_be(package, tmp_path):
+    """Relative paths of an image's `CMD` mean the same."""
+    (tmp_path / "src").mkdir()
+    shutil.copy(HANDLERS / "place.py", tmp_path / "src")
+    arguments = ["src/place.py", "--test_input", '{"input": {}}']
+
+    def run(*command):
+        env = tidegate_env(OURS[package]())
+        return subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50
+        )
+
+    ours = json.loads(run(tidegate_bin(), "worker").stdout)["output"]
+    assert ours["folder"] == str(tmp_path)
+    assert f"Job result: {{'output': {ours}}}" in run(runpod_python()).stdout
 
 
 def test_schema_lets_every_input_pass(package):

@@ -78,8 +78,8 @@ impl Model {
     }
 
     /// A Python file that calls `runpod.serverless.start`. There is nothing else to say about it.
-    fn script(path: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
-        let path = path.canonicalize().with_context(|| format!("could not read `{}`", path.display()))?;
+    fn script(given: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
+        let path = given.canonicalize().with_context(|| format!("could not read `{}`", given.display()))?;
         let (Some(dir), Some(file)) = (path.parent(), path.file_name()) else { return Err(not_a_folder(&path).into()) };
         if path.extension().is_none_or(|extension| extension != "py") {
             return Err(not_a_folder(&path).into());
@@ -102,7 +102,7 @@ impl Model {
             predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
             train_ref: None,
             concurrency: None,
-            env: script_env(args),
+            env: script_env(args, given),
             image: None,
         })
     }
@@ -119,8 +119,12 @@ impl Model {
 }
 
 /// What a script is told besides its own environment; see `tidegate.handler.entry`.
-fn script_env(args: &ModelArgs) -> Vec<(OsString, OsString)> {
-    let mut env = Vec::new();
+fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
+    // By the name and in the folder by which `python` would have run it.
+    let mut env = vec![("TIDEGATE_SCRIPT_NAME".into(), given.into())];
+    if let Ok(folder) = std::env::current_dir() {
+        env.push(("TIDEGATE_SCRIPT_FOLDER".into(), folder.into()));
+    }
     if args.rp_debugger {
         env.push(("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
     }
@@ -250,8 +254,10 @@ mod tests {
         assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
         assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
         let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"]).unwrap().env;
-        assert_eq!(told[0], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
-        assert_eq!(told[1], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));
+        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.clone().into()));
+        assert_eq!(told[1], ("TIDEGATE_SCRIPT_FOLDER".into(), std::env::current_dir().unwrap().into()));
+        assert_eq!(told[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
+        assert_eq!(told[3], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));
         assert!(read(dir.path(), &["--", "--mine"]).unwrap_err().contains("for a script"));
         assert!(read(&dir.path().join("cog.yaml"), &[]).unwrap_err().contains("neither a folder nor a Python file"));
     }

@@ -36,6 +36,9 @@ _UNCHECKED = "TIDEGATE_UNCHECKED"
 _BEGAN = time.perf_counter()
 # Set by the server for what comes after `--`: a JSON list.
 _WORDS = "TIDEGATE_SCRIPT_ARGS"
+# Set by the server: as what and where `python` would have run the script.
+_NAME = "TIDEGATE_SCRIPT_NAME"
+_FOLDER = "TIDEGATE_SCRIPT_FOLDER"
 # What a script may look for in its own config, and Runpod's own arguments for it.
 _ARGUMENTS: "dict[str, Any]" = {
     "rp_log_level": None,
@@ -120,7 +123,12 @@ def install(serve: "Serve") -> None:
         if known is not None:
             known.progress_update = progress
 
+    sys.argv[0] = os.environ.pop(_NAME, sys.argv[0])
     sys.argv += json.loads(os.environ.pop(_WORDS, "[]"))
+    folder = os.environ.pop(_FOLDER, ".")
+    # Another user may not be let in there, and stays in the script's own folder.
+    if os.access(folder, os.X_OK):
+        os.chdir(folder)
     # At the end: it must never hide a real one.
     sys.path.append(_SHIMS)
     when_imported("runpod.serverless", adopt)
