@@ -66,6 +66,7 @@ torture: $(VENV)/tools native ## Random clients and faults for four minutes (SEE
 	cargo build --locked -p tidegate
 	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed --seed $(SEEDS) --seconds $(SECONDS)
+	$(VENV)/bin/python -m torture --profile killed-line --seed $(SEEDS) --seconds $(SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

@@ -10,16 +10,18 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from torture.events import Event, EventLog, digest, output_digest
+from torture.events import TERMINAL, Event, EventLog, digest, output_digest, page_digest
 from torture.profiles import Profile
 from torture.receiver import Receiver
 from torture.wire import Broken, Connection, Head
 
-TERMINAL = ("succeeded", "failed", "canceled")
 #: Longer than anything that a healthy server makes a client wait for.
 PATIENCE = 40.0
 #: What tokens begin with; the number of the account follows.
 TOKEN = "torture-token-of-account-"
+#: Where each API has its predictions, and where it takes new ones.
+PREDICTIONS = {"cog": "/predictions", "replicate": "/v1/predictions"}
+NEW = {"cog": "/predictions", "replicate": "/v1/models/local/model/predictions"}
 #: How a call can end without an answer.
 FAILURES = (OSError, Broken, asyncio.TimeoutError)
 
@@ -39,6 +41,10 @@ class Job:
     #: Another job has its id now: it can no longer be asked for.
     displaced: bool = False
     tenant: int = 0
+    #: By which API it is made.
+    face: str = "cog"
+    #: After so many seconds nobody wants it any more.
+    deadline: int | None = None
 
     @property
     def waits_for_hook(self) -> bool:
@@ -136,7 +142,7 @@ class Calls:
             async with Connection(self.port) as connection:
                 await connection.send(method, path, all_headers, body)
                 head = await connection.head()
-                return self.answered(number, head, await connection.body(head))
+                return self.answered(number, head, await connection.body(head), op)
 
         try:
             return await asyncio.wait_for(exchange(), PATIENCE)
@@ -147,9 +153,9 @@ class Calls:
             self.log.write("broken", r=number, why=f"{type(error).__name__}: {error}")
             return None
 
-    def answered(self, number: int, head: Head, body: bytes) -> Event:
+    def answered(self, number: int, head: Head, body: bytes, op: str = "") -> Event:
         """Write an answer."""
-        seen = digest(body)
+        seen = page_digest(body) if op == "list" and head.status == 200 else digest(body)
         self.log.write("reply", r=number, status=head.status, body=seen)
         return {"code": head.status, **seen}
 
@@ -173,16 +179,17 @@ class Calls:
             return "PUT", f"/predictions/{job.id}", body
         if job.id:
             body = json.dumps({**json.loads(body), "id": job.id}).encode()
-        return "POST", "/predictions", body
+        return "POST", NEW[job.face], body
 
     def fields(self, job: Job, mode: str) -> Event:
         """What the log says about a create request."""
         hooks = {"hook": job.waits_for_hook, "any_hook": job.hook}
-        return {"n": job.nonce, "id": job.id, "tenant": job.tenant, "mode": mode, **hooks}
+        what = {"face": job.face, "deadline": job.deadline}
+        return {"n": job.nonce, "id": job.id, "tenant": job.tenant, "mode": mode, **hooks, **what}
 
     def note(self, job: Job, answer: Event) -> None:
         """Keep what an answer says about a job."""
-        if answer["code"] in (200, 202):
+        if answer["code"] in (200, 201, 202):
             job.accepted = True
             job.id = job.id or answer.get("id")
         self.see(job, answer)
@@ -194,7 +201,7 @@ class Calls:
 
     async def show(self, job: Job) -> Event | None:
         """Look a job up."""
-        path = f"/predictions/{job.id}"
+        path = f"{PREDICTIONS[job.face]}/{job.id}"
         answer = await self.simple("get", "GET", path, tenant=job.tenant, id=job.id, n=job.nonce)
         if answer and answer.get("input") == job.nonce:
             self.see(job, answer)
@@ -204,7 +211,7 @@ class Calls:
 
     async def cancel(self, job: Job) -> Event | None:
         """Ask for a job's end."""
-        path = f"/predictions/{job.id}/cancel"
+        path = f"{PREDICTIONS[job.face]}/{job.id}/cancel"
         return await self.simple("cancel", "POST", path, tenant=job.tenant, id=job.id, n=job.nonce)
 
     async def follow(self, job: Job, pause: float, limit: float = PATIENCE) -> None:

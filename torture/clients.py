@@ -12,6 +12,7 @@ from typing import Any
 from torture.bad import BAD
 from torture.calls import FAILURES, Calls, Job
 from torture.profiles import Profile, pick
+from torture.replicate import Predictions
 from torture.wire import Connection
 
 JSON = {"Content-Type": "application/json"}
@@ -62,10 +63,12 @@ class Client:
             input["seconds"] = rng.choice((0.3, 1.0, 4.0))
         if behave == "large":
             input["count"] = 200
+        if self.profile.padding:
+            input["padding"] = "x" * self.profile.padding
         return self.calls.new_job(self.number, next(self._count), input, rng)
 
 
-class Deed:
+class Deed(Predictions):
     """One thing that a client does."""
 
     def __init__(self, client: Client, rng: random.Random) -> None:

@@ -22,6 +22,9 @@ _NOTICE = "the rest of the logs was left out"
 
 Event = dict[str, Any]
 
+#: The states of a job that is over.
+TERMINAL = ("succeeded", "failed", "canceled", "aborted")
+
 
 class EventLog:
     """Writes events; may be used from any thread."""
@@ -88,6 +91,15 @@ def digest(body: bytes) -> Event:
     if isinstance(job.get("logs"), str):
         seen |= logs_digest(job["logs"])
     return seen
+
+
+def page_digest(body: bytes) -> Event:
+    """Which jobs are on a page of a list, in its order."""
+    try:
+        results = json.loads(body)["results"]
+    except (ValueError, KeyError):
+        return {"json": False, "start": body[:200].decode(errors="replace")}
+    return {"json": True, "listed": [(one.get("input") or {}).get("nonce") for one in results]}
 
 
 def output_digest(output: Any) -> Event:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torture.events import Event, read_log
+from torture.events import TERMINAL, Event, read_log
 
-RANKS = {"starting": 0, "processing": 1, "succeeded": 2, "failed": 2, "canceled": 2}
+RANKS = {"starting": 0, "processing": 1, **dict.fromkeys(TERMINAL, 2)}
 NEVER = float("inf")
 
 
@@ -53,7 +53,7 @@ class Request:
 
     @property
     def accepted(self) -> bool:
-        return self.status in (200, 202)
+        return self.status in (200, 201, 202)
 
     @property
     def lines(self) -> list[int]:
@@ -121,9 +121,18 @@ class Job:
 
     @property
     def stops(self) -> list[float]:
-        """When its end was asked for: by a cancel, or by leaving."""
+        """When its end was asked for: by a cancel, by leaving, or because its time was over."""
         drops = [request.dropped["t"] for request in self.creates if request.dropped]
-        return sorted([request.t for request in self.cancels] + drops)
+        due = [
+            request.t + request.event["deadline"] for request in self.creates if request.event.get("deadline")
+        ]
+        return sorted([request.t for request in self.cancels] + drops + due)
+
+    @property
+    def due(self) -> float:
+        """After this moment nobody wants it any more."""
+        within = self.accepted.event.get("deadline") if self.accepted else None
+        return self.accepted.answered + within if self.accepted and within else NEVER
 
 
 class History:
@@ -226,7 +235,7 @@ class History:
         return owners[0] if request.op == "replay" and len(owners) == 1 else None
 
     def _see_reply(self, request: Request) -> None:
-        if request.reply is None or request.status not in (200, 202) or request.op == "cancel":
+        if request.reply is None or not request.accepted or request.op == "cancel":
             return
         body = request.reply["body"]
         owner = self.owner(request, body)

@@ -92,6 +92,9 @@ class Profile:
     #: How many of the jobs have a webhook, and what it may ask for.
     hooked: float = 0.6
     filters: tuple[list[str] | None, ...] = FILTERS
+    #: How large inputs are beside what they say, and how many such inputs may wait in the server's memory.
+    padding: int = 0
+    in_memory: int = 1
     #: Pauses of a client between two things it does.
     pause: float = 0.05
     ops: Weights = field(default_factory=lambda: dict(EVERYTHING))
@@ -199,6 +202,26 @@ _BASES: dict[str, Profile] = {
         behaviours={"ok": 3, "sleep": 4, "prints": 2, "fail": 1},
         faults={"kill_server": 1, "hook_error": 3, "hook_refuse": 1},
         fault_pause=(0.2, 1.0),
+        settle=20.0,
+    ),
+    #: The same with predictions of Replicate's API, of three accounts, whose inputs wait on the disk.
+    "killed-line": replace(
+        _CALM,
+        name="killed-line",
+        workers=1,
+        tenants=3,
+        queue=64,
+        clients=12,
+        pause=0.1,
+        padding=3000,
+        in_memory=2,
+        seconds=(0.0, 0.02, 0.05, 0.1),
+        hooked=0.9,
+        filters=(None, ["completed"]),
+        ops={"make": 10, "unmake": 3, "hurry": 2, "pages": 2},
+        behaviours={"ok": 3, "sleep": 4, "prints": 2, "fail": 1},
+        faults={"kill_server": 1, "hook_error": 2, "hook_refuse": 1},
+        fault_pause=(0.3, 1.5),
         settle=20.0,
     ),
     #: Processes die while descriptors are short.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from torture.history import NEVER, Execution, History, Request
 from torture.rules_jobs import Violation
@@ -11,6 +12,8 @@ from torture.rules_jobs import Violation
 HEALTH_LIMIT = 1.0
 RECOVERY_LIMIT = 10.0
 MORE_FDS = 64
+#: So many jobs are on a page of a list.
+PAGE = 100
 MORE_MEMORY = 512 << 20
 #: Faults that touch connections, and how long their effect may outlast them.
 _CUTTING = ("nofile", "ending", "kill_server")
@@ -126,18 +129,50 @@ def _fits(outputs: list[dict[str, object]], body: dict[str, object]) -> bool:
 
 
 def first_come_first_served(history: History) -> Iterator[Violation]:
-    """I18: with one slot, who was accepted before another asked starts no later."""
-    if history.run["workers"] * history.run["slots"] != 1 or history.run.get("tenants", 1) > 1:
+    """I18: with one slot, who was accepted before another of its account asked starts no later."""
+    if history.run["workers"] * history.run["slots"] != 1:
         return
-    begun = [
-        (job.accepted, job.executions[0]) for job in history.jobs.values() if job.accepted and job.executions
-    ]
-    promised = [(request, run) for request, run in begun if request.reply and request.status == 202]
-    for earlier, first in promised:
-        for later, second in begun:
-            if earlier.answered < later.t and second.begin < first.begin:
-                lines = (*earlier.lines, *later.lines, first.line, second.line)
-                yield Violation("I18", earlier.nonce, f"was overtaken by {later.nonce}", lines)
+    lines_of = defaultdict(list)
+    for job in history.jobs.values():
+        if job.accepted and job.executions:
+            asked = job.accepted.event
+            # Each account has a line of its own, and each API.
+            lines_of[asked.get("tenant"), asked.get("face")].append((job.accepted, job.executions[0]))
+    for begun in lines_of.values():
+        promised = [
+            (request, run) for request, run in begun if request.reply and request.status in (201, 202)
+        ]
+        for earlier, first in promised:
+            for later, second in begun:
+                if earlier.answered < later.t and second.begin < first.begin:
+                    lines = (*earlier.lines, *later.lines, first.line, second.line)
+                    yield Violation("I18", earlier.nonce, f"was overtaken by {later.nonce}", lines)
+
+
+def lists_are_whole(history: History) -> Iterator[Violation]:
+    """I26: a list has what its account was promised before, newest first, and nothing of others."""
+    created = [job.accepted for job in history.jobs.values() if job.accepted]
+    made = [request for request in created if request.event.get("face") == "replicate"]
+    for asked in history.requests.values():
+        if asked.op == "list" and asked.reply and asked.status == 200:
+            yield from _list(asked, made)
+
+
+def _list(asked: Request, made: list[Request]) -> Iterator[Violation]:
+    listed, lines = asked.reply["body"]["listed"] if asked.reply else [], tuple(asked.lines)
+    requests = {request.nonce: request for request in made}
+    shown = [requests[nonce] for nonce in listed if nonce in requests]
+    for request in made:
+        is_own = request.event["tenant"] == asked.event["tenant"]
+        if not is_own and request.nonce in listed:
+            yield Violation("I26", request.nonce, "is in the list of another account", lines)
+        # What is older than the page is on the next one.
+        newer = len(listed) < PAGE or any(other.answered < request.t for other in shown)
+        if is_own and request.answered < asked.t and newer and request.nonce not in listed:
+            yield Violation("I26", request.nonce, "was accepted and is not in the list", lines)
+    for first, second in pairwise(shown):
+        if first.answered < second.t:
+            yield Violation("I26", second.nonce, f"is newer than {first.nonce}, and listed after it", lines)
 
 
 def it_serves_again(history: History) -> Iterator[Violation]:
@@ -214,18 +249,21 @@ def tenants_are_served_fairly(history: History) -> Iterator[Violation]:
     slots = history.run["workers"] * history.run["slots"]
     starts = []
     for job in history.jobs.values():
-        if job.accepted and job.executions:
-            starts.append((job.executions[0].begin, job.accepted.event.get("tenant"), job))
-    starts.sort(key=lambda start: start[0])
-    for index, (begin, tenant, _) in enumerate(starts):
+        if job.accepted:
+            # Who is begun again by the server after a killed one has a turn for it.
+            starts += [(run, job.accepted.event.get("tenant"), job) for run in job.executions]
+    starts.sort(key=lambda start: start[0].begin)
+    for index, (run, tenant, _) in enumerate(starts):
         others = Counter[str]()
-        for later, (_, who, job) in enumerate(starts[index + 1 :], index + 1):
+        for later, (again, who, job) in enumerate(starts[index + 1 :], index + 1):
             if who != tenant:
                 others["others"] += 1
                 continue
-            waited = job.accepted is not None and job.accepted.answered <= begin
-            if waited and others["others"] > 2 * (tenants - 1) * slots + slots:
-                lines = tuple(start[2].executions[0].line for start in starts[index : later + 1])
+            waited = job.accepted is not None and job.accepted.answered <= run.begin
+            # A server that is started begins with whoever was accepted first.
+            rounds = 2 * (1 + history.killed(run.begin, again.begin))
+            if waited and others["others"] > rounds * (tenants - 1) * slots + slots:
+                lines = tuple(start[0].line for start in starts[index : later + 1])
                 yield Violation("I23", job.nonce, f"{others['others']} others started first", lines)
             break
 

@@ -97,6 +97,9 @@ class Server:
             "--drain-timeout": f"{profile.drain}s",
             "--log-level": "info,model=off",
         }
+        if profile.padding:
+            # A little more for what the inputs say.
+            flags["--waiting-memory"] = f"{profile.in_memory * (profile.padding + 500)}B"
         if profile.slots > 1:
             flags["--concurrency"] = profile.slots
         pairs = [str(part) for pair in flags.items() for part in pair]

@@ -92,6 +92,20 @@ def violated(*events):
     return {violation.invariant for violation in check(History(sorted(lines, key=lambda one: one["t"])))}
 
 
+def made(t, r, n=N, tenant=0, **fields):
+    """A prediction of Replicate's API."""
+    asked_for = asked(t, r, n=n, id=None, face="replicate", tenant=tenant, **fields)
+    return [asked_for, reply(t + 0.01, r, 201, id=f"r-{n}", status="starting", input=n)]
+
+
+def listed(t, r, *nonces, tenant=0):
+    page = event(t + 0.01, "reply", r=r, status=200, body={"json": True, "listed": list(nonces)})
+    return [event(t, "request", r=r, op="list", method="GET", path="/x", tenant=tenant), page]
+
+
+BOTH = [*made(1, 1), *ran(), *shown(2, 2), *made(1.2, 5, M), *ran(M, 1.3), *shown(2, 6, n=M)]
+
+
 GOOD = [*accepted(), *ran(), *shown(2, 2)]
 SENT = [asked(1, 1, hook=True), reply(1.01, 1, status="starting"), *ran()]
 TIMES = {"created_at": "1", "started_at": "2", "completed_at": "3"}
@@ -121,15 +135,6 @@ HOLDS = {
         begin(1.7, pid=8),
         end(1.8, pid=8),
         shown(2, 5),
-    ],
-    "a killed server took a cancel with it": [
-        accepted(),
-        begin(1.02),
-        canceled(1.05, 2),
-        killed(1.1),
-        begin(1.7, pid=8),
-        end(1.8, pid=8),
-        shown(2, 3),
     ],
     "a killed server cut a connection": [killed(1), asked(0.9, 1), event(1.01, "broken", r=1, why="reset")],
     "a killed server's caller is gone": [
@@ -175,6 +180,23 @@ HOLDS = {
         event(31, "exited", pid=1, code=0),
     ],
     "I21 another input is refused": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 409)],
+    "I18 another account is before it": [
+        made(1, 1),
+        made(1.1, 5, M, tenant=1),
+        ran(M, 1.2),
+        ran(N, 1.4),
+        shown(2, 2),
+        shown(2.1, 6, n=M),
+    ],
+    "I25 too late, and never begun": [made(1, 1, deadline=5), shown(7, 2, "aborted")],
+    "I25 its time was over while it ran": [
+        made(1, 1, deadline=5),
+        begin(2),
+        end(6.1, how="canceled"),
+        shown(7, 2, "canceled"),
+    ],
+    "I26 newest first": [BOTH, listed(3, 9, M, N)],
+    "I26 asked before the second was accepted": [BOTH, listed(1.1, 9, N)],
     "I22 canceled while it returned": [accepted(), ran(), canceled(1.05, 2), shown(2, 3, "canceled")],
 }
 
@@ -222,6 +244,8 @@ BREAKS = {
     "I20": [event(1, "term", pid=1), event(40, "exited", pid=1, code=0)],
     "I21": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 202), ran(M, 3.2)],
     "I22": [accepted(), ran(how="fail"), shown(2, 2)],
+    "I25": [made(1, 1, deadline=5), ran(t=6.5), shown(7, 2)],
+    "I26": [BOTH, listed(3, 9, N, M)],
     "F2": [asked(1, 1, op="foreign"), reply(1.1, 1, 200)],
     "C6": [
         SENT,
@@ -251,6 +275,18 @@ NO_EXCUSE = {
             [one | {"headers": {"webhook-id": "msg_2"}} for one in hook(2.5, 2, "succeeded")],
         ],
     ),
+    "a cancel was acknowledged and is forgotten": (
+        {"I07"},
+        [
+            accepted(),
+            begin(1.02),
+            canceled(1.05, 2),
+            killed(1.1),
+            begin(1.7, pid=8),
+            end(1.8, pid=8),
+            shown(2, 3),
+        ],
+    ),
     "a process outlives it": (
         {"I20"},
         [killed(1.1), event(5, "left_behind", pid=1, pids=[7], names=["python"])],
@@ -271,6 +307,15 @@ def test_nothing_is_said_against_a_good_history(history):
 @pytest.mark.parametrize(("invariant", "history"), BREAKS.items(), ids=BREAKS)
 def test_a_violation_is_found(invariant, history):
     assert violated(*history) == {invariant}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [listed(3, 9, N), listed(3, 9), listed(3, 9, M, N, tenant=1)],
+    ids=["one short", "empty", "of another"],
+)
+def test_a_list_that_is_wrong_is_found(page):
+    assert violated(BOTH, page) == {"I26"}
 
 
 def test_a_tenant_that_waits_for_too_long_is_found():

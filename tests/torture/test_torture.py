@@ -15,8 +15,9 @@ def test_nothing_is_violated_in_a_storm(seed, tmp_path):
     assert re.search(r"[1-9]\d* jobs accepted.*[1-9]\d* faults", done.stdout), done.stdout
 
 
-def test_nothing_is_lost_when_the_server_is_killed_again_and_again(tmp_path):
-    done = torture("--seconds", "8", "--profile", "killed", "--seed", "5", "--keep", logs=tmp_path)
+@pytest.mark.parametrize("profile", ["killed", "killed-line"])
+def test_nothing_is_lost_when_the_server_is_killed_again_and_again(profile, tmp_path):
+    done = torture("--seconds", "8", "--profile", profile, "--seed", "5", "--keep", logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     (log,) = tmp_path.glob("*.jsonl")
     assert log.read_text().count('"state":"killed"') > 2, done.stdout

@@ -263,9 +263,11 @@ async def work_async(nonce: str, behave: str, seconds: float, count: int) -> Asy
 
 
 class Sync(BasePredictor):
-    """Returns one value; does not stream."""
+    """Returns one value; does not stream. Its input may be large (`padding`)."""
 
-    def predict(self, nonce: str, behave: str, seconds: float = 0.0, count: int = 1) -> Any:
+    def predict(
+        self, nonce: str, behave: str, seconds: float = 0.0, count: int = 1, padding: str = ""
+    ) -> Any:
         values = list(work(nonce, behave, seconds, count))
         return values[0] if len(values) == 1 else values
 

@@ -67,16 +67,27 @@ impl<W: Owned> Fair<W> {
 
     /// The first of the owner whose turn it is.
     pub fn pop(&mut self) -> Option<W> {
-        let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
-        let line = self.lines.get_mut(&owner)?;
-        let waiter = if planted(Planted::Overtaking) { line.pop_back()? } else { line.pop_front()? };
-        self.len -= 1;
-        if line.is_empty() {
-            self.lines.remove(&owner);
-        } else {
-            self.turns.push_back(owner);
+        self.pop_present(|_| true)
+    }
+
+    /// The first who is still there, of the owner whose turn it is. Who is not leaves, and takes no turn.
+    pub fn pop_present(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
+        loop {
+            let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
+            let line = self.lines.get_mut(&owner)?;
+            let before = line.len();
+            let next = || if planted(Planted::Overtaking) { line.pop_back() } else { line.pop_front() };
+            let present = std::iter::from_fn(next).find(&is_there);
+            self.len -= before - line.len();
+            if line.is_empty() {
+                self.lines.remove(&owner);
+            } else {
+                self.turns.push_back(owner);
+            }
+            if present.is_some() {
+                return present;
+            }
         }
-        Some(waiter)
     }
 
     /// Keeps only those of this owner that pass.
@@ -166,5 +177,18 @@ mod tests {
         assert_eq!(line.len(), 2);
         line.push(('b', 9));
         assert_eq!(drained(&mut line), "a1 b9 a3 ");
+    }
+
+    #[test]
+    fn who_is_not_there_any_more_takes_no_turn() {
+        let mut line = Fair::default();
+        for n in 0..4 {
+            line.push(('a', n));
+            line.push(('b', n));
+            line.push(('c', n));
+        }
+        let present = |(owner, n): &(char, u32)| !(*owner == 'a' && *n < 2 || *owner == 'c');
+        let served: String = std::iter::from_fn(|| line.pop_present(present)).map(|(owner, n)| format!("{owner}{n} ")).collect();
+        assert_eq!((served.as_str(), line.len()), ("a2 b0 a3 b1 b2 b3 ", 0));
     }
 }

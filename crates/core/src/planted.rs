@@ -56,11 +56,15 @@ pub enum Planted {
     AnotherLetter,
     /// What waited when the server was killed waits in another order then.
     MixedQueue,
+    /// That a job was canceled is told and not written down.
+    ForgottenCancel,
+    /// A job whose input waited in the store gets that of the one before.
+    ForeignInput,
 }
 
 impl Planted {
     /// All of them, with the names that switch them on.
-    pub const ALL: [(&'static str, Self); 23] = [
+    pub const ALL: [(&'static str, Self); 25] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
         ("early-end", Self::EarlyEnd),
@@ -84,6 +88,8 @@ impl Planted {
         ("lost-letter", Self::LostLetter),
         ("another-letter", Self::AnotherLetter),
         ("mixed-queue", Self::MixedQueue),
+        ("forgotten-cancel", Self::ForgottenCancel),
+        ("foreign-input", Self::ForeignInput),
     ];
 }
 

@@ -223,6 +223,7 @@ impl Jobs {
     pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let running = self.stop(account, id);
         if running
+            && !planted(Planted::ForgottenCancel)
             && let Some(store) = &self.inner.tools.store
             && let Err(error) = store.ask_cancel(account, id).await
         {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::chain;
+use tidegate_core::planted::{Planted, planted, the_one_before};
 use tidegate_core::port::Turn;
 use tidegate_core::store::{Store, StoreError};
 
@@ -48,7 +49,12 @@ impl Jobs {
         let job = &away.job;
         loop {
             match store.get(job.account(), job.id()).await {
-                Ok(Some(record)) => {
+                Ok(Some(mut record)) => {
+                    if planted(Planted::ForeignInput)
+                        && let Some(other) = the_one_before(Planted::ForeignInput, &String::from_utf8_lossy(&record.order.input))
+                    {
+                        record.order.input = other.into();
+                    }
                     let job = Arc::new(job.with_input(record.order.input.clone()));
                     return Ok(self.launch_again(record.order, job, away.deadline));
                 }

@@ -15,7 +15,7 @@ use tidegate_core::store::{Finish, Store, StoreError};
 
 use crate::config::OnLost;
 use crate::input::Checked;
-use crate::job::{Job, NewJob};
+use crate::job::{Job, NewJob, now};
 use crate::jobs::{Inner, Jobs};
 use crate::keeping::letter;
 use crate::parking::Left;
@@ -156,7 +156,7 @@ impl Jobs {
     /// Ends a job that cannot go on.
     pub(crate) async fn end_lost(&self, store: &Arc<dyn Store>, record: Record, terminal: Terminal) -> Result<(), StoreError> {
         let webhook = self.webhook_of(&record.order).filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
-        let completed_at = Timestamp::now().max(record.started_at.unwrap_or(record.order.created_at));
+        let completed_at = now().max(record.started_at.unwrap_or(record.order.created_at));
         let (status, error) = match terminal {
             Terminal::Succeeded => (Status::Succeeded, None),
             Terminal::Failed(error) => (Status::Failed, Some(error)),

@@ -80,6 +80,7 @@ macro_rules! conformance {
         );
         $crate::conformance!(@cases $open, upkeep:
             what_was_struck_is_not_handed_out,
+            what_was_struck_takes_no_turn,
             what_was_struck_is_collected,
             what_is_in_hand_is_not_struck,
             old_entries_are_found,

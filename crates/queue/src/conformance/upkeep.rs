@@ -21,6 +21,20 @@ pub async fn what_was_struck_is_not_handed_out(queue: Arc<dyn Queue>) {
     assert_eq!(drained(&*queue).await, ["b"], "it may come again");
 }
 
+/// An account whose first jobs are over before their turn still has its turn.
+pub async fn what_was_struck_takes_no_turn(queue: Arc<dyn Queue>) {
+    for number in 0..4 {
+        for account in ["ann", "bob"] {
+            queue.push(&line(), entry(account, &format!("{account}-{number}"))).await.unwrap();
+        }
+    }
+    for id in ["ann-0", "ann-1"] {
+        let job = entry("ann", id);
+        queue.strike(&line(), &job.account, &job.id).await.unwrap();
+    }
+    assert_eq!(drained(&*queue).await, ["ann-2", "bob-0", "ann-3", "bob-1", "bob-2", "bob-3"]);
+}
+
 /// What is left of struck entries is removed, and nothing else.
 pub async fn what_was_struck_is_collected(queue: Arc<dyn Queue>) {
     for n in 0..120 {

@@ -93,13 +93,10 @@ impl Line {
 
     /// The next, by this taking.
     pub(super) fn take(&mut self, lease: u64) -> Option<Entry> {
-        loop {
-            let Waiting { number, .. } = self.waiting.pop()?;
-            if let Some(present) = self.there.get(&number) {
-                self.leases.insert(lease, Lease { number, renewed: Instant::now() });
-                return Some(present.entry.clone());
-            }
-        }
+        let there = &self.there;
+        let Waiting { number, .. } = self.waiting.pop_present(|waiting| there.contains_key(&waiting.number))?;
+        self.leases.insert(lease, Lease { number, renewed: Instant::now() });
+        Some(self.there.get(&number)?.entry.clone())
     }
 
     pub(super) fn renew(&mut self, lease: u64) {
