@@ -141,7 +141,8 @@ impl Jobs {
         };
         let job = Arc::new(Job::again(new, order.created_at));
         self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
-        let launch = Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline };
+        let (context, destination) = (order.context, order.destination);
+        let launch = Launch { job, checked, context, destination, webhook, delivery: Delivery::Later, deadline };
         Some(Parked { desk: self.clone(), launch, kept: Some((Arc::clone(store), attempt)) })
     }
 

@@ -242,6 +242,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         deadline: None,
         face: Face::Cog,
         deployment: None,
+        destination: None,
     }
 }
 

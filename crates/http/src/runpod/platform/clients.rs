@@ -304,6 +304,7 @@ impl Endpoint {
             deadline: Some(wanted.ttl),
             face: FaceName::Runpod,
             deployment: None,
+            destination: None,
         })
     }
 }
