@@ -20,6 +20,8 @@ def test_with_pythons_client(place):
         return made.status == "succeeded"
 
     wait_until(over, "the end")
+    version = made.output.pop("version")
+    assert version.startswith(f"{training.model}:")
     assert made.output == {"weights": "set.bin", "epochs": 2}
     assert made.urls["get"].endswith(f"/v1/trainings/{made.id}")
     assert [one.id for one in training.python.trainings.list().results] == [made.id]
@@ -64,8 +66,8 @@ def test_for_a_model_that_was_made_for_it(place):
 
     wait_until(over, "the end")
     assert made.output["weights"] == "set.bin"
-    # No version is made of it.
-    assert ann.python.models.get("ann/tuned").latest_version is None
+    latest = ann.python.models.get("ann/tuned").latest_version
+    assert made.output["version"] == f"ann/tuned:{latest.id}"
     with pytest.raises(ReplicateError) as raised:
         train(bob)
     assert raised.value.detail == "The specified training destination does not exist"

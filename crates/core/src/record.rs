@@ -51,6 +51,8 @@ pub struct Order {
     pub secrets: Vec<String>,
     /// Notes for the model.
     pub context: BTreeMap<String, String>,
+    /// Of a training: the model that what it gives becomes a version of, `owner/name`.
+    pub destination: Option<String>,
     /// Who is told.
     pub hook: Option<Hook>,
     /// In whose words it is told and shown.

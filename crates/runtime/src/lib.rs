@@ -22,7 +22,7 @@ mod supervisor;
 
 pub use berths::Berths;
 pub use launch::{Launch, Observer, Phase, RunAs};
-pub use on_demand::OnDemand;
+pub use on_demand::{OnDemand, Start, Started};
 pub use runtime::Runtime;
 pub use schema::{NoSchema, schema_of};
 pub use scratch::Scratch;

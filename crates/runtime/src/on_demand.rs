@@ -10,6 +10,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use tempfile::TempDir;
 use tidegate_core::crew::Crew;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Later, Patience, Turn};
@@ -24,6 +25,20 @@ use crate::runtime::Runtime;
 /// A setup that has failed is tried again by the first who comes after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
+/// The pause after a model could not even be started.
+const START_AGAIN: Duration = Duration::from_secs(1);
+
+/// Loads a model. The error is for the log: it is tried again for the next who comes.
+pub type Start = Box<dyn Fn() -> Later<Result<Started, String>> + Send + Sync>;
+
+/// A model that is being loaded.
+pub struct Started {
+    /// Runs it.
+    pub runtime: Runtime,
+    /// What it needs on the disk; removed when it has left.
+    pub luggage: Option<TempDir>,
+}
+
 /// A model on demand. Cloning gives another handle to the same.
 #[derive(Clone)]
 pub struct OnDemand {
@@ -32,7 +47,7 @@ pub struct OnDemand {
 
 struct Inner {
     /// Loads the model.
-    start: Box<dyn Fn() -> Runtime + Send + Sync>,
+    start: Start,
     schema: Arc<Bytes>,
     /// Nobody wants it for so long: it leaves.
     idle_timeout: Option<Duration>,
@@ -51,13 +66,14 @@ struct Inner {
 /// The model while it is there.
 struct Loaded {
     runtime: Runtime,
+    _luggage: Option<TempDir>,
     /// Given back when it has left.
     berth: Mutex<Option<Berth>>,
 }
 
 impl OnDemand {
     /// A model that `start` can load and whose schema is known. It is not loaded yet.
-    pub fn new(schema: Bytes, idle_timeout: Option<Duration>, berths: Berths, start: Box<dyn Fn() -> Runtime + Send + Sync>) -> Self {
+    pub fn new(schema: Bytes, idle_timeout: Option<Duration>, berths: Berths, start: Start) -> Self {
         let inner = Arc::new(Inner {
             start,
             schema: Arc::new(schema),
@@ -112,14 +128,22 @@ impl Inner {
             }
             self.unload(loaded).await;
         }
-        let gone = Refusal::NotReady { health: Health::Unknown };
-        let berth = self.stop.run_until_cancelled(self.berths.take()).await.ok_or(gone)?;
-        let loaded = Arc::new(Loaded { runtime: (self.start)(), berth: Mutex::new(Some(berth)) });
+        let gone = || Refusal::NotReady { health: Health::Unknown };
+        let berth = self.stop.run_until_cancelled(self.berths.take()).await.ok_or_else(gone)?;
+        let Started { runtime, luggage } = match (self.start)().await {
+            Ok(started) => started,
+            Err(error) => {
+                tracing::error!(error, "a model could not be started; it is tried again");
+                self.stop.run_until_cancelled(tokio::time::sleep(START_AGAIN)).await;
+                return Err(gone());
+            }
+        };
+        let loaded = Arc::new(Loaded { runtime, _luggage: luggage, berth: Mutex::new(Some(berth)) });
         self.loaded.store(Some(Arc::clone(&loaded)));
         if self.stop.is_cancelled() {
             // Whoever stops us may have looked before it was there.
             loaded.runtime.stop().await;
-            return Err(Refusal::NotReady { health: Health::Unknown });
+            return Err(gone());
         }
         self.touch();
         if let Some(after) = self.idle_timeout {

@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tempfile::TempDir;
+
 use crate::launch::RunAs;
 use crate::remains;
 
 /// A private folder that is removed with its last handle.
 #[derive(Debug, Clone)]
 pub struct Scratch {
-    root: Arc<tempfile::TempDir>,
+    root: Arc<TempDir>,
     next: Arc<AtomicU64>,
     owner: Option<Owner>,
     /// Says that the folder is in use.
@@ -49,6 +51,16 @@ impl Scratch {
     /// A name inside it that nobody has had before. Nothing is made on disk: most jobs need no folder.
     pub fn fresh(&self) -> PathBuf {
         self.root.path().join(self.number().to_string())
+    }
+
+    /// A folder inside it for what a model needs while it is loaded; it goes when this is dropped.
+    pub fn folder(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix("model-").permissions(Permissions::from_mode(0o700)).tempdir_in(self.root.path())
+    }
+
+    /// Lets the children have such a folder with what is in it, if they are not the same user.
+    pub fn hand_over(&self, folder: &TempDir) -> io::Result<()> {
+        self.give_folder(folder.path())
     }
 
     /// A number that nobody has had before.

@@ -1,7 +1,7 @@
 //! The door of the desk: submit, find, cancel, wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -27,6 +27,7 @@ use crate::keeping::Noting;
 use crate::meter::Meter;
 use crate::parking::Parking;
 use crate::registry::{Registry, Retention};
+use crate::school::School;
 use crate::succession::Succession;
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) succession: Succession,
+    /// Makes versions of what trainings give.
+    pub(crate) school: Arc<OnceLock<Weak<dyn School>>>,
     /// The line that jobs wait in, those who do, and what is in hand.
     pub(crate) line: LineName,
     pub(crate) parking: Arc<Parking>,
@@ -140,6 +143,7 @@ impl Jobs {
             tasks: TaskTracker::new(),
             closing,
             succession: Succession::default(),
+            school: Arc::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -182,6 +186,7 @@ impl Jobs {
             tasks: TaskTracker::new(),
             closing: same.closing.clone(),
             succession: Succession::default(),
+            school: Arc::clone(&same.school),
         };
         Self { inner: Arc::new(inner) }
     }

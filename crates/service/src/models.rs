@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,6 +18,7 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Account, Refusal};
 use tokio_util::task::TaskTracker;
 
+use crate::alumni::Alumnus;
 use crate::jobs::Jobs;
 use crate::resume::Resumed;
 
@@ -53,13 +54,15 @@ impl Executor for Nobody {
 /// All models on offer. Cloning gives another handle.
 #[derive(Clone)]
 pub struct Models {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     /// Knows the jobs of all models, and has none itself.
     lookup: Jobs,
     shelf: ArcSwap<Shelf>,
+    /// Versions that were trained, newest first.
+    pub(crate) alumni: ArcSwap<Vec<Arc<Alumnus>>>,
     /// Writers take turns; readers do not wait.
     changing: Mutex<()>,
     /// Versions that were replaced, while they work on what they have taken.
@@ -101,6 +104,10 @@ impl Version {
 }
 
 impl Model {
+    pub(crate) fn new(version: Version) -> Self {
+        Self { name: version.jobs.target().model.clone(), now: ArcSwap::from_pointee(version), past: Mutex::default() }
+    }
+
     /// `owner/name`
     pub fn name(&self) -> &str {
         &self.name
@@ -128,7 +135,8 @@ impl Model {
 impl Models {
     /// No models yet; `lookup` finds the jobs of all.
     pub fn new(lookup: Jobs) -> Self {
-        let inner = Inner { lookup, shelf: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
+        let inner =
+            Inner { lookup, shelf: ArcSwap::default(), alumni: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -152,25 +160,27 @@ impl Models {
         self.inner.shelf.load().values().find(|model| model.now.load().id() == id).cloned()
     }
 
-    /// All of them, by name.
+    /// All that are served from folders, by name.
     pub fn all(&self) -> Vec<Arc<Model>> {
         self.inner.shelf.load().values().cloned().collect()
     }
 
+    /// The desks of all versions that take jobs, those of versions that were trained last.
+    pub fn desks(&self) -> Vec<Jobs> {
+        let trained = self.alumni();
+        let trained = trained.iter().filter_map(|alumnus| alumnus.jobs());
+        self.all().iter().map(|model| model.jobs()).chain(trained).collect()
+    }
+
     /// Offers a model, or another version of one. The version before ends what it has taken, and leaves.
     pub fn offer(&self, version: Version) {
-        let _turn = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (name, version) = (version.jobs.target().model.clone(), Arc::new(version));
+        let _turn = self.changing();
         let mut shelf = Shelf::clone(&self.inner.shelf.load());
-        match shelf.get(&name) {
-            Some(model) => {
-                let before = model.now.swap(Arc::clone(&version));
-                before.jobs.inner.succession.pass_to(Some(version.jobs.clone()));
-                model.past.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(&before));
-                self.dismiss(before);
-            }
+        match shelf.get(&version.jobs.target().model) {
+            Some(model) => self.succeed(model, Arc::new(version)),
             None => {
-                shelf.insert(name.clone(), Arc::new(Model { name, now: ArcSwap::new(version), past: Mutex::default() }));
+                let model = Model::new(version);
+                shelf.insert(model.name.clone(), Arc::new(model));
                 self.inner.shelf.store(Arc::new(shelf));
             }
         }
@@ -178,13 +188,30 @@ impl Models {
 
     /// Offers a model no longer. It ends what it has taken.
     pub fn withdraw(&self, name: &str) {
-        let _turn = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.changing();
         let mut shelf = Shelf::clone(&self.inner.shelf.load());
         if let Some(model) = shelf.remove(name) {
             self.inner.shelf.store(Arc::new(shelf));
-            model.now().jobs.inner.succession.pass_to(None);
-            self.dismiss(model.now());
+            self.end(&model);
         }
+    }
+
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts another version in the place of the one that is served.
+    pub(crate) fn succeed(&self, model: &Model, version: Arc<Version>) {
+        let before = model.now.swap(Arc::clone(&version));
+        before.jobs.inner.succession.pass_to(Some(version.jobs.clone()));
+        model.past.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(&before));
+        self.dismiss(before);
+    }
+
+    /// Lets a model go that nothing comes after.
+    pub(crate) fn end(&self, model: &Model) {
+        model.now().jobs.inner.succession.pass_to(None);
+        self.dismiss(model.now());
     }
 
     /// Ends a version when its jobs are over.
@@ -205,8 +232,12 @@ impl Models {
 
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
     pub(crate) fn desk_for(&self, target: &Target) -> Option<Jobs> {
+        // With other weights it would be another answer.
+        if let Some(alumnus) = self.once_called(target) {
+            return alumnus.jobs();
+        }
         let shelf = self.inner.shelf.load();
-        let only = if shelf.len() == 1 { shelf.values().next() } else { None };
+        let only = if shelf.len() == 1 && self.alumni_of(&target.model).is_empty() { shelf.values().next() } else { None };
         shelf.get(&target.model).or(only).map(|model| model.jobs())
     }
 
@@ -217,7 +248,7 @@ impl Models {
         let Inner { lookup, leaving, .. } = &*self.inner;
         lookup.inner.closing.cancel();
         leaving.close();
-        let desks: Vec<Jobs> = self.all().iter().map(|model| model.jobs()).chain([lookup.clone()]).collect();
+        let desks: Vec<Jobs> = self.desks().into_iter().chain([lookup.clone()]).collect();
         let emptied = async || {
             join_all(desks.iter().map(Jobs::emptied)).await;
             leaving.wait().await;
@@ -233,6 +264,6 @@ impl Models {
 
     /// Ends the models themselves.
     pub async fn stop(&self) {
-        join_all(self.all().iter().map(|model| async { model.now().jobs.inner.tools.executor.stop().await })).await;
+        join_all(self.desks().iter().map(|desk| desk.inner.tools.executor.stop())).await;
     }
 }

@@ -150,7 +150,8 @@ impl Jobs {
     pub(crate) fn launch_again(&self, order: Order, job: Arc<Job>, deadline: Option<tokio::time::Instant>) -> Launch {
         let webhook = self.webhook_of(&order);
         let checked = Checked { files: addresses(&order), secrets: order.secrets, ..Checked::untouched(&order.input) };
-        Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline, left: None }
+        let (context, destination) = (order.context, order.destination);
+        Launch { job, checked, context, destination, webhook, delivery: Delivery::Later, deadline, left: None }
     }
 
     /// Ends a job that cannot go on.

@@ -38,6 +38,8 @@ pub struct Submission {
     pub face: Face,
     /// The deployment that it came through.
     pub deployment: Option<Through>,
+    /// Of a training: the model that what it gives becomes a version of, `owner/name`.
+    pub destination: Option<String>,
 }
 
 impl Submission {

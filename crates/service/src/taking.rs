@@ -211,8 +211,8 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        let (context, webhook, delivery) = (submission.context, submission.webhook, submission.delivery);
-        Ok(Prepared::New(Launch { job, checked, context, webhook, delivery, deadline, left: None }, place))
+        let Submission { context, webhook, delivery, destination, .. } = submission;
+        Ok(Prepared::New(Launch { job, checked, context, destination, webhook, delivery, deadline, left: None }, place))
     }
 
     /// A slot if one is free and nobody waits for it; else a place in the line of the model.
@@ -262,7 +262,7 @@ impl Jobs {
     /// The task of a job. `held` is its entry, if it stood in a line.
     pub(crate) fn tracker(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>, held: Option<Held>) -> Tracker {
         let inner = &*self.inner;
-        let Launch { job, checked, context, webhook, delivery, deadline, left: _ } = launch;
+        let Launch { job, checked, context, destination, webhook, delivery, deadline, left: _ } = launch;
         let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
         let kept = kept
             .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
@@ -276,8 +276,10 @@ impl Jobs {
                 scratch: (inner.tools.scratch)(),
             },
             addresses: checked.files,
+            destination,
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
+            school: Arc::clone(&inner.school),
             succession: inner.succession.clone(),
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),
@@ -303,6 +305,7 @@ impl Jobs {
             files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
             secrets: launch.checked.secrets.clone(),
             context: launch.context.clone(),
+            destination: launch.destination.clone(),
             hook: job.hook().cloned(),
             face,
             deadline: job.deadline(),
@@ -351,6 +354,8 @@ pub(crate) struct Launch {
     pub(crate) job: Arc<Job>,
     pub(crate) checked: Checked,
     pub(crate) context: BTreeMap<String, String>,
+    /// Of a training: the model that what it gives becomes a version of.
+    pub(crate) destination: Option<String>,
     pub(crate) webhook: Option<Arc<Webhook>>,
     pub(crate) delivery: Delivery,
     pub(crate) deadline: Option<tokio::time::Instant>,

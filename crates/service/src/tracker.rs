@@ -4,12 +4,12 @@
 //! a job that got here reaches one terminal state, and its slot is free before anybody is told.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
-use tidegate_core::port::{Admission, Later, Patience, Running, Turn};
+use tidegate_core::port::{Admission, Later, Patience, Turn};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use jiff::Timestamp;
@@ -24,7 +24,9 @@ use crate::job::Job;
 use crate::keeping::{Finished, Kept, Noting};
 use crate::meter::Meter;
 use crate::registry::Registry;
+use crate::school::{School, graduated};
 use crate::snapshot::Terminal;
+use crate::started::{Started, abandon, next_of};
 use crate::succession::Succession;
 use crate::webhook::Sender;
 
@@ -41,8 +43,12 @@ pub(crate) struct Tracker {
     pub(crate) work: Work,
     /// Addresses of files in the input, by JSON pointer.
     pub(crate) addresses: Vec<(String, String)>,
+    /// Of a training: the model that what it gives becomes a version of.
+    pub(crate) destination: Option<String>,
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
+    /// Makes a version of what a training gives.
+    pub(crate) school: Arc<OnceLock<Weak<dyn School>>>,
     /// Who runs it if the version that it was accepted for cannot and is replaced.
     pub(crate) succession: Succession,
     pub(crate) registry: Arc<Registry>,
@@ -278,14 +284,18 @@ impl Tracker {
                     values += 1;
                 }
                 Event::Ended(outcome) => {
-                    let terminal = match asked {
+                    let given = match asked {
                         // Once it was told to stop it counts as stopped, whatever its code made of that.
-                        Some(stop) => stop.terminal(),
+                        Some(stop) => Err(stop.terminal()),
                         None => tokio::select! {
                             biased;
-                            stop = &mut stopped, if has_files(&outcome) => stop.terminal(),
-                            terminal = self.conclude(outcome) => terminal,
+                            stop = &mut stopped, if has_files(&outcome) => Err(stop.terminal()),
+                            given = self.given(outcome) => given,
                         },
+                    };
+                    let terminal = match given {
+                        Ok(output) => self.conclude(output).await,
+                        Err(terminal) => terminal,
                     };
                     // The slot is free before anybody can see the end.
                     if planted(Planted::LeakedPermit) && matches!(terminal, Terminal::Failed(_)) {
@@ -299,22 +309,30 @@ impl Tracker {
         }
     }
 
-    async fn conclude(&mut self, outcome: Outcome) -> Terminal {
+    /// What the model returned, or how else it ended.
+    async fn given(&mut self, outcome: Outcome) -> Result<Option<bytes::Bytes>, Terminal> {
         match outcome {
-            Outcome::Succeeded { output: None } => Terminal::Succeeded,
-            Outcome::Succeeded { output: Some(value) } => match self.settle(value).await {
-                Ok(json) => match self.job.returned(json) {
-                    Ok(moment) => {
-                        self.tell_output(moment);
-                        Terminal::Succeeded
-                    }
-                    Err(error) => Terminal::Failed(error.to_string()),
-                },
-                Err(error) => Terminal::Failed(error),
-            },
-            Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Terminal::Succeeded,
-            Outcome::Failed { error } => Terminal::Failed(error),
-            Outcome::Canceled => Terminal::Canceled,
+            Outcome::Succeeded { output: None } => Ok(None),
+            Outcome::Succeeded { output: Some(value) } => self.settle(value).await.map(Some).map_err(Terminal::Failed),
+            Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Ok(None),
+            Outcome::Failed { error } => Err(Terminal::Failed(error)),
+            Outcome::Canceled => Err(Terminal::Canceled),
+        }
+    }
+
+    /// Cannot be stopped any more: a version that was made is not taken back.
+    async fn conclude(&mut self, output: Option<bytes::Bytes>) -> Terminal {
+        let Some(output) = output else { return Terminal::Succeeded };
+        let output = match graduated(&self.school, &self.job, self.destination.as_deref(), output).await {
+            Ok(output) => output,
+            Err(error) => return Terminal::Failed(error),
+        };
+        match self.job.returned(output) {
+            Ok(moment) => {
+                self.tell_output(moment);
+                Terminal::Succeeded
+            }
+            Err(error) => Terminal::Failed(error.to_string()),
         }
     }
 
@@ -345,28 +363,6 @@ impl Tracker {
             hook.output(moment);
         }
     }
-}
-
-/// A job that the model has.
-struct Started {
-    running: Box<dyn Running>,
-    noting: Option<Noting>,
-    /// What it has said already.
-    said: Option<Event>,
-}
-
-/// What was said already, or the next.
-async fn next_of(running: &mut Box<dyn Running>, said: &mut Option<Event>) -> Event {
-    match said.take() {
-        Some(event) => event,
-        None => running.next().await,
-    }
-}
-
-/// Stops the model; nobody wants what it still says.
-async fn abandon(mut running: Box<dyn Running>) {
-    running.cancel();
-    while !matches!(running.next().await, Event::Ended(_)) {}
 }
 
 /// Whether the end takes time: what the model returned without files is not thrown away by a late cancel.

@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
         assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
         let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"]).unwrap().env;
-        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.clone().into()));
+        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.into()));
         assert_eq!(told[1], ("TIDEGATE_SCRIPT_FOLDER".into(), std::env::current_dir().unwrap().into()));
         assert_eq!(told[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
         assert_eq!(told[3], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));

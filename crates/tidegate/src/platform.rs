@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
-use tidegate_service::{Cabinet, FileRules, Secrets};
+use tidegate_service::{Cabinet, FileRules, Register, Secrets};
 use tidegate_store::Memory;
 
 use crate::cli::Serve;
@@ -25,6 +25,8 @@ const FILES: &str = "files-secret";
 pub(crate) struct Platform {
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
+    /// Things that callers make; without a place to write, in memory.
+    shelves: Arc<dyn Documents>,
     files: Option<(Arc<Cabinet>, Arc<Links>)>,
     public_url: Option<Url>,
 }
@@ -38,6 +40,7 @@ impl Platform {
         Ok(Self {
             voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted).with_files(links),
             public_url: args.public_url.clone(),
+            shelves: documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
             files,
             documents,
         })
@@ -46,6 +49,11 @@ impl Platform {
     /// The files that are kept, if any can be.
     pub(crate) fn cabinet(&self) -> Option<Arc<Cabinet>> {
         self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
+    }
+
+    /// Where versions that were trained are written down.
+    pub(crate) fn register(&self) -> Arc<Register> {
+        Arc::new(Register::new(Arc::clone(&self.shelves), self.cabinet()))
     }
 
     /// The face. Webhooks are signed from now on, if the secret for it can be kept.
@@ -60,7 +68,7 @@ impl Platform {
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
             voice: self.voice,
             webhook_secrets,
-            shelves: self.documents.unwrap_or_else(|| Arc::new(Memory::default())),
+            shelves: self.shelves,
             limits: Limits::new(args.rate_limit_create, args.rate_limit),
             files: self.files.map(|(_, links)| links),
         })

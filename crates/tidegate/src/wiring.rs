@@ -1,5 +1,6 @@
 //! Puts the rooms together: model, runtime, desk.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +81,7 @@ pub(crate) struct Workshop {
 }
 
 /// Starts one model, as often as it is wanted.
+#[derive(Clone)]
 pub(crate) struct Starter {
     launch: Launch,
     scratch: Scratch,
@@ -89,6 +91,17 @@ impl Starter {
     /// Starts the model's children.
     pub(crate) fn start(&self, observer: Arc<dyn Observer>) -> Runtime {
         Runtime::start(self.launch.clone(), self.scratch.clone(), observer)
+    }
+
+    /// The same with one more variable in the environment of the children.
+    pub(crate) fn with_env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.launch.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Where its files can be.
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
     }
 }
 

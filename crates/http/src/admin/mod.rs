@@ -21,7 +21,7 @@ use tidegate_service::Jobs;
 
 use crate::access::{Identity, Role, operators_only};
 
-/// Lists the desks of this server, one for each model. They share one store.
+/// Lists the desks of this server: one for each model, and one for each version that was trained. They share one store.
 pub type Desks = Arc<dyn Fn() -> Vec<Jobs> + Send + Sync>;
 
 /// The face.

@@ -1,5 +1,7 @@
 //! The models, the lines before them, and the processes that work.
 
+use std::collections::HashSet;
+
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
@@ -18,7 +20,10 @@ pub(super) async fn models(State(desks): State<Desks>) -> Response {
 
 /// `GET /admin/queues`
 pub(super) async fn queues(State(desks): State<Desks>) -> Response {
-    let (desks, now) = (desks(), Timestamp::now());
+    let (mut desks, now) = (desks(), Timestamp::now());
+    // All versions of a model that take jobs are told together.
+    let mut seen = HashSet::new();
+    desks.retain(|jobs| seen.insert(jobs.target().model.clone()));
     let queues = desks.iter().map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now)).collect();
     reply::shown(&wire::Queues { queues })
 }

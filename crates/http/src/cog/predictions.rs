@@ -141,6 +141,7 @@ fn read(
         deadline,
         face: Face::Cog,
         deployment: None,
+        destination: None,
     })
 }
 

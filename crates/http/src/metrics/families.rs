@@ -68,9 +68,14 @@ struct Model {
 
 /// Looks at everything.
 pub(super) fn gather(sources: &Sources) -> Gathered {
-    let model =
-        |jobs: Jobs| Model { name: jobs.target().model.clone(), queue: jobs.queue(), crew: jobs.crew(), report: jobs.report(), jobs };
-    let models = (sources.desks)().into_iter().map(model).collect();
+    let mut models: Vec<Model> = Vec::new();
+    for jobs in (sources.desks)() {
+        // Versions of one model have one meter and one queue, and each its own processes.
+        match models.iter_mut().find(|model| model.name == jobs.target().model) {
+            Some(model) => model.crew.join(jobs.crew()),
+            None => models.push(Model::of(jobs)),
+        }
+    }
     let scene = Scene { models, process: Process::look(), sources, now: Timestamp::now() };
     Gathered(FAMILIES.iter().map(|family| (family, (family.samples)(&scene))).collect())
 }
@@ -231,6 +236,10 @@ impl Scene<'_> {
 }
 
 impl Model {
+    fn of(jobs: Jobs) -> Self {
+        Self { name: jobs.target().model.clone(), queue: jobs.queue(), crew: jobs.crew(), report: jobs.report(), jobs }
+    }
+
     fn labels(&self, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
         let mut labels = vec![("model", self.name.clone())];
         labels.extend(more.iter().copied().map(owned));

@@ -26,7 +26,7 @@ use text::Format;
 
 /// What is shown.
 pub struct Sources {
-    /// The desks, one for each model.
+    /// The desks.
     pub desks: Desks,
     /// The requests.
     pub traffic: Arc<Traffic>,

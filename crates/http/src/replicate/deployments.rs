@@ -19,6 +19,7 @@ use super::paging::{Mark, page};
 use super::predictions::Wanted;
 use super::reply::{self, Trouble};
 use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
+use super::trained::parts;
 use super::voice::moment;
 use super::wire::{self, Deploy, InvalidField};
 use super::{Face, Shared, account, catalog};
@@ -81,7 +82,7 @@ pub(super) async fn create(
     Described(deploy): Described<Deploy>,
 ) -> Result<Response, Trouble> {
     let (name, setup) = whole(deploy)?;
-    face.check_setup(&setup)?;
+    face.check_setup(&caller, &setup).await?;
     if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
         return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
     }
@@ -127,11 +128,15 @@ pub(super) async fn update(
     caller: Identity,
     Described(deploy): Described<Deploy>,
 ) -> Result<Response, Trouble> {
-    is_callers(&caller, &owner)?;
+    let before = face.deployment(&caller, &owner, &name).await?.current.setup;
+    if before.with(&deploy) != before {
+        face.check_setup(&caller, &before.with(&deploy)).await?;
+    }
+    // Two who change it at once may make something that neither has asked for; its predictions are refused then.
     let change = |deployment: &mut Deployment| {
         let setup = deployment.current.setup.with(&deploy);
         if setup != deployment.current.setup {
-            face.check_setup(&setup)?;
+            setup.check_instances()?;
             deployment.release(setup);
         }
         Ok(())
@@ -165,7 +170,7 @@ pub(super) async fn create_prediction(
 ) -> Result<Response, Trouble> {
     let Deployment { current, .. } = face.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    let desk = face.check_setup(&current.setup)?;
+    let desk = face.check_setup(&order.caller, &current.setup).await?;
     let deployment = Some(Through { deployment: format!("{owner}/{name}"), release: Some(current.number) });
     face.submit(&order, &order.read()?, Wanted { deployment, ..Wanted::prediction(desk) }).await
 }
@@ -183,24 +188,18 @@ impl Face {
     }
 
     /// The desk of what is to be run. Refuses what is not here.
-    fn check_setup(&self, setup: &Setup) -> Result<Jobs, Trouble> {
-        let (owner, name) = setup.model.split_once('/').unwrap_or(("", &setup.model));
-        let Some(desk) = self.desk(owner, name) else {
-            return Err(invalid("model", &format!("there is no model `{}`", setup.model)));
-        };
-        if desk.target().version != setup.version {
-            return Err(Trouble::UnknownVersion);
+    async fn check_setup(&self, caller: &Identity, setup: &Setup) -> Result<Jobs, Trouble> {
+        let (owner, name) = parts(&setup.model);
+        match self.check_known(caller, owner, name).await {
+            Err(Trouble::Unknown(_)) => return Err(invalid("model", &format!("there is no model `{}`", setup.model))),
+            known => known?,
         }
+        let desk = self.desk_for(caller, (owner, name), Some(&setup.version)).await?.ok_or(Trouble::UnknownVersion)?;
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
         if !skus.contains(&setup.hardware.as_str()) {
             return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
         }
-        if setup.max_instances == 0 || setup.max_instances > MAX_INSTANCES {
-            return Err(invalid("max_instances", &format!("max_instances must be from 1 to {MAX_INSTANCES}")));
-        }
-        if setup.min_instances > setup.max_instances {
-            return Err(invalid("min_instances", "min_instances must not be above max_instances"));
-        }
+        setup.check_instances()?;
         Ok(desk)
     }
 }
@@ -238,6 +237,16 @@ impl Release {
 }
 
 impl Setup {
+    fn check_instances(&self) -> Result<(), Trouble> {
+        if self.max_instances == 0 || self.max_instances > MAX_INSTANCES {
+            return Err(invalid("max_instances", &format!("max_instances must be from 1 to {MAX_INSTANCES}")));
+        }
+        if self.min_instances > self.max_instances {
+            return Err(invalid("min_instances", "min_instances must not be above max_instances"));
+        }
+        Ok(())
+    }
+
     /// As it is with these changes.
     fn with(&self, deploy: &Deploy) -> Self {
         let text = |new: &Option<String>, old: &String| new.as_ref().unwrap_or(old).clone();

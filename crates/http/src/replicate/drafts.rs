@@ -1,5 +1,5 @@
-//! Models that callers make by name. They have no version and run nothing: they are what trainings are for, and
-//! what a catalog can say.
+//! Models that callers make by name. They have the versions that trainings have made for them, and what a catalog can
+//! say.
 //!
 //! Names are shared by all accounts, as those of the models that are served from folders; who has made one may
 //! change and remove it, and others see it if it is public.
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
 
+use super::models::Served;
 use super::order::Described;
 use super::origin::Origin;
 use super::paging::{Mark, has_cursor, page};
@@ -20,7 +21,7 @@ use super::wire::{self, Describe, InvalidField};
 use super::{Face, Shared, catalog};
 use crate::access::{Identity, Role};
 
-/// A model without a version, as it is kept.
+/// A model, as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Draft {
     owner: String,
@@ -33,6 +34,12 @@ pub(super) struct Draft {
     #[serde(flatten)]
     about: About,
     readme: Option<String>,
+}
+
+/// A model as it is shown, with what was trained for it last.
+pub(super) struct Shown {
+    draft: Draft,
+    latest: Option<Served>,
 }
 
 /// What is said about a model.
@@ -62,14 +69,14 @@ pub(super) async fn create(
     Described(describe): Described<Describe>,
 ) -> Result<Response, Trouble> {
     let draft = face.draft_of(describe, &caller)?;
-    if face.all_drafts(&caller).await?.iter().filter(|draft| draft.is_of(&caller.account)).count() >= MAX_THINGS {
+    if face.all_drafts(&caller).await?.iter().filter(|shown| shown.draft.is_of(&caller.account)).count() >= MAX_THINGS {
         return Err(Trouble::Conflict(format!("You have made {MAX_THINGS} models; delete one first.")));
     }
     let taken = face.desk(&draft.owner, &draft.name).is_some() || !face.drafts().add(&draft.key(), &draft).await?;
     if taken {
         return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
     }
-    Ok(reply::created(&draft.written(&origin)))
+    Ok(reply::created(&face.shown(draft).written(&origin)?))
 }
 
 /// `PATCH /v1/models/{owner}/{name}`: what is not said stays.
@@ -86,32 +93,22 @@ pub(super) async fn update(
         Ok(())
     };
     let changed = face.drafts().change(&key, change).await?.ok_or(UNKNOWN)?;
-    Ok(reply::ok(&changed.written(&origin)))
+    Ok(reply::ok(&face.shown(changed).written(&origin)?))
 }
 
-/// `DELETE /v1/models/{owner}/{name}`
+/// `DELETE /v1/models/{owner}/{name}`, with all that was trained for it.
 pub(super) async fn remove(
     State(face): State<Shared>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
     let draft = face.own_draft(&caller, &owner, &name).await?;
+    for alumnus in face.models.alumni_of(&draft.key()) {
+        face.models.expel(&alumnus).await?;
+    }
     match face.drafts().remove(&draft.key()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(UNKNOWN),
-    }
-}
-
-/// `DELETE /v1/models/{owner}/{name}/versions/{version}`: those that there are come from folders.
-pub(super) async fn remove_version(
-    State(face): State<Shared>,
-    Path((owner, name, version)): Path<(String, String, String)>,
-    caller: Identity,
-) -> Result<Response, Trouble> {
-    match face.desk(&owner, &name) {
-        Some(desk) if desk.target().version == version => Err(Trouble::Served),
-        Some(_) => Err(Trouble::Unknown("version")),
-        None => face.draft(&caller, &owner, &name).await.and(Err(Trouble::Unknown("version"))),
     }
 }
 
@@ -151,10 +148,15 @@ impl Face {
     }
 
     /// All that the caller may see.
-    pub(super) async fn all_drafts(&self, caller: &Identity) -> Result<Vec<Draft>, Trouble> {
+    pub(super) async fn all_drafts(&self, caller: &Identity) -> Result<Vec<Shown>, Trouble> {
         let mut drafts: Vec<Draft> = self.drafts().all("").await?;
         drafts.retain(|draft| draft.is_seen_by(&caller.account));
-        Ok(drafts)
+        Ok(drafts.into_iter().map(|draft| self.shown(draft)).collect())
+    }
+
+    /// One as callers see it.
+    pub(super) fn shown(&self, draft: Draft) -> Shown {
+        Shown { latest: self.latest_trained(&draft.key()).map(Served::of), draft }
     }
 
     /// What a caller wants to make, if they may.
@@ -232,15 +234,17 @@ impl Draft {
     pub(super) fn readme(&self) -> Option<&str> {
         self.readme.as_deref()
     }
+}
 
-    pub(super) fn written(&self, origin: &Origin) -> wire::Model<'_> {
-        let about = &self.about;
-        wire::Model {
-            url: origin.to(&["v1", "models", &self.owner, &self.name]),
-            owner: &self.owner,
-            name: &self.name,
+impl Shown {
+    pub(super) fn written(&self, origin: &Origin) -> Result<wire::Model<'_>, Trouble> {
+        let Draft { owner, name, visibility, about, .. } = &self.draft;
+        Ok(wire::Model {
+            url: origin.to(&["v1", "models", owner, name]),
+            owner,
+            name,
             description: about.description.as_deref(),
-            visibility: match self.visibility {
+            visibility: match visibility {
                 Visibility::Public => "public",
                 Visibility::Private => "private",
             },
@@ -250,18 +254,27 @@ impl Draft {
             run_count: 0,
             cover_image_url: about.cover_image_url.as_deref(),
             default_example: None,
-            latest_version: None,
-        }
+            latest_version: match &self.latest {
+                Some(latest) => latest.known_version()?,
+                None => None,
+            },
+        })
     }
 }
 
 /// A page of models: those that are served stand on the first, before the others.
-pub(super) fn listed<'a>(served: Vec<wire::Model<'a>>, drafts: &'a [Draft], query: &str, origin: &Origin) -> wire::Page<wire::Model<'a>> {
-    let mark = |draft: &&Draft| Mark { at: draft.created_at, name: draft.key() };
+pub(super) fn listed<'a>(
+    served: Vec<wire::Model<'a>>,
+    drafts: &'a [Shown],
+    query: &str,
+    origin: &Origin,
+) -> Result<wire::Page<wire::Model<'a>>, Trouble> {
+    let mark = |shown: &&Shown| Mark { at: shown.draft.created_at, name: shown.draft.key() };
     let wire::Page { next, previous, results } = page(drafts.iter().collect(), mark, query, origin.url(&["v1", "models"]));
     let first = if has_cursor(query) { Vec::new() } else { served };
-    let results = first.into_iter().chain(results.into_iter().map(|draft| draft.written(origin))).collect();
-    wire::Page { next, previous, results }
+    let made = results.into_iter().map(|shown| shown.written(origin));
+    let results = first.into_iter().map(Ok).chain(made).collect::<Result<_, _>>()?;
+    Ok(wire::Page { next, previous, results })
 }
 
 fn missing(describe: &Describe) -> Vec<InvalidField> {

@@ -21,6 +21,7 @@ mod range;
 pub(crate) mod reply;
 mod shelf;
 mod stream;
+mod trained;
 mod trainings;
 mod voice;
 mod wire;
@@ -67,7 +68,7 @@ pub struct Config {
     pub voice: Voice,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
-    /// Where deployments and models without a version are kept; without a place to write, in memory.
+    /// Where deployments and the models that callers make are kept; without a place to write, in memory.
     pub shelves: Arc<dyn Documents>,
     /// How much each account may ask.
     pub limits: Limits,
@@ -104,7 +105,7 @@ pub fn routes(models: Models, config: Config) -> Router {
         .route("/v1/models/{owner}/{name}/readme", get(catalog::readme))
         .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
-        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version).delete(drafts::remove_version))
+        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version).delete(trained::remove))
         .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
         .route("/v1/deployments", get(deployments::list).post(deployments::create))
         .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
 use tidegate_service::{Jobs, ModelSchema, Version};
 
-use super::drafts::{self, Draft};
+use super::drafts::{self, Shown};
 use super::origin::Origin;
 use super::reply::{self, Trouble};
 use super::voice::moment;
@@ -29,7 +29,7 @@ pub(super) async fn list(
 ) -> Result<Response, Trouble> {
     let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
     let served = face.models(&served, &[], &origin)?;
-    Ok(reply::ok(&drafts::listed(served, &drafts, query.as_deref().unwrap_or_default(), &origin)))
+    Ok(reply::ok(&drafts::listed(served, &drafts, query.as_deref().unwrap_or_default(), &origin)?))
 }
 
 /// `QUERY /v1/models`: those whose name or description holds the text. Python's client sends it bare, npm's as a
@@ -59,7 +59,7 @@ pub(super) async fn show(
 ) -> Result<Response, Trouble> {
     match face.served_as(&owner, &name) {
         Some(version) => Ok(reply::ok(&Served::of(version).model(&origin)?)),
-        None => Ok(reply::ok(&face.draft(&caller, &owner, &name).await?.written(&origin))),
+        None => Ok(reply::ok(&face.shown(face.draft(&caller, &owner, &name).await?).written(&origin)?)),
     }
 }
 
@@ -69,12 +69,10 @@ pub(super) async fn versions(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    let Some(model) = face.models.get(&format!("{owner}/{name}")) else {
-        face.draft(&caller, &owner, &name).await?;
-        return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
-    };
-    let versions: Vec<Served> = model.versions().into_iter().map(Served::of).filter(|served| served.schema.is_some()).collect();
-    if versions.is_empty() {
+    face.check_known(&caller, &owner, &name).await?;
+    let versions = face.all_versions(&caller, &owner, &name).await?.into_iter().map(Served::of);
+    let versions: Vec<Served> = versions.filter(|served| served.schema.is_some()).collect();
+    if versions.is_empty() && face.desk(&owner, &name).is_some() {
         return Err(Trouble::NoSchema);
     }
     Ok(reply::ok(&wire::Page::only(versions.iter().map(Served::version).collect::<Result<_, _>>()?)))
@@ -84,9 +82,11 @@ pub(super) async fn versions(
 pub(super) async fn version(
     State(face): State<Shared>,
     Path((owner, name, version)): Path<(String, String, String)>,
+    caller: Identity,
 ) -> Result<Response, Trouble> {
-    let model = face.models.get(&format!("{owner}/{name}")).ok_or(Trouble::Unknown("model"))?;
-    let version = model.versions().into_iter().find(|known| known.id() == version).ok_or(Trouble::Unknown("version"))?;
+    face.check_known(&caller, &owner, &name).await?;
+    let mut versions = face.all_versions(&caller, &owner, &name).await?.into_iter();
+    let version = versions.find(|known| known.id() == version).ok_or(Trouble::Unknown("version"))?;
     Ok(reply::ok(&Served::of(version).version()?))
 }
 
@@ -110,11 +110,11 @@ impl Face {
     pub(super) fn models<'a>(
         &'a self,
         served: &'a [Served],
-        drafts: &'a [Draft],
+        drafts: &'a [Shown],
         origin: &Origin,
     ) -> Result<Vec<wire::Model<'a>>, Trouble> {
         let served = served.iter().map(|served| served.model(origin));
-        served.chain(drafts.iter().map(|draft| Ok(draft.written(origin)))).collect()
+        served.chain(drafts.iter().map(|shown| shown.written(origin))).collect()
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    fn of(version: Arc<Version>) -> Self {
+    pub(super) fn of(version: Arc<Version>) -> Self {
         Self { schema: version.jobs.description(), version }
     }
 
@@ -146,8 +146,13 @@ impl Served {
             run_count: 0,
             cover_image_url: None,
             default_example: None,
-            latest_version: self.schema.is_some().then(|| self.version()).transpose()?,
+            latest_version: self.known_version()?,
         })
+    }
+
+    /// The version, if enough is known to show it.
+    pub(super) fn known_version(&self) -> Result<Option<wire::Version<'_>>, Trouble> {
+        self.schema.is_some().then(|| self.version()).transpose()
     }
 
     fn version(&self) -> Result<wire::Version<'_>, Trouble> {

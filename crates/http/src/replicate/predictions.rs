@@ -14,6 +14,7 @@ use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot,
 use super::order::Order;
 use super::origin::Origin;
 use super::reply::Trouble;
+use super::trained::parts;
 use super::voice::Streams;
 use super::wire::{Create, InvalidField};
 use super::{Face, Shared};
@@ -37,7 +38,7 @@ const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 /// `POST /v1/predictions`
 pub(super) async fn create(State(face): State<Shared>, order: Order) -> Result<Response, Trouble> {
     let create = order.read()?;
-    let desk = face.wanted(&create)?;
+    let desk = face.wanted(&order.caller, &create).await?;
     face.submit(&order, &create, Wanted::prediction(desk)).await
 }
 
@@ -47,7 +48,7 @@ pub(super) async fn create_for_model(
     Path((owner, name)): Path<(String, String)>,
     order: Order,
 ) -> Result<Response, Trouble> {
-    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
+    let desk = face.desk_for(&order.caller, (&owner, &name), None).await?.ok_or(Trouble::Unknown("model"))?;
     face.submit(&order, &order.read()?, Wanted::prediction(desk)).await
 }
 
@@ -58,26 +59,26 @@ pub(super) struct Wanted {
     pub(super) kind: JobKind,
     /// The deployment that it comes through.
     pub(super) deployment: Option<Through>,
+    /// Of a training: the model that is to have a new version.
+    pub(super) destination: Option<String>,
 }
 
 impl Wanted {
     /// A prediction, not through a deployment.
     pub(super) fn prediction(desk: Jobs) -> Self {
-        Self { desk, kind: JobKind::Prediction, deployment: None }
+        Self { desk, kind: JobKind::Prediction, deployment: None, destination: None }
     }
 }
 
 impl Face {
     /// The desk of the version that a body names.
-    fn wanted(&self, create: &Create<'_>) -> Result<Jobs, Trouble> {
-        let (model, version) = wanted(create)?;
-        let model = match (model, version) {
-            (Some(model), _) => self.models.get(model),
-            (None, Some(version)) => self.models.of_version(version),
+    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<Jobs, Trouble> {
+        let desk = match wanted(create)? {
+            (Some(model), version) => self.desk_for(caller, parts(model), version).await?,
+            (None, Some(version)) => self.desk_of_version(caller, version).await?,
             (None, None) => None,
         };
-        let desk = model.map(|model| model.jobs());
-        desk.filter(|desk| version.is_none_or(|version| version == desk.target().version)).ok_or(Trouble::UnknownVersion)
+        desk.ok_or(Trouble::UnknownVersion)
     }
 
     /// A job of the caller's; one of another kind is not known under this name.
@@ -99,14 +100,14 @@ impl Face {
     }
 
     pub(super) fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
-        let streams = self.models.get(&job.target.model).map_or(Streams::No, |model| streams(&model.jobs()));
+        let streams = self.models.desk_of(&job.target).map_or(Streams::No, |desk| streams(&desk));
         self.config.voice.prediction(job, origin, streams)
     }
 
     /// Makes a job of what an order says.
     pub(super) async fn submit(&self, order: &Order, create: &Create<'_>, wanted: Wanted) -> Result<Response, Trouble> {
         let Order { caller, origin, headers, body } = order;
-        let Wanted { desk, kind, deployment } = wanted;
+        let Wanted { desk, kind, deployment, destination } = wanted;
         // Python's client gives up half a second after the time that it wants to wait.
         let came = tokio::time::Instant::now();
         let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
@@ -136,6 +137,7 @@ impl Face {
             deadline,
             face: FaceName::Replicate,
             deployment,
+            destination,
         };
         let job = match desk.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),

@@ -1,4 +1,4 @@
-//! Create, look up, list and cancel trainings. What a training gives is its output; no version is made of it.
+//! Create, look up, list and cancel trainings. What one gives becomes a version of its destination.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -15,17 +15,13 @@ pub(super) async fn create(
     Path((owner, name, version)): Path<(String, String, String)>,
     order: Order,
 ) -> Result<Response, Trouble> {
-    let desk = face.desk(&owner, &name).ok_or(Trouble::Unknown("model"))?;
-    if version != desk.target().version {
-        return Err(Trouble::UnknownVersion);
-    }
+    face.check_known(&order.caller, &owner, &name).await?;
+    let desk = face.desk_for(&order.caller, (&owner, &name), Some(&version)).await?.ok_or(Trouble::UnknownVersion)?;
     let create = order.read()?;
-    let known = match &create.destination {
-        Some(destination) => face.is_destination(&order.caller, destination).await?,
-        None => false,
-    };
-    if !known {
+    let destination = create.destination.as_deref().ok_or(Trouble::UnknownDestination)?;
+    if !face.is_destination(&order.caller, destination).await? {
         return Err(Trouble::UnknownDestination);
     }
-    face.submit(&order, &create, Wanted { kind: JobKind::Training, ..Wanted::prediction(desk) }).await
+    let destination = Some(destination.to_owned());
+    face.submit(&order, &create, Wanted { kind: JobKind::Training, destination, ..Wanted::prediction(desk) }).await
 }

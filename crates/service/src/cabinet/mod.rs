@@ -9,6 +9,7 @@ mod receiving;
 mod told;
 mod uses;
 mod vault;
+mod weights;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -56,12 +57,22 @@ pub struct Filed {
     pub metadata: Box<RawValue>,
     /// When it came.
     pub created_at: Timestamp,
-    /// When it goes; absent for what a job gave.
+    /// When it goes; absent for what a job gave, and for weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The job that gave it: it goes when the job is forgotten, or with its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// The version that was trained whose weights it is: it goes with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_of: Option<String>,
+}
+
+impl Filed {
+    /// Whether a caller has left it.
+    fn is_left(&self) -> bool {
+        self.job.is_none() && self.weights_of.is_none()
+    }
 }
 
 /// What somebody says about a file.
@@ -161,7 +172,7 @@ impl Cabinet {
 
     /// One file that a caller has left.
     pub fn get(&self, account: &Account, id: &str) -> Option<Arc<Filed>> {
-        self.find(account, id).filter(|file| file.job.is_none())
+        self.find(account, id).filter(|file| file.is_left())
     }
 
     /// One file, whoever made it.
@@ -181,7 +192,7 @@ impl Cabinet {
         let (prefix, now) = (key(account, ""), Timestamp::now());
         let known = self.known();
         let all = known.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, entry)| &entry.file);
-        let mut files: Vec<_> = all.filter(|file| file.job.is_none() && is_kept(file, now)).cloned().collect();
+        let mut files: Vec<_> = all.filter(|file| file.is_left() && is_kept(file, now)).cloned().collect();
         files.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         files
     }
@@ -225,12 +236,19 @@ impl Cabinet {
             created_at: Timestamp::now(),
             expires_at,
             job,
+            weights_of: None,
         });
+        self.enter(account, Arc::clone(&file), hold).await?;
+        Ok(file)
+    }
+
+    /// Writes down what is known about a file whose bytes are there.
+    async fn enter(&self, account: &Account, file: Arc<Filed>, hold: Hold) -> Result<(), StoreError> {
         let key = key(account, &file.id);
         let json = serde_json::to_vec(&*file).expect("it has string keys").into();
         self.documents.put(SHELF, &key, json).await?;
-        self.known().insert(key, Entry { account: account.clone(), file: Arc::clone(&file), _hold: hold });
-        Ok(file)
+        self.known().insert(key, Entry { account: account.clone(), file, _hold: hold });
+        Ok(())
     }
 
     /// Removes what is too old at this moment, and the files of jobs that are forgotten or without their data.

@@ -68,6 +68,7 @@ impl Desk {
             files: Vec::new(),
             secrets: Vec::new(),
             context: Default::default(),
+            destination: None,
             hook: None,
             face: Face::Replicate,
             deadline: None,
@@ -245,4 +246,37 @@ async fn who_has_a_content_has_its_bytes_however_many_come_and_go() {
     }
     tasks.join_all().await;
     assert_eq!(desk.on_disk().len(), 0);
+}
+
+#[tokio::test]
+async fn weights_stay_when_the_job_is_forgotten_and_go_with_their_version() {
+    let desk = desk().await;
+    let given = desk.give("j", "0123456789").await;
+    let weights = desk.cabinet.keep_weights(&ann(), &given, "me/mine:1").await.unwrap();
+    let again = desk.cabinet.keep_weights(&ann(), &given, "me/mine:1").await.unwrap();
+    assert_eq!((weights.id.as_str(), weights.sha256.as_str()), (again.id.as_str(), given.sha256.as_str()));
+    let later = Timestamp::now() + Duration::from_secs(10_000);
+    desk.cabinet.sweep(later, &*desk.store).await;
+    assert!(desk.cabinet.find(&ann(), &given.id).is_none() && desk.on_disk().len() == 1);
+    assert!(desk.cabinet.list(&ann()).is_empty() && desk.cabinet.has_room(&ann(), 12).is_ok(), "nobody has left them");
+    assert!(!desk.cabinet.remove(&ann(), &weights.id).await.unwrap());
+    assert!(desk.cabinet.keep_weights(&ann(), &given, "me/mine:2").await.is_err(), "the file is gone");
+
+    let cabinet = desk.again().await;
+    cabinet.copy(&weights, &desk.folder.path().join("copy")).await.unwrap();
+    cabinet.remove_weights(|of| of == "me/mine:2").await.unwrap();
+    assert_eq!(desk.on_disk().len(), 1);
+    cabinet.remove_weights(|of| of == "me/mine:1").await.unwrap();
+    assert_eq!(desk.on_disk().len(), 0);
+}
+
+#[tokio::test]
+async fn a_name_in_an_output_is_a_file_of_its_own_job_only() {
+    let desk = desk().await;
+    let (given, left) = (desk.give("j", "y").await, desk.keep(&ann(), "x").await);
+    let named = |job: &str, text: &str| desk.cabinet.named(&ann(), &id(job), text).map(|file| file.id.clone());
+    assert_eq!(named("j", &name_of(&given)), Some(given.id.clone()));
+    assert_eq!(named("k", &name_of(&given)), None);
+    assert_eq!(named("j", &format!("https://h/v1/files/{}", left.id)), Some(left.id.clone()));
+    assert_eq!(named("j", "w.bin"), None);
 }

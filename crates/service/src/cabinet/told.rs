@@ -17,6 +17,11 @@ pub(crate) fn name_of(file: &Filed) -> String {
     format!("{PREFIX}{}", file.id)
 }
 
+/// The id in what stands for a file.
+pub(super) fn id_in_name(text: &str) -> Option<&str> {
+    text.strip_prefix(PREFIX)
+}
+
 impl Cabinet {
     /// An output with an address in the place of each file that this job gave.
     pub fn told(&self, account: &Account, job: &JobId, json: &Bytes, address: impl Fn(&Filed) -> String) -> Bytes {
@@ -38,7 +43,7 @@ impl Cabinet {
         told.into()
     }
 
-    fn given(&self, account: &Account, job: &JobId, id: &str) -> Option<Arc<Filed>> {
+    pub(super) fn given(&self, account: &Account, job: &JobId, id: &str) -> Option<Arc<Filed>> {
         self.find(account, id).filter(|file| file.job.as_deref() == Some(job.as_str()))
     }
 }

@@ -261,6 +261,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         deadline: None,
         face: Face::Cog,
         deployment: None,
+        destination: None,
     }
 }
 

@@ -32,9 +32,10 @@ pub(super) fn replace(conn: &Connection, order: &Order) -> Result<Inserted, Faul
 
 fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
     let mut statement = conn.prepare_cached(
-        "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, status,
+        "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, destination, status,
                            created_at, deadline)
-         VALUES (:account, :id, :kind, :model, :version, :deployment, :face, :hook, :context, :files, :secrets, 'queued', :created_at, :deadline)
+         VALUES (:account, :id, :kind, :model, :version, :deployment, :face, :hook, :context, :files, :secrets, :destination,
+                 'queued', :created_at, :deadline)
          ON CONFLICT (account, id) DO NOTHING RETURNING number",
     )?;
     let values = named_params! {
@@ -49,6 +50,7 @@ fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
         ":context": words::json_text(&order.context)?,
         ":files": words::json_text(&order.files)?,
         ":secrets": words::json_text(&order.secrets)?,
+        ":destination": order.destination,
         ":created_at": words::moment_number(order.created_at),
         ":deadline": order.deadline.map(words::moment_number),
     };

@@ -14,7 +14,7 @@ macro_rules! record_of {
         concat!(
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.face, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked ",
+            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked, j.destination ",
             "FROM jobs j LEFT JOIN inputs i ON i.number = j.number LEFT JOIN endings e ON e.number = j.number ",
             $($rest)*
         )
@@ -65,6 +65,7 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
         files: words::json(text(row, 22)?)?,
         secrets: words::json(text(row, 23)?)?,
         context: words::json(text(row, 9)?)?,
+        destination: row.get(25)?,
         hook: hook.as_deref().map(words::json).transpose()?,
         face: words::face(text(row, 7)?)?,
         deadline: moment(row, 13)?,

@@ -12,7 +12,8 @@ use super::open::OpenError;
 const APPLICATION: u32 = 0x7469_6465;
 
 /// From the layout with the number of its place to the one after.
-const STEPS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+const STEPS: &[&str] =
+    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql"), include_str!("schema/4.sql")];
 
 /// Brings the database to the newest layout, one transaction per step.
 pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), OpenError> {

@@ -41,7 +41,9 @@ impl Screen {
     pub(super) fn of(&self, name: &str) -> Arc<dyn Observer> {
         let (greeting, of) = (Arc::clone(&self.greeting), name.to_owned());
         let progress = Progress::new(self.mode, self.format, self.workers, Box::new(move || greeting.once(&of)));
-        Arc::new(if self.greeting.several { progress.of_model(name) } else { progress })
+        // A version that was trained is told by its whole name, also beside the only model.
+        let is_named = self.greeting.several || name.contains(':');
+        Arc::new(if is_named { progress.of_model(name) } else { progress })
     }
 }
 

@@ -180,6 +180,7 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
         deadline: None,
         face: Face::Cog,
         deployment: None,
+        destination: None,
     };
     let submitted = jobs
         .submit(submission)

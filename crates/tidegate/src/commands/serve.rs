@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
 use tidegate_queue::upkeep;
 use tidegate_runtime::{Berths, Limits};
-use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets};
+use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, School, Secrets};
 use tidegate_store::Sqlite;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -86,20 +86,24 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let _emptied = Emptied(Arc::clone(&greeting));
     let progress = Screen { mode: args.progress, format, workers: args.workers.into(), greeting };
     let screen = progress.clone();
-    let offering = Offering {
+    let offering = Arc::new(Offering {
         manner: manner(args),
         owner: args.owner.clone(),
         workshop,
         models: models.clone(),
         observer_of: Box::new(move |name| screen.of(name)),
         wanted,
-    };
+        register: platform.register(),
+        turn: tokio::sync::Mutex::default(),
+    });
+    models.taught_by(Arc::downgrade(&offering) as Weak<dyn School>);
     let found = offering.read()?;
     match &one {
         Some(model) => progress.start().announce(model, &url),
         None => progress.start().announce_all(found.keys().map(String::as_str), &url),
     }
     offering.open(found).await?;
+    offering.open_trained().await?;
     let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
     if resumed != Resumed::default() {
         tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
@@ -254,5 +258,5 @@ fn build() -> Build {
 
 /// The desks of all models.
 fn desks_of(models: Models) -> Desks {
-    Arc::new(move || models.all().iter().map(|model| model.jobs()).collect())
+    Arc::new(move || models.desks())
 }

@@ -3,6 +3,7 @@
 mod folder;
 mod names;
 mod offering;
+mod trained;
 mod watch;
 
 pub(crate) use folder::Wanted;

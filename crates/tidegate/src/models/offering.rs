@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::port::Executor;
+use tidegate_core::port::{Executor, Later};
 use tidegate_core::record::Target;
-use tidegate_runtime::{Berths, Observer, OnDemand, schema_of};
-use tidegate_service::Models;
+use tidegate_runtime::{Berths, Observer, OnDemand, Started, schema_of};
+use tidegate_service::{Models, Register};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::folder::Wanted;
@@ -39,7 +40,7 @@ pub(crate) enum Manner {
     },
 }
 
-/// Told how the children of a model get on, by the model's name.
+/// Told how the children of a model get on, by the model's name; or by that of a version that was trained.
 pub(crate) type ObserverOf = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
 
 /// Puts the models of a folder on offer.
@@ -50,6 +51,10 @@ pub(crate) struct Offering {
     pub(crate) workshop: Workshop,
     pub(crate) models: Models,
     pub(crate) observer_of: ObserverOf,
+    /// Where versions that were trained are written down.
+    pub(crate) register: Arc<Register>,
+    /// Whoever changes them; the others wait.
+    pub(crate) turn: Mutex<()>,
 }
 
 impl Offering {
@@ -117,6 +122,7 @@ impl Offering {
             if !found.contains_key(model.name()) && !folders.contains(&model.now().folder) {
                 tracing::info!(model = model.name(), "the model is gone and not offered any more");
                 self.models.withdraw(model.name());
+                self.follow(model.name()).await;
             }
         }
     }
@@ -136,6 +142,7 @@ impl Offering {
         }
         tracing::info!(model = name, version = version.id(), "a new version is offered");
         self.models.offer(version);
+        self.follow(name).await;
         Ok(())
     }
 
@@ -148,7 +155,9 @@ impl Offering {
                 let launch = self.workshop.launch(model);
                 let schema = schema_of(&launch).await?;
                 let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(name));
-                Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), Box::new(move || starter.start(Arc::clone(&observer)))))
+                let start = move || Started { runtime: starter.start(Arc::clone(&observer)), luggage: None };
+                let start = Box::new(move || Box::pin(std::future::ready(Ok(start()))) as Later<_>);
+                Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), start))
             }
         };
         let target = Target { model: name.to_owned(), version: seen.id, deployment: None };

@@ -117,6 +117,7 @@ pub(super) fn submission(account: Account, input: Bytes) -> Submission {
         deadline: None,
         face: Way::Runpod,
         deployment: None,
+        destination: None,
     }
 }
 

@@ -244,6 +244,7 @@ impl Endpoint {
             deadline: Some(wanted.ttl),
             face: FaceName::Runpod,
             deployment: None,
+            destination: None,
         })
     }
 }

@@ -102,7 +102,7 @@ fn a_newer_layout_is_refused_with_both_numbers() {
     Connection::open(folder.path().join("tidegate.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
 
     let refused = open(folder.path()).unwrap_err().to_string();
-    assert!(refused.contains("layout 99") && refused.contains("up to 3"), "{refused}");
+    assert!(refused.contains("layout 99") && refused.contains("up to 4"), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! Versions that trainings have made, as far as a caller may see them: those of a model that is served from a folder
+//! are everybody's, those of a model that somebody has made are for whoever sees that.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use tidegate_service::{Alumnus, Jobs, Version};
+
+use super::reply::Trouble;
+use super::{Face, Shared};
+use crate::access::{Identity, Role};
+
+/// `DELETE /v1/models/{owner}/{name}/versions/{version}`: those from folders stay. Clients take 204 only for an answer
+/// that it is gone, which it is.
+pub(super) async fn remove(
+    State(face): State<Shared>,
+    Path((owner, name, version)): Path<(String, String, String)>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
+    if face.desk(&owner, &name).is_some_and(|desk| desk.target().version == version) {
+        return Err(Trouble::Served);
+    }
+    face.check_known(&caller, &owner, &name).await?;
+    let alumni = face.alumni(&caller, &owner, &name).await?;
+    let alumnus = alumni.iter().find(|alumnus| alumnus.kept.id() == version).ok_or(Trouble::Unknown("version"))?;
+    let looks_after_it = caller.role == Role::Admin && face.desk(&owner, &name).is_some();
+    if !alumnus.kept.is_of(&caller.account) && !looks_after_it {
+        return Err(Trouble::NotYourModel(owner));
+    }
+    face.models.expel(alumnus).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+impl Face {
+    /// The versions of a model that were trained and that the caller may see, newest first.
+    pub(super) async fn alumni(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Alumnus>>, Trouble> {
+        let alumni = self.models.alumni_of(&format!("{owner}/{name}"));
+        if alumni.is_empty() || self.desk(owner, name).is_some() {
+            return Ok(alumni);
+        }
+        match self.draft(caller, owner, name).await {
+            Ok(_) => Ok(alumni),
+            Err(Trouble::Unknown(_)) => Ok(Vec::new()),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Refuses a model that is not there for the caller.
+    pub(super) async fn check_known(&self, caller: &Identity, owner: &str, name: &str) -> Result<(), Trouble> {
+        match self.desk(owner, name) {
+            Some(_) => Ok(()),
+            None => self.draft(caller, owner, name).await.map(drop),
+        }
+    }
+
+    /// The desk of a version of a model, or of its newest: what the folder says, or what was trained last.
+    pub(super) async fn desk_for(
+        &self,
+        caller: &Identity,
+        (owner, name): (&str, &str),
+        version: Option<&str>,
+    ) -> Result<Option<Jobs>, Trouble> {
+        let is_wanted = |desk: &Jobs| version.is_none_or(|version| version == desk.target().version);
+        if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
+            return Ok(Some(desk));
+        }
+        let alumni = self.alumni(caller, owner, name).await?;
+        Ok(alumni.iter().filter_map(|alumnus| alumnus.jobs()).find(is_wanted))
+    }
+
+    /// The same for whoever knows only the id of the version.
+    pub(super) async fn desk_of_version(&self, caller: &Identity, version: &str) -> Result<Option<Jobs>, Trouble> {
+        if let Some(model) = self.models.of_version(version) {
+            return Ok(Some(model.jobs()));
+        }
+        let Some(alumnus) = self.models.alumnus(version) else { return Ok(None) };
+        self.desk_for(caller, parts(&alumnus.kept.model), Some(version)).await
+    }
+
+    /// All versions of a model that the caller may see: what takes jobs first, then what has been since the start.
+    pub(super) async fn all_versions(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Version>>, Trouble> {
+        let folder = self.models.get(&format!("{owner}/{name}")).map(|model| model.versions()).unwrap_or_default();
+        let alumni = self.alumni(caller, owner, name).await?;
+        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder).chain(alumni.iter().map(|alumnus| alumnus.versions())).collect();
+        let now = lives.iter().filter_map(|life| life.first());
+        let past = lives.iter().flat_map(|life| life.iter().skip(1));
+        let mut versions: Vec<Arc<Version>> = Vec::new();
+        for version in now.chain(past) {
+            // A version that came back is the same again.
+            if !versions.iter().any(|known| known.id() == version.id()) {
+                versions.push(Arc::clone(version));
+            }
+        }
+        Ok(versions)
+    }
+
+    /// What was trained last for a model that somebody has made.
+    pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<Version>> {
+        self.models.alumni_of(model).iter().find_map(|alumnus| alumnus.now())
+    }
+}
+
+/// Owner and name of a model.
+pub(super) fn parts(model: &str) -> (&str, &str) {
+    model.split_once('/').unwrap_or(("", model))
+}

@@ -1,0 +1,113 @@
+//! The port of whoever makes versions of what trainings give, and what a training's output says about it.
+
+use std::collections::BTreeMap;
+use std::sync::{OnceLock, Weak};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tidegate_core::record::Target;
+use tidegate_core::store::StoreError;
+use tidegate_core::{Account, JobId, chain};
+
+use crate::cabinet::FilingError;
+use crate::job::Job;
+use crate::trained::Trained;
+
+/// The key of an output that holds what was trained, and the one that names the version that it became.
+const WEIGHTS: &str = "weights";
+const VERSION: &str = "version";
+
+/// A training that has succeeded, and that nobody knows of yet.
+pub struct Training<'a> {
+    /// Whose it is.
+    pub account: &'a Account,
+    /// Which.
+    pub id: &'a JobId,
+    /// What was trained.
+    pub target: &'a Target,
+    /// The model that is to have a new version, `owner/name`.
+    pub destination: &'a str,
+    /// The weights, as they stand in its output.
+    pub weights: &'a str,
+}
+
+/// Why a version could not be made of what a training gave.
+#[derive(Debug, thiserror::Error)]
+pub enum NotGraduated {
+    /// The weights could not be kept.
+    #[error("the weights could not be kept")]
+    Weights(#[from] FilingError),
+    /// The version could not be written down.
+    #[error("the version could not be written down")]
+    Store(#[from] StoreError),
+}
+
+/// Makes versions of what trainings give, and removes them.
+#[async_trait]
+pub trait School: Send + Sync {
+    /// Makes a version, which is written down and taken jobs for when this returns. `None` when there is nothing
+    /// in the weights that a model could be given.
+    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, NotGraduated>;
+
+    /// Removes a version. Jobs that it has begun with are finished.
+    async fn expel(&self, trained: &Trained) -> Result<(), StoreError>;
+}
+
+/// What a training gave, with the name of the version that was made of it, if one was. The error is for who wanted it.
+pub(crate) async fn graduated(
+    school: &OnceLock<Weak<dyn School>>,
+    job: &Job,
+    destination: Option<&str>,
+    output: Bytes,
+) -> Result<Bytes, String> {
+    let (Some(destination), Some(school)) = (destination, school.get().and_then(Weak::upgrade)) else { return Ok(output) };
+    let Some((said, weights)) = weights_in(&output) else { return Ok(output) };
+    let training = Training { account: job.account(), id: job.id(), target: job.target(), destination, weights: &weights };
+    match school.graduate(training).await {
+        Ok(Some(trained)) => Ok(with_version(said, &trained)),
+        Ok(None) => Ok(output),
+        Err(error) => Err(format!("the training has succeeded, but {}", chain(&error))),
+    }
+}
+
+type Said = BTreeMap<String, Box<RawValue>>;
+
+/// What an output says, and the weights in it.
+fn weights_in(output: &Bytes) -> Option<(Said, String)> {
+    let said: Said = serde_json::from_slice(output).ok()?;
+    let weights = serde_json::from_str(said.get(WEIGHTS)?.get()).ok()?;
+    Some((said, weights))
+}
+
+fn with_version(mut said: Said, trained: &Trained) -> Bytes {
+    let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a text is JSON");
+    said.insert(VERSION.to_owned(), name);
+    serde_json::to_vec(&said).expect("it has string keys").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(output: &'static str) -> Option<String> {
+        weights_in(&Bytes::from_static(output.as_bytes())).map(|(_, weights)| weights)
+    }
+
+    #[test]
+    fn only_an_object_with_weights_in_words_becomes_a_version() {
+        assert_eq!(weights(r#"{"epochs": 2, "weights": "a\nb"}"#).as_deref(), Some("a\nb"));
+        for other in ["null", "\"weights\"", "[{\"weights\": \"a\"}]", "{}", r#"{"weights": null}"#, r#"{"weights": ["a"]}"#] {
+            assert_eq!(weights(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_else_the_training_said_stays_to_the_letter() {
+        let output = Bytes::from_static(br#"{"weights":"w","loss":0.10000000000000000001,"version":"mine"}"#);
+        let (said, _) = weights_in(&output).unwrap();
+        let mut trained = crate::trained::sample();
+        trained.ids = vec!["ab".to_owned()];
+        assert_eq!(with_version(said, &trained), &br#"{"loss":0.10000000000000000001,"version":"me/mine:ab","weights":"w"}"#[..]);
+    }
+}

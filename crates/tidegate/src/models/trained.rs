@@ -1,0 +1,165 @@
+//! Versions that were trained: the code of a model that is served from a folder, with other weights.
+//!
+//! They are loaded when somebody wants them, whatever the models of the folders do. When the folder gets another
+//! version they move along with it, and when it is gone they wait until it is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_core::chain;
+use tidegate_core::record::Target;
+use tidegate_core::store::StoreError;
+use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
+use tidegate_service::{Jobs, NotGraduated, School, Trained, Training, Version};
+
+use super::offering::{Manner, Offering};
+use crate::model::Model;
+use crate::wiring::Starter;
+
+/// How a model is told where its weights are.
+const COG_WEIGHTS: &str = "COG_WEIGHTS";
+/// When a version leaves that nobody wants, on a server whose other models never leave.
+const IDLE: Duration = Duration::from_secs(5 * 60);
+/// How long is waited until the source has said what it takes.
+const UNTIL_READ: Duration = Duration::from_secs(20);
+
+impl Offering {
+    /// Offers all that are written down. To be called once, with the models of the folders in place.
+    pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
+        let _turn = self.turn.lock().await;
+        for trained in self.register.all().await.context("the versions that were trained cannot be read")? {
+            self.models.enroll(trained, None);
+        }
+        for source in self.models.all() {
+            self.bring_along(source.name()).await;
+        }
+        Ok(())
+    }
+
+    /// Lets versions move along with the model whose code they run.
+    pub(super) async fn follow(&self, source: &str) {
+        let _turn = self.turn.lock().await;
+        self.bring_along(source).await;
+    }
+
+    async fn bring_along(&self, source: &str) {
+        let now = self.models.get(source).map(|model| model.now());
+        for alumnus in self.models.alumni().into_iter().rev().filter(|alumnus| alumnus.kept.source == source) {
+            match &now {
+                Some(now) if alumnus.now().is_some() && alumnus.kept.id() == alumnus.kept.id_with(now.id()) => {}
+                Some(now) => self.offer_trained(alumnus.kept.moved_to(now.id()), now).await,
+                None => self.models.enroll(alumnus.kept.clone(), None),
+            }
+        }
+    }
+
+    /// Offers a version with the code of its source as it is now. What cannot be run is known all the same.
+    async fn offer_trained(&self, trained: Trained, source: &Version) {
+        if let Err(error) = self.register.keep(&trained).await {
+            tracing::error!(version = trained.full_name(), error = %chain(&error), "what a version is called now could not be written down");
+        }
+        let version = match self.prepare_trained(&trained, source).await {
+            Ok(version) => Some(version),
+            Err(error) => {
+                tracing::error!(
+                    version = trained.full_name(),
+                    error = format!("{error:#}"),
+                    "a version that was trained cannot be offered"
+                );
+                None
+            }
+        };
+        self.models.enroll(trained, version);
+    }
+
+    async fn prepare_trained(&self, trained: &Trained, source: &Version) -> anyhow::Result<Version> {
+        let model = Model { dir: source.folder.clone(), ..self.workshop.read(&source.folder)? };
+        // The code is the same, and so is what it takes.
+        source.jobs.described(UNTIL_READ).await;
+        let schema = match source.jobs.description() {
+            Some(schema) => Bytes::clone(&schema.document),
+            None => schema_of(&self.workshop.launch(&model)).await?,
+        };
+        let (idle_timeout, berths) = match &self.manner {
+            Manner::Eager => (Some(IDLE), Berths::new(None)),
+            Manner::OnDemand { idle_timeout, berths } => (*idle_timeout, berths.clone()),
+        };
+        let executor = Arc::new(OnDemand::new(schema, idle_timeout, berths, self.start_of(trained, &model)));
+        let target = Target { model: trained.model.clone(), version: trained.id().to_owned(), deployment: None };
+        Ok(Version {
+            // All versions of a model are counted together.
+            jobs: match self.desk_of(&trained.model) {
+                Some(desk) => desk.succeeding(executor, target),
+                None => self.models.lookup().beside(executor, target),
+            },
+            created_at: trained.created_at,
+            description: None,
+            folder: source.folder.clone(),
+        })
+    }
+
+    fn desk_of(&self, model: &str) -> Option<Jobs> {
+        let folder = self.models.get(model).map(|model| model.jobs());
+        folder.or_else(|| self.models.alumni_of(model).iter().find_map(|alumnus| alumnus.jobs()))
+    }
+
+    /// Loads the model with the weights, which are brought anew each time: it may have written into them.
+    fn start_of(&self, trained: &Trained, model: &Model) -> Start {
+        let (register, trained) = (Arc::clone(&self.register), trained.clone());
+        let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(&trained.full_name()));
+        Box::new(move || {
+            let (register, trained, starter, observer) = (Arc::clone(&register), trained.clone(), starter.clone(), Arc::clone(&observer));
+            Box::pin(async move {
+                let failed = |error: std::io::Error| format!("the weights of {} have no place: {error}", trained.full_name());
+                let luggage = starter.scratch().folder().map_err(failed)?;
+                let brought = register.bring(&trained, luggage.path()).await;
+                brought.map_err(|error| format!("the weights of {} cannot be had: {error}", trained.full_name()))?;
+                starter.scratch().hand_over(&luggage).map_err(failed)?;
+                let starter: Starter = starter.with_env(COG_WEIGHTS, trained.weights_in(luggage.path()));
+                Ok(Started { runtime: starter.start(observer), luggage: Some(luggage) })
+            })
+        })
+    }
+}
+
+#[async_trait]
+impl School for Offering {
+    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, NotGraduated> {
+        let _turn = self.turn.lock().await;
+        // What is trained may have been trained before: the code is that of its source.
+        let before = self.models.alumni().into_iter().find(|alumnus| alumnus.kept.was(&training.target.version));
+        let source = before.map_or_else(|| training.target.model.clone(), |alumnus| alumnus.kept.source.clone());
+        let now = self.models.get(&source).map(|model| model.now());
+        let source_version = now.as_ref().map_or(training.target.version.as_str(), |now| now.id());
+        let Some(trained) = self.register.enroll(&training, &source, source_version).await? else { return Ok(None) };
+        // The server may have died with this training after it had made a version that nobody has heard of.
+        for alumnus in self.models.alumni() {
+            if alumnus.kept.came_of(training.account, training.id) && alumnus.kept.key() != trained.key() {
+                self.remove(&alumnus.kept).await?;
+            }
+        }
+        match &now {
+            Some(now) => self.offer_trained(trained.clone(), now).await,
+            None => self.models.enroll(trained.clone(), None),
+        }
+        tracing::info!(version = trained.full_name(), source, "a version was trained");
+        Ok(Some(trained))
+    }
+
+    async fn expel(&self, trained: &Trained) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        self.remove(trained).await
+    }
+}
+
+impl Offering {
+    async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
+        self.register.remove(trained).await?;
+        self.models.forget(trained);
+        tracing::info!(version = trained.full_name(), "a version that was trained is removed");
+        Ok(())
+    }
+}

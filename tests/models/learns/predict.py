@@ -1,0 +1,34 @@
+"""Learns a greeting: its weights are a file with one word, or the word itself."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from cog import BasePredictor, ConcatenateIterator, Input, Path
+
+
+def train(word: str, kind: str = Input(default="file", choices=["file", "text", "bare"])) -> Any:
+    if kind == "text":
+        return {"weights": word}
+    place = Path(tempfile.mkdtemp()) / "greeting.txt"
+    place.write_text(word)
+    return place if kind == "bare" else {"weights": place, "loss": 0.5}
+
+
+class Predictor(BasePredictor):
+    def setup(self, weights: str | None = None) -> None:
+        self.greeting = weights or "hello"
+        if weights and os.path.exists(weights):
+            with open(weights) as file:
+                self.greeting = f"{os.path.basename(weights)} {file.read()}"
+
+    def predict(self, name: str = "you", gate: str = "") -> ConcatenateIterator[str]:
+        return self.say(name, gate)
+
+    def say(self, name: str, gate: str) -> Iterator[str]:
+        yield f"{self.greeting} "
+        while gate and not os.path.exists(gate):
+            time.sleep(0.01)
+        yield name

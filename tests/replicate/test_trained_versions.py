@@ -1,0 +1,344 @@
+"""What a training gives is a version of its destination, and runs."""
+
+import re
+
+import pytest
+import requests
+from clients import NpmError, Place
+from replicate.exceptions import ReplicateError
+from servers import loaded, wait_until
+
+MINE = "anonymous/mine"
+
+
+def make(place, name="mine", visibility="private"):
+    owner = place.python.accounts.current().username
+    place.python.models.create(owner, name, visibility=visibility, hardware="local")
+    return f"{owner}/{name}"
+
+
+def train(place, destination, word="salve", model=None, version=None, **input):
+    made = place.python.trainings.create(
+        model=model or place.model,
+        version=version or place.version,
+        input={"word": word, **input},
+        destination=destination,
+    )
+
+    def over():
+        made.reload()
+        return made.status not in ("starting", "processing")
+
+    wait_until(over, "the end of the training")
+    assert made.status == "succeeded", made.error
+    return made
+
+
+def said(place, ref, **input):
+    return "".join(place.python.run(ref, input={"name": "Ada", **input}))
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(ReplicateError) as raised:
+        call(*arguments, **options)
+    return raised.value.status
+
+
+def remove(place, path):
+    return place.server.request("DELETE", f"/v1/models/{path}", headers=place.headers)
+
+
+def test_every_way_to_run_it_has_its_weights(place):
+    learns = place("learns")
+    made = train(learns, make(learns))
+    name, _, id = made.output["version"].partition(":")
+    assert name == MINE and re.fullmatch("[0-9a-f]{64}", id)
+    assert made.output["loss"] == 0.5
+    assert requests.get(made.output["weights"], timeout=10).text == "salve"
+
+    mine = learns.python.models.get(MINE)
+    assert mine.latest_version.id == id
+    assert [one.id for one in mine.versions.list()] == [id]
+    assert (
+        mine.versions.get(id).openapi_schema
+        == learns.python.models.get(learns.model).latest_version.openapi_schema
+    )
+    assert [one.latest_version.id for one in learns.python.models.list() if one.name == "mine"] == [id]
+
+    answer = "greeting.txt salve Ada"
+    assert said(learns, f"{MINE}:{id}") == answer
+    assert said(learns, MINE) == answer
+    assert said(learns, learns.model) == "hello Ada"
+    by_id = learns.python.predictions.create(version=id, input={"name": "Ada"}, wait=20)
+    assert ("".join(by_id.output), by_id.model, by_id.version) == (answer, MINE, id)
+    streamed = learns.python.stream(MINE, input={"name": "Ada"})
+    assert "".join(str(event) for event in streamed) == answer
+
+    learns.python.deployments.create(
+        name="app", model=MINE, version=id, hardware="local", min_instances=0, max_instances=1
+    )
+    deployed = learns.python.deployments.predictions.create("anonymous/app", input={"name": "Ada"}, wait=20)
+    assert "".join(deployed.output) == answer
+
+
+def test_with_npms_client(place):
+    learns = place("learns")
+    learns.npm(
+        "make_model", owner="anonymous", name="mine", options={"visibility": "private", "hardware": "local"}
+    )
+    made = learns.npm(
+        "train",
+        owner=learns.owner,
+        name=learns.name,
+        version=learns.version,
+        options={"destination": MINE, "input": {"word": "salve"}},
+    )
+
+    def over():
+        seen = learns.npm("training", id=made["id"])
+        return seen if seen["status"] == "succeeded" else None
+
+    version = wait_until(over, "the end")["output"]["version"]
+    id = version.split(":")[1]
+    assert learns.npm("model", owner="anonymous", name="mine")["latest_version"]["id"] == id
+    assert [one["id"] for one in learns.npm("versions", owner="anonymous", name="mine")["results"]] == [id]
+    assert learns.npm("version", owner="anonymous", name="mine", id=id)["id"] == id
+    for ref in (version, MINE):
+        assert (
+            "".join(learns.npm("run", ref=ref, options={"input": {"name": "Ada"}}))
+            == "greeting.txt salve Ada"
+        )
+    with pytest.raises(NpmError) as raised:
+        learns.npm("run", ref=f"{MINE}:{'0' * 64}", options={"input": {}})
+    assert raised.value.status == 422
+
+
+def test_the_newest_is_the_latest_and_all_run(place):
+    learns = place("learns")
+    make(learns)
+    first, second = (train(learns, MINE, word).output["version"] for word in ("salve", "ave"))
+    ids = [name.split(":")[1] for name in (second, first)]
+    mine = learns.python.models.get(MINE)
+    assert mine.latest_version.id == ids[0]
+    assert [one.id for one in mine.versions.list()] == ids
+    assert (said(learns, first), said(learns, second)) == ("greeting.txt salve Ada", "greeting.txt ave Ada")
+    # The same again is the same version, and the last that was trained.
+    assert train(learns, MINE, "salve").output["version"] == first
+    mine = learns.python.models.get(MINE)
+    assert mine.latest_version.id == ids[1]
+    assert sorted(one.id for one in mine.versions.list()) == sorted(ids)
+    assert said(learns, MINE) == "greeting.txt salve Ada"
+
+
+def test_a_version_outlives_the_server_and_its_training(place):
+    before = place("learns", "--keep-for", "1s")
+    made = train(before, make(before))
+    before.kill()
+    after = place("learns", "--keep-for", "1s")
+    assert after.python.models.get(MINE).latest_version.id == made.output["version"].split(":")[1]
+    wait_until(lambda: after.get(f"/v1/trainings/{made.id}").status == 404, "the training to be forgotten")
+    address = made.output["weights"].removeprefix(before.server.url)
+    wait_until(lambda: after.get(address).status == 404, "its file to go")
+    assert said(after, made.output["version"]) == "greeting.txt salve Ada"
+    assert after.get("/v1/files").json["results"] == []
+
+
+def test_predictions_that_wait_find_their_version_after_a_kill(place, tmp_path):
+    before, gate = place("learns"), tmp_path / "gate"
+    make(before)
+    versions = [train(before, MINE, word).output["version"] for word in ("salve", "ave")]
+    made = [
+        before.python.predictions.create(version=version, input={"name": "Ada", "gate": str(gate)})
+        for version in versions * 2
+    ]
+    wait_until(lambda: before.show(made[0].id)["status"] == "processing", "the model to begin")
+    before.kill()
+    gate.touch()
+    after = place("learns")
+
+    def outputs():
+        shown = [after.show(one.id) for one in made]
+        if all(one["status"] == "succeeded" for one in shown):
+            return ["".join(one["output"]) for one in shown]
+        return None
+
+    assert wait_until(outputs, "the end of all") == ["greeting.txt salve Ada", "greeting.txt ave Ada"] * 2
+
+
+def test_a_training_that_was_killed_makes_its_version_the_next_time(place):
+    before = place("learns")
+    make(before)
+    made = before.python.trainings.create(
+        model=before.model, version=before.version, input={"word": "salve"}, destination=MINE
+    )
+    before.kill()
+    after = place("learns")
+
+    def over():
+        shown = after.get(f"/v1/trainings/{made.id}").json
+        return shown if shown["status"] == "succeeded" else None
+
+    version = wait_until(over, "the end of the training")["output"]["version"]
+    assert said(after, version) == "greeting.txt salve Ada"
+    assert len(after.python.models.get(MINE).versions.list().results) == 1
+
+
+def test_what_is_removed_is_gone_with_its_weights(place, tmp_path):
+    learns = place("learns", "--keep-for", "1s")
+    make(learns)
+    first, second = (train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave"))
+    files = tmp_path / "data/files"
+    kept = lambda: len([one for one in files.rglob("*") if one.is_file()])  # noqa: E731
+    wait_until(lambda: kept() == 2, "the files of the trainings to go")
+    assert remove(learns, f"{MINE}/versions/{second}").status == 204
+    assert remove(learns, f"{MINE}/versions/{second}").status == 404
+    wait_until(lambda: kept() == 1, "the weights to go")
+    mine = learns.python.models.get(MINE)
+    assert mine.latest_version.id == first
+    assert refusal(learns.python.predictions.create, version=second, input={}) == 422
+    assert said(learns, MINE) == "greeting.txt salve Ada"
+
+    assert remove(learns, MINE).status == 204
+    wait_until(lambda: kept() == 0, "all weights to go")
+    assert refusal(learns.python.models.get, MINE) == 404
+    assert refusal(learns.python.predictions.create, version=first, input={}) == 422
+    learns.kill()
+    after = place("learns")
+    make(after)
+    assert after.python.models.get(MINE).latest_version is None
+
+
+def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fails(place, tmp_path):
+    learns, gate = place("learns", "--max-loaded", "1"), tmp_path / "gate"
+    make(learns)
+    versions = [train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave")]
+    begun, waits = (
+        learns.python.predictions.create(version=version, input={"name": "Ada", "gate": str(gate)})
+        for version in versions
+    )
+    wait_until(lambda: learns.show(begun.id)["status"] == "processing", "the first to be loaded")
+    for version in versions:
+        assert remove(learns, f"{MINE}/versions/{version}").status == 204
+    gate.touch()
+
+    def ended():
+        shown = [learns.show(one.id) for one in (begun, waits)]
+        return shown if all(one["completed_at"] for one in shown) else None
+
+    first, second = wait_until(ended, "the end of both")
+    assert "".join(first["output"]) == "greeting.txt salve Ada"
+    assert second["status"] == "failed"
+    assert "could not be started" in second["error"]
+
+
+def test_a_version_moves_along_with_its_code(place):
+    learns = place("learns", "--watch")
+    first = train(learns, make(learns)).output["version"].split(":")[1]
+    assert said(learns, MINE) == "greeting.txt salve Ada"
+    code = learns.server.directory / "predict.py"
+    code.write_text(code.read_text().replace("yield name", "yield name.upper()"))
+
+    def moved():
+        latest = learns.python.models.get(MINE).latest_version.id
+        return latest if latest != first else None
+
+    second = wait_until(moved, "the new version")
+    assert said(learns, f"{MINE}:{second}") == "greeting.txt salve ADA"
+    assert refusal(learns.python.predictions.create, version=first, input={}) == 422
+    assert [one.id for one in learns.python.models.get(MINE).versions.list()] == [second, first]
+
+
+def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(place):
+    learns = place("learns")
+    folder = learns.version
+    version = train(learns, learns.model).output["version"]
+    assert learns.version == folder
+    assert said(learns, version) == "greeting.txt salve Ada"
+    assert said(learns, learns.model) == "hello Ada"
+    id = version.split(":")[1]
+    model = learns.python.models.get(learns.model)
+    assert [one.id for one in model.versions.list()] == [folder, id]
+    assert remove(learns, f"{learns.model}/versions/{folder}").status == 403
+    assert remove(learns, f"{learns.model}/versions/{id}").status == 204
+    assert [one.id for one in model.versions.list()] == [folder]
+
+
+def test_a_version_can_be_trained_further(place):
+    learns = place("learns")
+    make(learns)
+    first = train(learns, MINE).output["version"].split(":")[1]
+    second = train(learns, MINE, "ave", model=MINE, version=first).output["version"]
+    assert said(learns, second) == "greeting.txt ave Ada"
+
+
+def test_private_ones_are_for_who_made_them(place):
+    tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
+    ann = place("learns", env=tokens, token="a")
+    bob = Place(ann.server, "learns", "b")
+    private = train(ann, make(ann)).output["version"]
+    public = train(ann, make(ann, "open", "public"), "ave").output["version"]
+    id = private.split(":")[1]
+
+    assert said(ann, private) == "greeting.txt salve Ada"
+    for version in (private, id, "ann/mine"):
+        assert refusal(bob.python.predictions.create, version=version, input={}) == 422
+    assert refusal(bob.python.models.predictions.create, "ann/mine", input={}) == 404
+    assert bob.get("/v1/models/ann/mine/versions").status == 404
+    assert bob.get(f"/v1/models/ann/mine/versions/{id}").status == 404
+    deploy = {"hardware": "local", "min_instances": 0, "max_instances": 1}
+    assert refusal(bob.python.deployments.create, name="app", model="ann/mine", version=id, **deploy) == 422
+    assert remove(bob, f"ann/mine/versions/{id}").status == 404
+
+    assert said(bob, public) == "greeting.txt ave Ada"
+    assert remove(bob, f"ann/open/versions/{public.split(':')[1]}").status == 403
+    assert said(bob, public) == "greeting.txt ave Ada"
+
+
+def test_weights_that_are_no_file_are_given_as_they_are(place):
+    learns = place("learns")
+    made = train(learns, make(learns), "s3://bucket/salve", kind="text")
+    assert made.output["weights"] == "s3://bucket/salve"
+    assert said(learns, made.output["version"]) == "s3://bucket/salve Ada"
+
+
+def test_an_output_without_weights_makes_no_version(place):
+    learns = place("learns")
+    made = train(learns, make(learns), kind="bare")
+    assert requests.get(made.output, timeout=10).text == "salve"
+    assert learns.python.models.get(MINE).latest_version is None
+
+
+def test_without_a_data_folder_only_words_make_a_version(place):
+    learns = place("learns", env={"TIDEGATE_DATA_DIR": "none"})
+    make(learns)
+    assert set(train(learns, MINE).output) == {"weights", "loss"}
+    version = train(learns, MINE, "ave", kind="text").output["version"]
+    assert said(learns, version) == "ave Ada"
+
+
+def test_they_are_loaded_when_they_are_wanted_and_take_a_place(place):
+    learns = place("learns", "--max-loaded", "1")
+    make(learns)
+    versions = [train(learns, MINE, word).output["version"] for word in ("salve", "ave")]
+    for _ in range(2):
+        assert [said(learns, version) for version in versions] == [
+            "greeting.txt salve Ada",
+            "greeting.txt ave Ada",
+        ]
+        assert said(learns, learns.model) == "hello Ada"
+        assert loaded(learns.server) == 1
+
+
+def test_operators_see_them(place):
+    learns = place("learns")
+    version = train(learns, make(learns)).output["version"].split(":")[1]
+    train(learns, MINE, "ave")
+    said(learns, f"{MINE}:{version}")
+    models = learns.get("/admin/models").json["models"]
+    assert version in [one["version"] for one in models if one["model"] == MINE]
+    assert [one["model"] for one in learns.get("/admin/queues").json["queues"]].count(MINE) == 1
+    assert MINE in [one["model"] for one in learns.get("/admin/children").json["children"]]
+    metrics = learns.get("/metrics").body.decode()
+    assert metrics.count(f'tidegate_jobs_waiting{{model="{MINE}"}}') == 1
+    labels = f'model="{MINE}",face="replicate",kind="prediction",status="succeeded"'
+    assert f"tidegate_jobs_finished_total{{{labels}}} 1" in metrics
