@@ -60,6 +60,9 @@ class Platform:
         except requests.ConnectionError:
             return False
 
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
     def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
         self.process.send_signal(number)
         return self.process.wait(timeout=30)

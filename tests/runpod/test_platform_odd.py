@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from platforms import Platform
 from receiver import Receiver
+from servers import wait_until
 
 
 def take(server: Platform, worker: str = "w") -> str:
@@ -79,6 +82,18 @@ def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored
     ] == [200] * 5
     echo.ended(job)
     assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == [{"output": "a"}]
+
+
+def test_two_workers_with_one_name_are_noticed(echo: Platform) -> None:
+    question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: x\r\n\r\n"
+    with ExitStack() as open_questions:
+        for _ in range(3):
+            connection = socket.create_connection(("127.0.0.1", echo.port))
+            open_questions.enter_context(connection).sendall(question)
+        wait_until(lambda: "two workers seem to have one name" in echo.log(), "a warning")
+    jobs = [echo.run(n) for n in range(3)]
+    assert [take(echo, "alone") for _ in range(3)] == jobs
+    assert echo.log().count("two workers seem to have one name") == 1, "it is said once"
 
 
 def test_purge_takes_what_waits_and_leaves_what_workers_have(echo: Platform) -> None:

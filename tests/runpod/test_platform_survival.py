@@ -109,6 +109,22 @@ def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
     assert began.read_text() == "begun\n"
 
 
+@pytest.mark.parametrize("jobs_before", [0, 1])
+def test_a_handler_that_blocks_its_worker_brings_its_result_to_the_next_platform(
+    echo: Platform, tmp_path: Path, jobs_before: int
+) -> None:
+    began = tmp_path / "began"
+    echo.worker("plain")
+    for _ in range(jobs_before):
+        assert echo.ended(echo.run({"return": 1}))["status"] == "COMPLETED"
+    job = echo.run({"sleep": 8, "began": str(began)})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    assert echo.ended(job)["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n", "it did not try a connection that was gone"
+
+
 def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_nothing(
     echo: Platform, tmp_path: Path
 ) -> None:

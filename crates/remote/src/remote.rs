@@ -69,8 +69,10 @@ impl Remote {
 
     /// Jobs for a worker, at most so many; waits for the first. Cancel-safe: a worker that leaves gets none.
     pub async fn take(&self, worker: &WorkerId, most: usize, hold: Duration) -> Vec<Parcel> {
-        let mut question = self.question(worker);
-        self.with(|ledger| ledger.worker(worker, Instant::now()).asked = true);
+        let mut question = self.question(worker, About::Jobs);
+        if self.with(|ledger| ledger.worker(worker, Instant::now()).begins_to_ask()) {
+            tracing::warn!(%worker, "two workers seem to have one name, and jobs of one are lost by what the other says; give each its own");
+        }
         let until = Instant::now() + hold;
         loop {
             let came = self.inner.came.notified();
@@ -126,7 +128,7 @@ impl Remote {
 
     /// The jobs that a worker is to stop; waits for one.
     pub async fn stops(&self, worker: &WorkerId, holds: Holds) -> Vec<JobId> {
-        let mut question = self.question(worker);
+        let mut question = self.question(worker, About::Stops);
         let (since, stirred) = (Instant::now(), self.with(|ledger| Arc::clone(&ledger.worker(worker, Instant::now()).stirred)));
         loop {
             let stir = stirred.notified();
@@ -271,20 +273,28 @@ impl Remote {
         }
     }
 
-    fn question(&self, worker: &WorkerId) -> Question {
+    fn question(&self, worker: &WorkerId, about: About) -> Question {
         self.with(|ledger| {
             let worker = ledger.worker(worker, Instant::now());
             worker.is_there(Instant::now());
             worker.unhealthy = false;
         });
-        Question { remote: self.clone(), worker: worker.clone(), answered: false }
+        Question { remote: self.clone(), worker: worker.clone(), about, answered: false }
     }
+}
+
+/// What a worker asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Jobs,
+    Stops,
 }
 
 /// A worker waits for an answer. If this is dropped before, it did not wait long enough.
 struct Question {
     remote: Remote,
     worker: WorkerId,
+    about: About,
     answered: bool,
 }
 
@@ -293,6 +303,9 @@ impl Drop for Question {
         let (answered, now) = (self.answered, Instant::now());
         let waiting = self.remote.with(|ledger| {
             let worker = ledger.worker(&self.worker, now);
+            if self.about == About::Jobs {
+                worker.has_asked();
+            }
             if answered {
                 worker.is_there(now)
             } else {

@@ -72,6 +72,10 @@ pub(crate) struct Worker {
     pub(crate) unhealthy: bool,
     /// Whether it has ever asked for a job.
     pub(crate) asked: bool,
+    /// Its questions for jobs that are open: one process has one.
+    asking: usize,
+    /// Whether it was seen to be two.
+    doubled: bool,
     /// Jobs that it is to stop.
     pub(crate) stops: BTreeSet<JobId>,
     /// Something has changed for whoever waits in [`crate::Remote::stops`].
@@ -80,7 +84,32 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { seen: now, pinged: None, vanished: None, unhealthy: false, asked: false, stops: BTreeSet::new(), stirred: Arc::default() }
+        Self {
+            seen: now,
+            pinged: None,
+            vanished: None,
+            unhealthy: false,
+            asked: false,
+            asking: 0,
+            doubled: false,
+            stops: BTreeSet::new(),
+            stirred: Arc::default(),
+        }
+    }
+
+    /// It asks for jobs. Says whether it is seen for the first time to be two workers with one name.
+    pub(crate) fn begins_to_ask(&mut self) -> bool {
+        let first = self.asking > 0 && !self.doubled;
+        self.doubled |= first;
+        self.asked = true;
+        self.asking += 1;
+        first
+    }
+
+    /// It does not wait for jobs any more.
+    pub(crate) fn has_asked(&mut self) {
+        // It may have been forgotten meanwhile.
+        self.asking = self.asking.saturating_sub(1);
     }
 
     /// It has done something that only a worker does whose main part lives.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::port::{Executor, Patience, Turn};
 use tidegate_core::record::Face;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
@@ -79,6 +80,37 @@ async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
         run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
         job.ended().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
+    let place = place();
+    // A face whose jobs wait in the line of the desk.
+    let named = |name: &str| Submission { face: Face::Runpod, ..named(name, "{}") };
+    let (model, jobs) = place.desk(1);
+    let _holds = new(jobs.submit(named("first")).await);
+    model.started().await;
+    for name in ["a", "b"] {
+        new(jobs.submit(named(name)).await);
+    }
+
+    let (_, jobs) = place.desk(0);
+    jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
+    new(jobs.submit(named("here")).await);
+    let elsewhere = FakeModel::without_streaming(1);
+    let Ok(Turn::Now(seat)) = elsewhere.admit(&Account::ANONYMOUS, Patience::None) else { panic!("it has a slot") };
+    jobs.hand_over(&id("b"), |began_at| {
+        assert_eq!(began_at, None, "nobody had begun it");
+        seat
+    });
+    let run = elsewhere.started().await;
+    for other in ["b", "here", "nobody"] {
+        jobs.hand_over(&id(other), |_| panic!("`{other}` does not wait, or is of this server"));
+    }
+    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) }));
+    let [a, b] = [jobs.get(&Account::ANONYMOUS, &id("a")).await.unwrap(), jobs.get(&Account::ANONYMOUS, &id("b")).await.unwrap()];
+    b.ended().await;
+    assert_eq!((a.status(), b.status()), (Status::Queued, Status::Succeeded));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -141,14 +141,13 @@ pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
     let ended = |wanted: &[Status]| {
         endpoint.jobs.meter().finished_jobs().filter(|(_, _, status, _)| wanted.contains(status)).map(|(.., count)| count).sum()
     };
-    let (queue, workers) = (endpoint.jobs.queue().all, endpoint.remote.count());
-    let waiting_again = endpoint.remote.begun_and_waiting().len();
+    let (load, workers) = (endpoint.load(), endpoint.remote.count());
     Ok(said(&Health {
         jobs: JobCount {
             completed: ended(&[Status::Succeeded]),
             failed: ended(&[Status::Failed, Status::Aborted]),
-            in_progress: queue.running.saturating_sub(waiting_again),
-            in_queue: queue.waiting + waiting_again,
+            in_progress: load.running,
+            in_queue: load.waiting,
             retried: endpoint.remote.retried(),
         },
         workers: WorkerCount {

@@ -38,7 +38,21 @@ pub struct Endpoint {
     pub remote: Remote,
 }
 
+/// How much an endpoint has to do.
+pub(super) struct Load {
+    /// Jobs that no worker has.
+    pub(super) waiting: usize,
+    /// Jobs that workers have.
+    pub(super) running: usize,
+}
+
 impl Endpoint {
+    /// How much it has to do. A job that has lost its worker waits.
+    pub(super) fn load(&self) -> Load {
+        let (all, again) = (self.jobs.queue().all, self.remote.begun_and_waiting().len());
+        Load { waiting: all.waiting + again, running: all.running.saturating_sub(again) }
+    }
+
     /// Its jobs that are not over, whoever they belong to.
     fn open_jobs(&self) -> Vec<Brief> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::clients::said;
-use super::endpoints::OpenJobs;
+use super::endpoints::{Endpoint, Load, OpenJobs};
 use super::reply::Trouble;
 use super::{Face, Shared};
 use crate::shared::envelope::read_object;
@@ -63,8 +63,7 @@ pub(super) async fn check() -> Response {
 
 /// `GET /admin/endpoints`
 pub(super) async fn list(State(face): State<Shared>) -> Response {
-    let endpoints = face.endpoints.all().iter().map(|endpoint| face.entry(&endpoint.name)).collect::<Result<_, _>>();
-    said(&Listed { endpoints: endpoints.unwrap_or_default() })
+    said(&Listed { endpoints: face.endpoints.all().iter().map(|endpoint| face.entry(endpoint)).collect() })
 }
 
 /// `POST /admin/endpoints` with `{"name": …}`
@@ -72,7 +71,7 @@ pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Respon
     let body = face.body(body, MAX_BODY).await?;
     let add: Add = read_object(&body)?.ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
     let endpoint = face.endpoints.add(&add.name).await?;
-    Ok(said(&face.entry(&endpoint.name)?))
+    Ok(said(&face.entry(&endpoint)))
 }
 
 /// `POST /admin/endpoints/{endpoint}/remove`, with `{"force": true}` also while it has jobs
@@ -109,15 +108,9 @@ pub(super) async fn env(State(face): State<Shared>, Path(endpoint): Path<String>
 }
 
 impl Face {
-    fn entry(&self, name: &str) -> Result<Entry, Trouble> {
-        let endpoint = self.endpoint(name)?;
-        let (queue, workers) = (endpoint.jobs.queue().all, endpoint.remote.count());
-        Ok(Entry {
-            name: name.to_owned(),
-            url: format!("{}/v2/{name}", self.config.base_url),
-            waiting: queue.waiting,
-            running: queue.running,
-            workers: workers.idle + workers.running,
-        })
+    fn entry(&self, endpoint: &Endpoint) -> Entry {
+        let Load { waiting, running } = endpoint.load();
+        let (name, workers) = (endpoint.name.clone(), endpoint.remote.count().at_work());
+        Entry { url: format!("{}/v2/{name}", self.config.base_url), name, waiting, running, workers }
     }
 }

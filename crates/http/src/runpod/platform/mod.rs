@@ -12,6 +12,7 @@ mod lenient;
 mod limits;
 mod manage;
 mod openai;
+mod parting;
 mod question;
 pub(crate) mod reply;
 mod retry;
@@ -81,6 +82,12 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
         .route_layer(from_fn(operators_only));
     let admins = Router::new().route("/admin/endpoints/{endpoint}/remove", post(manage::remove)).route_layer(from_fn(admins_only));
+    let workers = Router::new()
+        .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
+        .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))
+        .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
+        .route("/v2/{endpoint}/job-stop/{worker}", get(workers::stop))
+        .route_layer(from_fn(parting::part));
     Router::new()
         .route("/v2/{endpoint}/run", post(clients::run))
         .route("/v2/{endpoint}/runsync", post(clients::runsync))
@@ -99,14 +106,11 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .route("/v2/{endpoint}/batch/{id}/finalize", post(batch::finalize))
         .route("/v2/{endpoint}/batch/{id}/cancel", post(batch::cancel))
         .route("/v2/{endpoint}/openai/{*route}", any(openai::pass))
-        .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
-        .route("/v2/{endpoint}/job-take-batch/{worker}", get(workers::take_batch))
-        .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
         .route("/v2/{endpoint}/job-stream/{worker}/{id}", post(workers::part))
-        .route("/v2/{endpoint}/job-stop/{worker}", get(workers::stop))
         .route("/v2/{endpoint}/ping/{worker}", get(workers::ping))
         .route("/health-check", get(manage::check))
         .fallback(reply::no_such_path)
+        .merge(workers)
         .merge(operators)
         .merge(admins)
         .method_not_allowed_fallback(reply::no_such_method)
