@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from datetime import datetime, timedelta
 
 import pytest
 import requests
@@ -120,6 +121,8 @@ def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(place, tmp
     running = echo.create({"gate": never}, headers={"Cancel-After": "5s"}).json
     waiting = echo.create({"gate": never}, headers={"Cancel-After": "5"}).json
     assert MOMENT.fullmatch(running["deadline"])
+    created, deadline = (datetime.fromisoformat(running[name]) for name in ("created_at", "deadline"))
+    assert deadline - created == timedelta(seconds=5)
     assert over(echo, running["id"])["status"] == "canceled"
     assert over(echo, waiting["id"])["status"] in ("aborted", "canceled")
     for bad in ("4s", "soon", "0"):

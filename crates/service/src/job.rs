@@ -96,6 +96,8 @@ pub(crate) struct NewJob {
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
+    /// When it was accepted, by this server or one before it.
+    pub(crate) created_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) for_readers: bool,
@@ -132,7 +134,7 @@ impl Job {
             target: new.target,
             input: new.input,
             secrets: new.secrets,
-            created_at: now(),
+            created_at: new.created_at,
             deadline: new.deadline,
             hook: new.hook,
             data_removed: false,

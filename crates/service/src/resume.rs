@@ -133,13 +133,14 @@ impl Jobs {
             target: Arc::new(order.target),
             input: order.input,
             secrets: order.secrets,
+            created_at: order.created_at,
             deadline: order.deadline,
             hook: order.hook.map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
         };
-        let job = Arc::new(Job::again(new, order.created_at));
+        let job = Arc::new(Job::new(new));
         self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
         let launch = Launch { job, checked, context: order.context, webhook, delivery: Delivery::Later, deadline };
         Some(Parked { desk: self.clone(), launch, kept: Some((Arc::clone(store), attempt)) })
