@@ -141,6 +141,17 @@ def test_old_clients_see_canceled_instead_of_aborted(place, tmp_path):
     assert over(echo, late)["status"] == "aborted"
 
 
+def test_the_official_clients_get_over_a_prediction_that_was_aborted(place, tmp_path):
+    echo = place("echo")
+    echo.create({"gate": str(tmp_path / "never")})
+    late = echo.python.predictions.get(echo.create({}, headers={"Cancel-After": "5"}).json["id"])
+    late.wait()
+    assert late.status == "canceled"
+    assert late.id in [one.id for one in echo.python.predictions.list()]
+    assert echo.npm("wait", id=late.id)["status"] == "canceled"
+    assert echo.show(late.id)["status"] == "aborted"
+
+
 def test_inputs_that_do_not_fit_are_named(place):
     required, inputs = place("required"), place("inputs", env={"TIDEGATE_DATA_DIR": "none"})
     reply = required.create({})
