@@ -275,6 +275,17 @@ def test_every_line_break_begins_a_new_line_of_data(place):
     assert [frame["data"] for frame in events(body) if frame["event"] == "logs"] == [["a", "b", "c", ""]]
 
 
+def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(place):
+    generator, text = place("generator"), "a\u2028b\u2029c\x0bd\x0ce\x85f"
+    input = {"count": 1, "log": text}
+    logs = [
+        one.data for one in generator.python.stream(generator.ref, input=input) if one.event.value == "logs"
+    ]
+    assert "".join(logs) == "a\nb\nc\nd\ne\nf\n"
+    npm = generator.npm("stream", ref=generator.ref, options={"input": input})
+    assert "".join(data for event, data in npm if event == "logs") == f"{text}\n"
+
+
 def test_a_canceled_stream_says_so(place, tmp_path):
     generator = place("generator")
     made = generator.create({"gate": str(tmp_path / "never")}).json
