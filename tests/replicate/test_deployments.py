@@ -116,7 +116,7 @@ def test_a_deployment_of_another_account_is_not_there(place):
         ({"hardware": "gpu-t4"}, "- hardware: hardware must be one of the following: local\n"),
         ({"min_instances": 2}, "- min_instances: min_instances must not be above max_instances\n"),
         ({"max_instances": 0}, "- max_instances: max_instances must be from 1 to 1000\n"),
-        ({"max_instances": "many"}, "the body does not fit"),
+        ({"max_instances": "many"}, "- max_instances: invalid type: string"),
     ],
 )
 def test_what_cannot_be_deployed(place, body, detail):

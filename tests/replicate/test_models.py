@@ -117,7 +117,7 @@ def test_what_is_said_can_be_changed(ann):
             "- visibility: visibility must be one of the following: public, private\n",
         ),
         ({"hardware": "gpu-t4"}, "- hardware: hardware must be one of the following: local\n"),
-        ({"description": 1}, "the body does not fit"),
+        ({"description": 1}, "- description: invalid type: integer"),
     ],
 )
 def test_what_cannot_be_made(ann, body, detail):

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from datetime import datetime, timedelta
 
 import pytest
 import requests
@@ -120,6 +121,8 @@ def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(place, tmp
     running = echo.create({"gate": never}, headers={"Cancel-After": "5s"}).json
     waiting = echo.create({"gate": never}, headers={"Cancel-After": "5"}).json
     assert MOMENT.fullmatch(running["deadline"])
+    created, deadline = (datetime.fromisoformat(running[name]) for name in ("created_at", "deadline"))
+    assert deadline - created == timedelta(seconds=5)
     assert over(echo, running["id"])["status"] == "canceled"
     assert over(echo, waiting["id"])["status"] in ("aborted", "canceled")
     for bad in ("4s", "soon", "0"):
@@ -136,6 +139,17 @@ def test_old_clients_see_canceled_instead_of_aborted(place, tmp_path):
     echo.create({"gate": str(tmp_path / "never")})
     late = echo.create({}, headers={"Cancel-After": "5"}).json["id"]
     assert over(echo, late)["status"] == "aborted"
+
+
+def test_the_official_clients_get_over_a_prediction_that_was_aborted(place, tmp_path):
+    echo = place("echo")
+    echo.create({"gate": str(tmp_path / "never")})
+    late = echo.python.predictions.get(echo.create({}, headers={"Cancel-After": "5"}).json["id"])
+    late.wait()
+    assert late.status == "canceled"
+    assert late.id in [one.id for one in echo.python.predictions.list()]
+    assert echo.npm("wait", id=late.id)["status"] == "canceled"
+    assert echo.show(late.id)["status"] == "aborted"
 
 
 def test_inputs_that_do_not_fit_are_named(place):
@@ -259,6 +273,17 @@ def test_every_line_break_begins_a_new_line_of_data(place):
     body = requests.get(made["urls"]["stream"], timeout=15).content.decode()
     assert "\r" not in body
     assert [frame["data"] for frame in events(body) if frame["event"] == "logs"] == [["a", "b", "c", ""]]
+
+
+def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(place):
+    generator, text = place("generator"), "a\u2028b\u2029c\x0bd\x0ce\x85f"
+    input = {"count": 1, "log": text}
+    logs = [
+        one.data for one in generator.python.stream(generator.ref, input=input) if one.event.value == "logs"
+    ]
+    assert "".join(logs) == "a\nb\nc\nd\ne\nf\n"
+    npm = generator.npm("stream", ref=generator.ref, options={"input": input})
+    assert "".join(data for event, data in npm if event == "logs") == f"{text}\n"
 
 
 def test_a_canceled_stream_says_so(place, tmp_path):

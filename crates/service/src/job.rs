@@ -103,6 +103,8 @@ pub(crate) struct NewJob {
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
+    /// When it was accepted, by this server or one before it.
+    pub(crate) created_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) for_readers: bool,
@@ -113,11 +115,6 @@ pub(crate) struct NewJob {
 
 impl Job {
     pub(crate) fn new(new: NewJob) -> Self {
-        Self::accepted(new, now())
-    }
-
-    /// A job that was accepted at this moment.
-    fn accepted(new: NewJob, created_at: Timestamp) -> Self {
         let state = State {
             status: Status::Queued,
             started_at: None,
@@ -143,7 +140,7 @@ impl Job {
             face: new.face,
             target: new.target,
             secrets: new.secrets,
-            created_at,
+            created_at: new.created_at,
             deadline: new.deadline,
             hook: new.hook,
             data_removed: false,

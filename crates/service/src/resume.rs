@@ -135,13 +135,14 @@ impl Jobs {
             target: Arc::new(order.target.clone()),
             input: order.input.clone(),
             secrets: order.secrets.clone(),
+            created_at: order.created_at,
             deadline: order.deadline,
             hook: order.hook.clone().map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
         };
-        let job = Arc::new(Job::again(new, order.created_at));
+        let job = Arc::new(Job::new(new));
         self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
         Some(Launch { left: Some(Left { began_at }), ..self.launch_again(order, job, deadline) })
     }

@@ -188,6 +188,7 @@ impl Jobs {
         }
         let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
         let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
+        let created_at = now();
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
             id: submission
@@ -196,7 +197,8 @@ impl Jobs {
             kind: submission.kind,
             face: submission.face,
             target: inner.target_of(submission.deployment),
-            deadline: submission.deadline.and_then(|after| now().checked_add(after).ok()),
+            created_at,
+            deadline: submission.deadline.and_then(|after| created_at.checked_add(after).ok()),
             hook: submission.webhook.as_ref().map(|webhook| Arc::new(webhook.to_hook())),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),

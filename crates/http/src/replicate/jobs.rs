@@ -6,7 +6,7 @@ use axum::response::Response;
 use tidegate_core::JobKind;
 
 use super::Shared;
-use super::origin::Origin;
+use super::reader::Reader;
 use super::reply::Trouble;
 use crate::access::Identity;
 use crate::shared::json::json;
@@ -35,10 +35,10 @@ pub(super) async fn show<R: Resource>(
     State(face): State<Shared>,
     Path(id): Path<String>,
     caller: Identity,
-    origin: Origin,
+    reader: Reader,
 ) -> Result<Response, Trouble> {
     let job = face.find(R::KIND, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &origin)))
+    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &reader)))
 }
 
 /// `POST …/{id}/cancel`. npm's client says that a body comes, and sends none.
@@ -46,9 +46,9 @@ pub(super) async fn cancel<R: Resource>(
     State(face): State<Shared>,
     Path(id): Path<String>,
     caller: Identity,
-    origin: Origin,
+    reader: Reader,
 ) -> Result<Response, Trouble> {
-    face.cancel(R::KIND, &id, caller, origin).await
+    face.cancel(R::KIND, &id, caller, reader).await
 }
 
 /// `GET …`, newest first.
@@ -56,7 +56,7 @@ pub(super) async fn list<R: Resource>(
     State(face): State<Shared>,
     RawQuery(query): RawQuery,
     caller: Identity,
-    origin: Origin,
+    reader: Reader,
 ) -> Result<Response, Trouble> {
-    face.list(R::KIND, query.as_deref().unwrap_or_default(), caller, origin).await
+    face.list(R::KIND, query.as_deref().unwrap_or_default(), caller, reader).await
 }

@@ -15,6 +15,7 @@ use url::form_urlencoded;
 use super::Face;
 use super::origin::Origin;
 use super::predictions::noun;
+use super::reader::Reader;
 use super::reply::{self, Trouble};
 use super::wire;
 use crate::access::Identity;
@@ -23,15 +24,15 @@ use crate::access::Identity;
 const PAGE: usize = 100;
 
 impl Face {
-    pub(super) async fn list(&self, kind: JobKind, query: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
+    pub(super) async fn list(&self, kind: JobKind, query: &str, caller: Identity, reader: Reader) -> Result<Response, Trouble> {
         let asked = Asked::read(query)?;
         if asked.source == Source::Web {
             return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
         }
         let page = self.models.lookup().list(asked.query(kind, caller)).await?;
-        let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &origin));
+        let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &reader));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
-        let link = |cursor: Cursor| asked.link(kind, &origin, &cursor);
+        let link = |cursor: Cursor| asked.link(kind, &reader.origin, &cursor);
         let results = results.expect("what we write is JSON");
         Ok(reply::ok(&wire::Page { next: page.next.map(link), previous: page.previous.map(link), results }))
     }

@@ -18,6 +18,7 @@ mod origin;
 mod paging;
 mod predictions;
 mod range;
+mod reader;
 pub(crate) mod reply;
 mod shelf;
 mod stream;

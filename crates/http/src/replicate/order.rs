@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::Shared;
-use super::origin::Origin;
+use super::reader::Reader;
 use super::reply::Trouble;
 use super::wire::Create;
 use crate::access::Identity;
@@ -23,7 +23,7 @@ const MAX_DESCRIPTION: usize = 256 * 1024;
 /// An order for a job.
 pub(super) struct Order {
     pub(super) caller: Identity,
-    pub(super) origin: Origin,
+    pub(super) reader: Reader,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
@@ -41,11 +41,11 @@ impl FromRequest<Shared> for Order {
     async fn from_request(request: Request, face: &Shared) -> Result<Self, Trouble> {
         let (mut parts, body) = request.into_parts();
         let Ok(caller) = Identity::from_request_parts(&mut parts, face).await;
-        let Ok(origin) = Origin::from_request_parts(&mut parts, face).await;
+        let Ok(reader) = Reader::from_request_parts(&mut parts, face).await;
         let Parts { headers, .. } = parts;
         let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
         let body = json_body(&headers, body, bounds).await?;
-        Ok(Self { caller, origin, headers, body })
+        Ok(Self { caller, reader, headers, body })
     }
 }
 

@@ -13,6 +13,7 @@ use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot,
 
 use super::order::Order;
 use super::origin::Origin;
+use super::reader::Reader;
 use super::reply::Trouble;
 use super::trained::parts;
 use super::voice::Streams;
@@ -90,23 +91,23 @@ impl Face {
         job.filter(|job| job.kind() == kind).ok_or(Trouble::Unknown(noun(kind)))
     }
 
-    pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, origin: Origin) -> Result<Response, Trouble> {
+    pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, reader: Reader) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
         self.models.lookup().cancel(&caller.account, job.id()).await;
         // Also when there was nothing to stop any more: its end may just be written down. A model that does not
         // stop is shown as it is.
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        Ok(json(StatusCode::OK, self.written(&job.snapshot(), &origin)))
+        Ok(json(StatusCode::OK, self.written(&job.snapshot(), &reader)))
     }
 
-    pub(super) fn written(&self, job: &Snapshot, origin: &Origin) -> Bytes {
+    pub(super) fn written(&self, job: &Snapshot, reader: &Reader) -> Bytes {
         let streams = self.models.desk_of(&job.target).map_or(Streams::No, |desk| streams(&desk));
-        self.config.voice.prediction(job, origin, streams)
+        reader.voice.prediction(job, &reader.origin, streams)
     }
 
     /// Makes a job of what an order says.
     pub(super) async fn submit(&self, order: &Order, create: &Create<'_>, wanted: Wanted) -> Result<Response, Trouble> {
-        let Order { caller, origin, headers, body } = order;
+        let Order { caller, reader, headers, body } = order;
         let Wanted { desk, kind, deployment, destination } = wanted;
         // Python's client gives up half a second after the time that it wants to wait.
         let came = tokio::time::Instant::now();
@@ -129,7 +130,7 @@ impl Face {
             id: None,
             kind,
             input: part_of(body, input.get()),
-            webhook: self.webhook(&desk, create, headers, origin)?,
+            webhook: self.webhook(&desk, create, headers, &reader.origin)?,
             context: Default::default(),
             // A caller that waits may leave, and the prediction goes on.
             delivery: Delivery::Later,
@@ -146,7 +147,7 @@ impl Face {
         if let Some(wait) = wait {
             tokio::time::timeout_at(came + wait, desk.over(&job)).await.ok();
         }
-        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), origin));
+        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), reader));
         let Some(wait) = wait else { return Ok(response) };
         if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
             response.headers_mut().insert("preference-applied", applied);

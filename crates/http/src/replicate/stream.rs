@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
+use axum::http::header::USER_AGENT;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
@@ -35,7 +36,8 @@ pub(super) async fn follow(
     let (account, id) = face.config.voice.read_token(&token).ok_or(Trouble::Unknown("stream"))?;
     let job = face.models.lookup().get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(read_id).unwrap_or_default();
-    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job, face, origin };
+    let breaks = Breaks::of(&headers);
+    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job, face, origin, breaks };
     let frames = stream::unfold(teller, |mut teller| async move {
         let frames = teller.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frames), teller))
@@ -51,6 +53,7 @@ struct Teller {
     second: i64,
     seen: Seen,
     over: bool,
+    breaks: Breaks,
 }
 
 impl Teller {
@@ -101,11 +104,12 @@ impl Teller {
     /// One of the last events. After it nothing more is to be seen than before it, so its name makes its id new.
     fn json_frame(&self, out: &mut String, event: &str, data: &impl Serialize) {
         let id = format!("{}.{event}", self.place());
-        write_frame(out, event, &id, &serde_json::to_string(data).expect("our events have string keys"));
+        let json = serde_json::to_string(data).expect("our events have string keys");
+        write_frame(out, event, &id, lines(&unbroken(json), self.breaks));
     }
 
     fn frame(&self, out: &mut String, event: &str, data: &str) {
-        write_frame(out, event, &self.place(), data);
+        write_frame(out, event, &self.place(), lines(data, self.breaks));
     }
 
     /// How far the reader has come, as [`read_id`] understands it.
@@ -114,9 +118,9 @@ impl Teller {
     }
 }
 
-fn write_frame(out: &mut String, event: &str, id: &str, data: &str) {
+fn write_frame<'a>(out: &mut String, event: &str, id: &str, data: impl Iterator<Item = &'a str>) {
     out.push_str(&format!("event: {event}\nid: {id}\n"));
-    for line in lines(data) {
+    for line in data {
         out.push_str("data: ");
         out.push_str(line);
         out.push('\n');
@@ -144,19 +148,49 @@ fn read_id(id: &str) -> Option<Seen> {
 
 /// A text as it is; another value as JSON.
 fn text_of(json: &Bytes) -> String {
-    serde_json::from_slice(json).unwrap_or_else(|_| String::from_utf8_lossy(json).into_owned())
+    serde_json::from_slice(json).unwrap_or_else(|_| unbroken(String::from_utf8_lossy(json).into_owned()))
 }
 
-/// Every kind of line break ends a line of data; the reader puts `\n` between them.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
+/// JSON that no reader takes for several lines.
+fn unbroken(json: String) -> String {
+    const BREAKS: [(char, &str); 3] = [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    BREAKS.iter().fold(json, |json, (c, escaped)| if json.contains(*c) { json.replace(*c, escaped) } else { json })
+}
+
+/// What ends a line for who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Breaks {
+    /// What the format of the stream says.
+    Usual,
+    /// All that Python takes for the end of a line. Its client would lose the text behind it.
+    Pythons,
+}
+
+impl Breaks {
+    fn of(headers: &HeaderMap) -> Self {
+        let is_python = headers.get(USER_AGENT).is_some_and(|client| client.as_bytes().starts_with(b"replicate-python/"));
+        if is_python { Self::Pythons } else { Self::Usual }
+    }
+
+    fn has(self, c: char) -> bool {
+        match c {
+            '\r' | '\n' => true,
+            '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}' => self == Self::Pythons,
+            _ => false,
+        }
+    }
+}
+
+/// Every line break ends a line of data; the reader puts `\n` between them.
+fn lines(text: &str, breaks: Breaks) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;
-        let Some(at) = text.find(['\r', '\n']) else {
+        let Some((at, end)) = text.char_indices().find(|(_, c)| breaks.has(*c)) else {
             rest = None;
             return Some(text);
         };
-        let skip = if text[at..].starts_with("\r\n") { 2 } else { 1 };
+        let skip = if text[at..].starts_with("\r\n") { 2 } else { end.len_utf8() };
         rest = Some(&text[at + skip..]);
         Some(&text[..at])
     })
@@ -171,8 +205,15 @@ mod tests {
         let cases: [(&str, &[&str]); 5] =
             [("", &[""]), ("a", &["a"]), ("a\n", &["a", ""]), ("a\r\nb\rc\n\nd", &["a", "b", "c", "", "d"]), ("\r\n", &["", ""])];
         for (text, want) in cases {
-            assert_eq!(lines(text).collect::<Vec<_>>(), want, "{text:?}");
+            assert_eq!(lines(text, Breaks::Usual).collect::<Vec<_>>(), want, "{text:?}");
         }
+    }
+
+    #[test]
+    fn python_sees_more_line_breaks_than_others() {
+        let text = "a\u{2028}b\u{c}c\u{85}d\r\ne";
+        assert_eq!(lines(text, Breaks::Pythons).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+        assert_eq!(lines(text, Breaks::Usual).collect::<Vec<_>>(), ["a\u{2028}b\u{c}c\u{85}d", "e"]);
     }
 
     #[test]
@@ -186,7 +227,13 @@ mod tests {
 
     #[test]
     fn texts_are_told_as_they_are_and_other_values_as_json() {
-        for (json, text) in [("\"a\\nb\"", "a\nb"), ("[1, 2]", "[1, 2]"), ("null", "null")] {
+        for (json, text) in [
+            ("\"a\\nb\"", "a\nb"),
+            ("[1, 2]", "[1, 2]"),
+            ("null", "null"),
+            ("[\"\u{2028}\"]", "[\"\\u2028\"]"),
+            ("\"\u{2028}\"", "\u{2028}"),
+        ] {
             assert_eq!(text_of(&Bytes::from_static(json.as_bytes())), text);
         }
     }

@@ -61,6 +61,11 @@ impl Voice {
         Self { files, ..self }
     }
 
+    /// The same with another word.
+    pub(super) fn saying(self, aborted: Aborted) -> Self {
+        Self { aborted, ..self }
+    }
+
     /// How webhooks are written for a receiver that was written down.
     pub fn wording(&self, hook: &Hook) -> Wording {
         let streams = match (hook.streams, hook.streams_files) {

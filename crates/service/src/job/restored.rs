@@ -2,20 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
 use tidegate_core::record::{Ending, Record};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Live, MAX_METRICS, NewJob, PREDICT_TIME, State};
+use super::{Job, Live, MAX_METRICS, PREDICT_TIME, State};
 
 impl Job {
-    /// A job that is taken up again: it was accepted by a server before this one.
-    pub(crate) fn again(new: NewJob, created_at: Timestamp) -> Self {
-        Self::accepted(new, created_at)
-    }
-
     /// A job that is over, as it was written down.
     pub(crate) fn restored(record: Record) -> Self {
         let Record { order, status, started_at, ending, data_removed, .. } = record;
