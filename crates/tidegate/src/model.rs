@@ -128,8 +128,10 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
     if args.rp_debugger {
         env.push(("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
     }
-    if !args.script_args.is_empty() {
-        let words = serde_json::to_string(&args.script_args).expect("texts are JSON");
+    let level = args.rp_log_level.iter().flat_map(|level| ["--rp_log_level", level]);
+    let words: Vec<&str> = level.chain(args.script_args.iter().map(String::as_str)).collect();
+    if !words.is_empty() {
+        let words = serde_json::to_string(&words).expect("texts are JSON");
         env.push(("TIDEGATE_SCRIPT_ARGS".into(), words.into()));
     }
     env
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
         assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
         let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"]).unwrap().env;
-        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.clone().into()));
+        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.into()));
         assert_eq!(told[1], ("TIDEGATE_SCRIPT_FOLDER".into(), std::env::current_dir().unwrap().into()));
         assert_eq!(told[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
         assert_eq!(told[3], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));
