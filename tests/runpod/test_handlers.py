@@ -95,6 +95,11 @@ def test_predict_runs_a_handler_once(package):
     assert result.returncode == 1 and "<class 'ValueError'>" in result.stderr
 
 
+def test_predict_shows_what_it_cannot_read(package):
+    shown = predict(package, "plain.py", "--json", '{"result": "long integer"}')
+    assert json.loads(shown.stdout) == {"n": [2**70, -(10**400)]}, shown.stderr
+
+
 def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path):
     (tmp_path / "plain.py").write_bytes((HANDLERS / "plain.py").read_bytes())
     (tmp_path / "test_input.json").write_text('{"id": "x", "input": {"result": "text"}}')
