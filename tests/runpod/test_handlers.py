@@ -7,7 +7,8 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from servers import MODELS, runpod_python, shim_python, tidegate_bin, tidegate_env, wait_until
+import requests
+from servers import MODELS, free_port, runpod_python, shim_python, tidegate_bin, tidegate_env, wait_until
 
 HANDLERS = MODELS / "handlers"
 OURS = {"real package": runpod_python, "stand-in": shim_python}
@@ -94,6 +95,11 @@ def test_predict_runs_a_handler_once(package):
     assert result.returncode == 1 and "<class 'ValueError'>" in result.stderr
 
 
+def test_predict_shows_what_it_cannot_read(package):
+    shown = predict(package, "plain.py", "--json", '{"result": "long integer"}')
+    assert json.loads(shown.stdout) == {"n": [2**70, -(10**400)]}, shown.stderr
+
+
 def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path):
     (tmp_path / "plain.py").write_bytes((HANDLERS / "plain.py").read_bytes())
     (tmp_path / "test_input.json").write_text('{"id": "x", "input": {"result": "text"}}')
@@ -118,6 +124,45 @@ def test_a_script_finds_its_arguments_without_those_of_the_package(package):
     told = [line for line in real.stdout.splitlines() if line.startswith("TOLD a b ERROR")]
     assert told and told[0] in ours.stderr
     assert predict(package, "arguments.py").stderr.count("TOLD none DEBUG") == 1
+
+
+def test_a_server_takes_the_arguments_that_were_written_for_the_package(package, tmp_path):
+    port = free_port()
+    flags = ["--rp_serve_api", "--rp_api_port", str(port), "--rp_api_host", "127.0.0.1"]
+    flags += [
+        "--rp_api_concurrency",
+        "2",
+        "--rp_log_level",
+        "ERROR",
+        "--data-dir",
+        "none",
+        "--",
+        "--mine",
+        "x",
+    ]
+    with (tmp_path / "log").open("w+b") as log:
+        process = subprocess.Popen(
+            [tidegate_bin(), "serve", HANDLERS / "arguments.py", *flags],
+            env=tidegate_env(OURS[package]()),
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            wait_until(lambda: idle_workers(port) == 2, "both processes", 40)
+            answer = requests.post(f"http://127.0.0.1:{port}/runsync", json={"input": {}}, timeout=20)
+            assert answer.json()["output"] == 1
+        finally:
+            process.terminate()
+            process.wait(20)
+        log.seek(0)
+        assert b"TOLD x ERROR" in log.read()
+
+
+def idle_workers(port):
+    try:
+        return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).json()["workers"]["idle"]
+    except requests.ConnectionError:
+        return 0
 
 
 def test_a_script_is_where_and_what_python_would_have_it_be(package, tmp_path):

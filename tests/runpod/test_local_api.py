@@ -139,6 +139,21 @@ def test_a_body_that_is_not_called_json_is_told_the_same(compare, content_type):
     assert compare("plain.py", ask).status == 422
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"input": {"a": [NaN, 1], "b": "NaN"}}',
+        b'{"input": {"a": [Infinity, -Infinity, "-Infinity"]}}',
+        b'\xef\xbb\xbf{"input": {"a": 1}}',
+        b'{"input": {"a": 123456789012345678901234567890}}',
+    ],
+    ids=["NaN", "infinities", "mark", "long integer"],
+)
+def test_json_as_python_writes_it_is_read_the_same(compare, body):
+    reply = compare("echo.py", lambda server: server.request("POST", "/runsync", data=body, headers=JSON))
+    assert reply.json["status"] == "COMPLETED"
+
+
 def test_broken_json_is_told_alike(handlers, package):
     ask = lambda kind: handlers.shared(kind, "plain.py").request("POST", "/run", data='{"a": ]', headers=JSON)  # noqa: E731
     ours, theirs = ask(package), ask("runpod")

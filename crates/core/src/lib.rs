@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;
+pub mod lenient;
 pub mod meter;
 pub mod metrics;
 pub mod planted;

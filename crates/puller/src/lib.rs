@@ -11,7 +11,6 @@ mod delivery;
 mod hand;
 mod journal;
 mod labour;
-mod lenient;
 mod once;
 mod pace;
 mod platform;

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-
-use crate::lenient;
+use tidegate_core::lenient;
 
 /// A job that the platform handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]

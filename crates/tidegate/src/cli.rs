@@ -110,6 +110,9 @@ pub(crate) struct ModelArgs {
     /// For a script with a Runpod handler: what `rp_debugger` measured is in each output that is an object
     #[arg(long, alias = "rp_debugger", action = ArgAction::SetTrue)]
     pub(crate) rp_debugger: bool,
+    /// For a script with a Runpod handler: what its `RunPodLogger` writes
+    #[arg(long, alias = "rp_log_level", value_name = "LEVEL")]
+    pub(crate) rp_log_level: Option<String>,
     /// For a script: what it finds in `sys.argv`
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) script_args: Vec<String>,
@@ -141,8 +144,11 @@ pub(crate) struct Serve {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) door: Door,
+    /// What `tidegate serve` does anyway; for command lines that were written for `python handler.py`
+    #[arg(long = "rp_serve_api", hide = true)]
+    pub(crate) rp_serve_api: bool,
     /// How many processes run the model, each with its own copy of it
-    #[arg(long, env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, alias = "rp_api_concurrency", env = "TIDEGATE_WORKERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
     /// How many predictions run at once in one process; more than one needs async code [default: what
     /// `cog.yaml` or `@concurrent` says, or 1] [env: COG_MAX_CONCURRENCY is read too]

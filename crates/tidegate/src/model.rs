@@ -128,8 +128,10 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
     if args.rp_debugger {
         env.push(("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
     }
-    if !args.script_args.is_empty() {
-        let words = serde_json::to_string(&args.script_args).expect("texts are JSON");
+    let level = args.rp_log_level.iter().flat_map(|level| ["--rp_log_level", level]);
+    let words: Vec<&str> = level.chain(args.script_args.iter().map(String::as_str)).collect();
+    if !words.is_empty() {
+        let words = serde_json::to_string(&words).expect("texts are JSON");
         env.push(("TIDEGATE_SCRIPT_ARGS".into(), words.into()));
     }
     env

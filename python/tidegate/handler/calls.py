@@ -15,7 +15,7 @@ from tidegate.errors import HandlerError
 from tidegate.handler import wish
 from tidegate.handler.debugger import Debugger, forget
 from tidegate.report import message, traceback_text
-from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, shape_of
+from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, SYNC, layers, shape_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,13 +55,22 @@ def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
 
 def wrap(handler: "Handler", version: str, debugger: Debugger) -> "Callable[..., Any]":
     """Make a function of the handler's own shape that ends as Runpod says."""
-    shape = shape_of(handler)
+    shape = meant_shape(handler)
     if shape == GENERATOR:
         return _generator(handler)
     if shape == ASYNC_GENERATOR:
         return _async_generator(handler)
     ends = _Ends(version, debugger)
     return _coroutine(handler, ends) if shape == ASYNC else _function(handler, ends)
+
+
+def meant_shape(handler: "Handler") -> str:
+    """Return the shape, which for a plain decorator around a coroutine function is that function's."""
+    shape = shape_of(handler)
+    if shape != SYNC:
+        return shape
+    *_, inner = layers(handler, wrapped=True)
+    return ASYNC if shape_of(inner) == ASYNC else SYNC
 
 
 def know_loop(loop: "AbstractEventLoop") -> None:
@@ -155,7 +164,8 @@ def _function(handler: "Handler", ends: _Ends) -> "Callable[..., object]":
 def _coroutine(handler: "Handler", ends: _Ends) -> "Callable[..., Coroutine[Any, Any, object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> object:
         async def run() -> object:
-            return await handler(job)
+            value = handler(job)
+            return await value if isinstance(value, Awaitable) else value
 
         return await _awaited(run(), job, native, ends)
 

@@ -15,7 +15,7 @@ from tidegate.outputs import loosen
 from tidegate.plan import Plan, Plans
 from tidegate.report import describe, traceback_text
 from tidegate.run import speak_plainly
-from tidegate.shape import is_async, shape_of
+from tidegate.shape import is_async
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class Handed:
         speak_plainly()
         loosen()
         self.plans = Plans(plan, plan)
-        modifier = config.get("concurrency_modifier")
-        if room is not None and slots is None and modifier is not None and is_async(shape_of(handler)):
+        modifier, shape = config.get("concurrency_modifier"), self.target.shape
+        if room is not None and slots is None and modifier is not None and is_async(shape):
             self.slots = room
             wish.begin(modifier)
         else:
-            self.slots = _number_of_slots(config, shape_of(handler), slots)
+            self.slots = _number_of_slots(config, shape, slots)
 
     def make_loop(self) -> "asyncio.AbstractEventLoop | None":
         """Make the loop that a plain function's awaitables run on, for one that may know it before."""

@@ -234,3 +234,39 @@ def test_a_second_signal_ends_it_at_once(platform: JobServer, crew: Crew) -> Non
     worker.terminate()
     assert worker.ended() == 143
     assert platform.finals("endless") == []
+
+
+DECORATED = """
+    import asyncio
+    import functools
+
+    import runpod
+
+    together = 0
+
+    def timed(function):
+        @functools.wraps(function)
+        def call(job):
+            return function(job)
+        return call
+
+    @timed
+    async def handler(job):
+        global together
+        together += 1
+        while together < 3:
+            await asyncio.sleep(0.01)
+        return together
+
+    runpod.serverless.start({"handler": handler, "concurrency_modifier": lambda now: 3})
+"""
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_coroutine_function_that_is_decorated_works_on_several_jobs(
+    platform: JobServer, crew: Crew, real: bool
+) -> None:
+    platform.offer("a", "b", "c")
+    script = crew.script(DECORATED)
+    crew.start_real(script) if real else crew.start(script)
+    assert [platform.result(job) for job in "abc"] == [{"output": 3}] * 3

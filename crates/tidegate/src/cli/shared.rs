@@ -15,10 +15,10 @@ use crate::units;
 pub(crate) struct Door {
     /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
     /// --allow-anonymous
-    #[arg(long, env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
+    #[arg(long, alias = "rp_api_host", env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
-    #[arg(long, short, env = "PORT", default_value = "5000", value_parser = units::port)]
+    #[arg(long, alias = "rp_api_port", short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
     /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
     /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]

@@ -82,6 +82,7 @@ fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
         setup_timeout: None,
         upload_url: None,
         rp_debugger: false,
+        rp_log_level: None,
         script_args: Vec::new(),
         mode: Mode::Predict,
     };

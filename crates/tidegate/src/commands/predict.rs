@@ -198,11 +198,16 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
             "failed"
         }
         .to_owned(),
-        output: job.output.map(|json| serde_json::from_slice(&json)).transpose()?.unwrap_or_default(),
+        output: job.output.map(|json| readable(&json)).unwrap_or_default(),
         error: job.error,
         logs: Some(job.logs),
         schema: document,
     })
+}
+
+/// The output; as the text that it is when it has numbers or a depth that cannot be read.
+fn readable(json: &Bytes) -> Value {
+    serde_json::from_slice(json).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
 }
 
 async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
 
 use super::reply::{self, Trouble};
-use super::wire::{Fault, Kind};
+use super::wire::{Fault, Kind, readable};
 use super::{Face, Shared, voice};
 use crate::access::Identity;
 use crate::runpod::words::word;
@@ -93,7 +93,7 @@ impl Face {
 
 async fn bring(face: &Face, account: Account, request: Request) -> Result<Arc<Job>, Trouble> {
     let (parts, body) = request.into_parts();
-    let body = whole(body, face.bounds()).await?;
+    let body = readable(whole(body, face.bounds()).await?);
     let run = Kind::Request.read(&parts.headers, &body)?;
     let webhook = match &run.webhook {
         Some(url) => Some(webhook(&face.jobs(), url, &parts.headers)?),

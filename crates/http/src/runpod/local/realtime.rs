@@ -9,7 +9,7 @@ use tidegate_service::Submission;
 use super::Shared;
 use super::jobs::submission;
 use super::reply::{self, Trouble};
-use super::wire::Kind;
+use super::wire::{Kind, readable};
 use crate::access::Identity;
 use crate::shared::body::{part_of, whole};
 
@@ -18,7 +18,7 @@ const EXTRAS: &str = "runpod";
 
 pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
     let (parts, body) = request.into_parts();
-    let body = whole(body, face.bounds()).await?;
+    let body = readable(whole(body, face.bounds()).await?);
     let run = Kind::Realtime.read(&parts.headers, &body)?;
     // The caller's id is for the handler. Nobody looks the job up by it, and it may come twice.
     let extras = serde_json::json!({ "id": run.id }).to_string();

@@ -1,6 +1,6 @@
 //! JSON as Python writes it: `NaN` and the infinities stand in it as they are, and are no JSON.
 //!
-//! A platform that hands out such a job has handed it out: who does not read it loses it.
+//! Runpod's platforms and clients write it, and its own worker reads it: whoever does not, loses jobs.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,9 @@ const MARK: &[u8] = "\u{feff}".as_bytes();
 /// What stands for them: infinities are numbers that are too large, and for `NaN` there is nothing.
 const NUMBERS: [(&str, &str); 3] = [("-Infinity", "-1e999"), ("Infinity", "1e999"), ("NaN", "null")];
 
-/// The text as JSON; `None` when it is none even so.
-pub(crate) fn as_json(text: &Bytes) -> Option<Bytes> {
+/// The text as JSON: infinities are numbers that are too large for one, and `null` stands for `NaN`. `None` when it
+/// is no JSON even so.
+pub fn as_json(text: &Bytes) -> Option<Bytes> {
     let text = if text.starts_with(MARK) { text.slice(MARK.len()..) } else { text.clone() };
     if is_json(&text) {
         return Some(text);

@@ -1,0 +1,3 @@
+import runpod
+
+runpod.serverless.start({"handler": lambda job: job["input"]})
