@@ -197,9 +197,10 @@ pub trait Store: Send + Sync {
     /// them stay until they are settled, and are forgotten when they were settled before this moment.
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Letters that are still to be sent, by the time of their next attempt, those that are not due as well.
-    /// Fewer than `limit` may come although there are more (large bodies).
-    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError>;
+    /// Letters that are still to be sent, those that are not due as well, oldest first, after the one with this
+    /// number; each with its number. Fewer than `limit` may come although there are more (large bodies); when none
+    /// comes, there are none. Numbers grow in the order in which letters were kept.
+    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError>;
 
     /// A letter was tried. One that is settled is kept for a while, so that it can be looked up and sent again.
     /// Unknown ones are let pass.

@@ -45,17 +45,7 @@ impl Jobs {
     pub async fn resume(&self, desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync)) -> Result<Resumed, StoreError> {
         let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
         self.keep_tidy(&store);
-        let mut resumed = Resumed::default();
-        for letter in store.letters(usize::MAX).await? {
-            if planted(Planted::LostLetter) {
-                continue;
-            }
-            let letter = if planted(Planted::AnotherLetter) { Letter { id: message_id(), ..letter } } else { letter };
-            resumed.letters += 1;
-            let target = Target { model: letter.model.clone(), version: String::new(), deployment: None };
-            // It is counted where the job was.
-            desk_of(&target).as_ref().unwrap_or(self).send_again(letter);
-        }
+        let mut resumed = Resumed { letters: self.resume_letters(&*store, desk_of).await?, ..Resumed::default() };
         let mut after = 0;
         loop {
             let mut batch = store.open(after, BATCH).await?;
@@ -82,6 +72,30 @@ impl Jobs {
                 };
                 resumed.failed += 1;
                 desk.as_ref().unwrap_or(self).end_lost(&store, record, Terminal::Failed(lost)).await?;
+            }
+        }
+    }
+
+    /// Sends what nobody has taken; says how many messages that are.
+    async fn resume_letters(
+        &self,
+        store: &dyn Store,
+        desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync),
+    ) -> Result<usize, StoreError> {
+        let (mut count, mut after) = (0, 0);
+        loop {
+            let batch = store.letters(after, BATCH).await?;
+            let Some((last, _)) = batch.last() else { return Ok(count) };
+            after = *last;
+            for (_, letter) in batch {
+                if planted(Planted::LostLetter) {
+                    continue;
+                }
+                let letter = if planted(Planted::AnotherLetter) { Letter { id: message_id(), ..letter } } else { letter };
+                count += 1;
+                let target = Target { model: letter.model.clone(), version: String::new(), deployment: None };
+                // It is counted where the job was.
+                desk_of(&target).as_ref().unwrap_or(self).send_again(letter);
             }
         }
     }

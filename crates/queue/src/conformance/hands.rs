@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_core::queue::{Holder, Queue};
 
@@ -51,10 +51,19 @@ pub async fn what_is_put_back_stands_where_it_stood(queue: Arc<dyn Queue>) {
 /// What is renewed stays with whoever has it.
 pub async fn what_is_renewed_is_not_lost(queue: Arc<dyn Queue>) {
     queue.push(&line(), entry("ann", "a")).await.unwrap();
-    let claim = next(&*queue).await.unwrap();
+    let mut claim = next(&*queue).await.unwrap();
     tokio::time::sleep(IDLE + IDLE / 2).await;
-    queue.renew(std::slice::from_ref(&claim)).await.unwrap();
-    assert_eq!(queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap(), []);
+    loop {
+        let renewed = Instant::now();
+        queue.renew(std::slice::from_ref(&claim)).await.unwrap();
+        let lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
+        if renewed.elapsed() < IDLE {
+            assert_eq!(lost, []);
+            break;
+        }
+        // The machine stood still for so long: it may well be lost.
+        claim = lost.into_iter().next().unwrap_or(claim);
+    }
     assert!(queue.done(&claim).await.unwrap());
 }
 
@@ -64,12 +73,19 @@ pub async fn what_is_not_renewed_goes_to_another(queue: Arc<dyn Queue>) {
     queue.push(&line(), entry("ann", "waits")).await.unwrap();
     let before = next(&*queue).await.unwrap();
     tokio::time::sleep(IDLE + IDLE / 2).await;
-    let lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
+    let taken_over = Instant::now();
+    let mut lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
     assert_eq!(lost.iter().map(|claim| claim.entry.id.as_str()).collect::<Vec<_>>(), ["a"], "who waits is not lost");
     assert_ne!(lost[0].ticket, before.ticket);
     assert!(!queue.done(&before).await.unwrap());
     queue.renew(&[before]).await.unwrap();
-    assert_eq!(queue.lost(&holder(), IDLE, 10).await.unwrap(), [], "it was taken over just now");
+    let again = queue.lost(&holder(), IDLE, 10).await.unwrap();
+    if taken_over.elapsed() < IDLE {
+        assert_eq!(again, [], "it was taken over just now");
+    } else if !again.is_empty() {
+        // The machine stood still for so long.
+        lost = again;
+    }
     assert!(queue.done(&lost[0]).await.unwrap());
     assert_eq!(drained(&*queue).await, ["waits"]);
 }

@@ -13,7 +13,7 @@ fn with_deadline(millis: u64) -> Submission {
     Submission { deadline: Some(Duration::from_millis(millis)), ..submission("{}") }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
     let model = FakeModel::without_streaming(1);
     let jobs = desk_with_timeout(model.clone());
@@ -30,7 +30,7 @@ async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
     assert_eq!(model.free_slots(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_comes_after_the_limit_does_not_count() {
     let model = FakeModel::without_streaming(1);
     let jobs = desk_with_timeout(model.clone());
@@ -45,7 +45,7 @@ async fn what_comes_after_the_limit_does_not_count() {
     assert_eq!(ticket.job().snapshot().output, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deadline_while_the_model_works_cancels() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(with_deadline(30)).await);
@@ -58,7 +58,7 @@ async fn a_deadline_while_the_model_works_cancels() {
     assert_eq!(ticket.job().status(), Status::Canceled);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deadline_in_the_line_keeps_the_job_from_starting() {
     let (model, jobs) = desk(1);
     let _first = new(jobs.submit(submission("{}")).await);
@@ -73,7 +73,7 @@ async fn a_deadline_in_the_line_keeps_the_job_from_starting() {
     assert_eq!(model.starts(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
     for outcome in [Outcome::Succeeded { output: Some(value("1")) }, Outcome::Failed { error: "no".into() }, Outcome::Canceled] {
         let (model, jobs) = desk(1);
@@ -88,7 +88,7 @@ async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn output_without_end_fails_and_keeps_what_was_given() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);

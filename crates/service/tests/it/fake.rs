@@ -18,8 +18,8 @@ use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, S
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// How long the desk remembers.
-pub(crate) const KEEP_FOR: Duration = Duration::from_millis(500);
+/// How long the desk remembers: longer than any machine stands still.
+pub(crate) const KEEP_FOR: Duration = Duration::from_secs(60 * 60);
 /// How long a job may take, where that is bounded.
 pub(crate) const JOB_TIMEOUT: Duration = Duration::from_millis(30);
 /// What one job may give.

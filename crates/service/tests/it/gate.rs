@@ -137,8 +137,8 @@ impl Store for Gate {
         self.store.forget(over_before, limit).await
     }
 
-    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError> {
-        self.store.letters(limit).await
+    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError> {
+        self.store.letters(after, limit).await
     }
 
     async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {

@@ -1,4 +1,5 @@
-//! The desk's promises, against a model that the test plays itself.
+//! The desk's promises, against a model that the test plays itself. The clock is the test's as well, where nothing but
+//! the desk takes time: it goes on when everybody waits, and not when the machine is busy.
 
 mod bounds;
 mod fake;
@@ -26,7 +27,7 @@ fn new(submitted: Result<Submitted, Refusal>) -> tidegate_service::Ticket {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_slot_is_free_before_the_end_can_be_seen() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
@@ -39,7 +40,7 @@ async fn the_slot_is_free_before_the_end_can_be_seen() {
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"1"[..]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
@@ -56,7 +57,7 @@ async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
     assert!(job.predict_time.is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_of_nothing_is_an_empty_list() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
@@ -65,7 +66,7 @@ async fn a_stream_of_nothing_is_an_empty_list() {
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"[]"[..]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
@@ -84,7 +85,7 @@ async fn a_caller_that_leaves_takes_its_job_along() {
     assert_eq!(model.free_slots(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_gets_the_answer() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
@@ -94,7 +95,7 @@ async fn a_caller_that_waits_gets_the_answer() {
     assert_eq!(model.free_slots(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_for_later_goes_on_without_its_caller() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
@@ -108,7 +109,7 @@ async fn a_job_for_later_goes_on_without_its_caller() {
     assert_eq!(job.status(), Status::Succeeded);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_canceled_in_the_line_never_starts() {
     let (model, jobs) = desk(1);
     let _first = new(jobs.submit(submission("{}")).await);
@@ -125,7 +126,7 @@ async fn a_job_canceled_in_the_line_never_starts() {
     assert_eq!(model.starts(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_same_put_again_shows_the_same_job() {
     let (model, jobs) = desk(1);
     let put = |input: &'static str| Submission { id: Some(JobId::parse("x").unwrap()), replay: Replay::Answer, ..submission(input) };
@@ -141,7 +142,7 @@ async fn the_same_put_again_shows_the_same_job() {
     assert_eq!(model.starts(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_job_may_not_take_the_id_of_a_running_one() {
     let (model, jobs) = desk(2);
     let post = || Submission { id: Some(JobId::parse("x").unwrap()), ..submission("{}") };
@@ -155,7 +156,7 @@ async fn a_new_job_may_not_take_the_id_of_a_running_one() {
     new(jobs.submit(post()).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     let (model, jobs) = desk(2);
     let (a, b) = (Account::parse("a").unwrap(), Account::parse("b").unwrap());
@@ -186,7 +187,7 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     assert!(matches!(jobs.submit(put(&a, r#"{"n":2}"#)).await, Err(Refusal::InputDiffers(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_may_not_be_canceled_by_another_account() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }).await);
@@ -198,7 +199,7 @@ async fn a_job_may_not_be_canceled_by_another_account() {
     assert!(!run.is_cancel_asked());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_over_is_forgotten_after_a_while() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
@@ -208,11 +209,11 @@ async fn what_is_over_is_forgotten_after_a_while() {
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_some());
 
     while jobs.get(&Account::ANONYMOUS, &id).await.is_some() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(fake::KEEP_FOR / 10).await;
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_is_canceled_with_its_last_reader() {
     let (model, jobs) = desk(1);
     let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
@@ -230,7 +231,7 @@ async fn a_stream_is_canceled_with_its_last_reader() {
     run.cancel_was_asked().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_late_reader_sees_everything_from_the_start() {
     let (model, jobs) = desk(1);
     let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
@@ -252,13 +253,13 @@ async fn a_late_reader_sees_everything_from_the_start() {
     assert!(late.next().await.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_does_not_stream_refuses_one() {
     let jobs = fake::desk_of(FakeModel::without_streaming(1));
     assert_eq!(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await.err(), Some(Refusal::NotStreaming));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (model, jobs) = desk(2);
     let quick = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
@@ -281,7 +282,7 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     assert_eq!((quick.job().status(), slow.job().status()), (Status::Succeeded, Status::Canceled));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_follows_a_job_that_is_over_is_told_so() {
     let model = FakeModel::without_streaming(1);
     let jobs = fake::desk_of(model.clone());

@@ -6,7 +6,9 @@ use std::time::Duration;
 use tidegate_core::record::Face;
 use tidegate_core::store::{Query, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
-use tidegate_service::{Job, Jobs, Replay, Resumed, Submission};
+use tidegate_net::header::HeaderMap;
+use tidegate_net::{Networks, Url};
+use tidegate_service::{EventFilter, Job, Jobs, Pace, Replay, Resumed, Submission, Webhook, WebhookEvent, Wording};
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
 use crate::gate::Gate;
@@ -180,4 +182,34 @@ async fn without_a_store_no_more_are_taken_than_fit() {
         assert_eq!(run.work.id, id(number));
         succeed(&run);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
+    let gate = Gate::new();
+    // Nobody is there, and that is tried again for a day.
+    let open = || tidegate_net::Config { networks: Networks::parse("127.0.0.1").expect("an address"), ..Default::default() };
+    let desk = || {
+        let model = FakeModel::without_streaming(1);
+        (model.clone(), desk_with(model, Wishes { store: Some(Arc::<Gate>::clone(&gate)), net: open(), ..Wishes::default() }))
+    };
+    let (model, jobs) = desk();
+    // More than the store gives in one answer.
+    let webhook = Arc::new(Webhook {
+        url: Url::parse("http://127.0.0.1:1/nobody").expect("it is a URL"),
+        filter: EventFilter::only([WebhookEvent::Completed]),
+        headers: HeaderMap::new(),
+        pace: Pace::EveryValue,
+        origin: None,
+        streams: false,
+        wording: Wording::new(|_| vec![b'x'; 9 << 20].into()),
+    });
+    for number in 0..3 {
+        let ticket = new(jobs.submit(Submission { webhook: Some(Arc::clone(&webhook)), ..job(number) }).await);
+        succeed(&model.started().await);
+        ticket.job().ended().await;
+    }
+    let (_, jobs) = desk();
+    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.expect("the store is fine");
+    assert_eq!(resumed, Resumed { queued: 0, failed: 0, letters: 3 });
 }

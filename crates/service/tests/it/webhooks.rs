@@ -13,7 +13,7 @@ use tidegate_service::{
 };
 use tokio::time::Instant;
 
-use crate::fake::{FakeModel, Wishes, desk_with, submission};
+use crate::fake::{FakeModel, KEEP_FOR, Wishes, desk_with, submission};
 
 const NOBODY: &str = "http://me:hunter2@127.0.0.1:1/hook?hunter2";
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -124,7 +124,7 @@ async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
     let jobs = ended(Config::default()).await;
     // Longer than the desk remembers.
     let id = settled(&jobs).await.id;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(2 * KEEP_FOR).await;
     let other = Account::parse("other").expect("it is a name");
     assert!(matches!(jobs.replay_delivery(&id, Some(&other)).await, Err(NotReplayed::Unknown(_))));
     assert!(matches!(jobs.replay_delivery("msg_0", None).await, Err(NotReplayed::Unknown(_))));

@@ -64,11 +64,11 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
 
 /// All that was acknowledged is there, and letters only with ended jobs.
 pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
-    let letters = store.letters(usize::MAX).await.unwrap();
+    let letters = store.letters(0, usize::MAX).await.unwrap();
     for (what, name) in acknowledged {
         let kept = store.get(&ann(), &id(name)).await.unwrap();
         let kept = kept.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
-        let has_letter = letters.iter().any(|letter| letter.id == *name);
+        let has_letter = letters.iter().any(|(_, letter)| letter.id == *name);
         assert_eq!(kept.status == Status::Succeeded, has_letter, "{name}: an end and its letter come together");
         assert!(what != "finish" || has_letter, "the end of {name} was acknowledged and is lost");
     }

@@ -73,7 +73,7 @@ macro_rules! conformance {
         $crate::conformance!(@cases $open, letters:
             a_letter_is_kept_with_the_end,
             no_end_no_letter,
-            letters_come_by_their_next_attempt,
+            letters_come_in_the_order_in_which_they_were_kept,
             a_settled_letter_is_not_sent_any_more,
             settled_letters_can_be_looked_up,
             a_settled_letter_can_be_sent_again,

@@ -47,8 +47,8 @@ pub async fn one_of_many_ends_is_taken(store: Subject) {
         let kept = get(&*store, &name).await;
         assert_eq!(kept.ending, Some(ending(winner)));
         assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
-        let letters = store.letters(1000).await.unwrap();
-        let about: Vec<_> = letters.iter().filter(|letter| letter.job == id(&name)).map(|letter| letter.id.as_str()).collect();
+        let letters = store.letters(0, 1000).await.unwrap();
+        let about: Vec<_> = letters.iter().filter(|(_, letter)| letter.job == id(&name)).map(|(_, letter)| letter.id.as_str()).collect();
         assert_eq!(about, [format!("{round}-{winner}")]);
     }
 }

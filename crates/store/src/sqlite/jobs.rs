@@ -152,6 +152,7 @@ pub(super) fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn number(number: u64) -> i64 {
+/// As SQLite counts.
+pub(super) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

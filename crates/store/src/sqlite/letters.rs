@@ -28,14 +28,14 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn first(conn: &Connection, limit: usize) -> Result<Vec<Letter>, Fault> {
+pub(super) fn to_be_sent(conn: &Connection, after: u64, limit: usize) -> Result<Vec<(i64, Letter)>, Fault> {
     let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model
+        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.number
          FROM letters l JOIN bodies b ON b.number = l.number
-         WHERE l.settled_at IS NULL ORDER BY l.next_at, l.number LIMIT ?",
+         WHERE l.settled_at IS NULL AND l.number > ? ORDER BY l.number LIMIT ?",
     )?;
-    let found = statement.query([jobs::count(limit)])?;
-    Ok(rows::take_some(found, limit, letter, |letter| letter.body.len())?.0)
+    let found = statement.query(params![jobs::number(after), jobs::count(limit)])?;
+    Ok(rows::take_some(found, limit, |row| Ok((row.get(9)?, letter(row)?)), |(_, letter)| letter.body.len())?.0)
 }
 
 fn letter(row: &Row<'_>) -> Result<Letter, Fault> {

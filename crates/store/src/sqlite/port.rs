@@ -62,8 +62,9 @@ impl Store for Sqlite {
         self.writer.change(SMALL * limit.min(SMALL), move |conn| jobs::forget(conn, over_before, limit)).await
     }
 
-    async fn letters(&self, limit: usize) -> Result<Vec<Letter>, StoreError> {
-        self.readers.ask(move |conn| letters::first(conn, limit)).await
+    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError> {
+        let found = self.readers.ask(move |conn| letters::to_be_sent(conn, after, limit)).await?;
+        Ok(found.into_iter().map(|(number, letter)| (number.unsigned_abs(), letter)).collect())
     }
 
     async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::fault::Fault;
 use super::folder::Folder;
-use super::tidier::{Tidier, empty, tidy};
+use super::tidier::Tidier;
 
 /// How many changes wait in the inbox. When it is full, callers wait for a place.
 const INBOX: usize = 1024;
@@ -164,7 +164,7 @@ impl Worker {
     /// must not fail because a large input came with it.
     fn squeeze(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
         tracing::warn!("the disk of the store is full");
-        empty(&self.conn);
+        self.tidier.empty(&self.conn);
         batch.iter_mut().map(|change| self.commit_alone(change)).collect()
     }
 
@@ -207,7 +207,7 @@ impl Worker {
     fn keep_log_short(&self) {
         let pages = self.log_pages.load(Ordering::Relaxed);
         if pages >= LOG_PAGES {
-            tidy(&self.conn);
+            self.tidier.tidy(&self.conn);
         } else if pages >= TIDY_PAGES {
             self.tidier.poke();
         }
