@@ -316,6 +316,18 @@ def test_without_a_data_folder_only_words_make_a_version(place):
     assert said(learns, version) == "ave Ada"
 
 
+def test_weights_count_for_what_an_account_may_keep(place):
+    learns = place("learns", "--max-stored-files", "8")
+    make(learns)
+    first = train(learns, MINE, "12345678").output["version"]
+    start = learns.python.trainings.create
+    wanted = {"model": learns.model, "version": learns.version, "destination": MINE, "input": {"word": "ave"}}
+    assert refusal(start, **wanted) == 507
+    assert said(learns, first) == "greeting.txt 12345678 Ada"
+    assert remove(learns, f"{MINE}/versions/{first.split(':')[1]}").status == 204
+    train(learns, MINE, "ave")
+
+
 def test_they_are_loaded_when_they_are_wanted_and_take_a_place(place):
     learns = place("learns", "--max-loaded", "1")
     make(learns)
