@@ -1,12 +1,13 @@
 """What a training gives is a version of its destination, and runs."""
 
 import re
+import shutil
 
 import pytest
 import requests
 from clients import NpmError, Place
 from replicate.exceptions import ReplicateError
-from servers import loaded, wait_until
+from servers import MODELS, loaded, wait_until
 
 MINE = "anonymous/mine"
 
@@ -246,6 +247,28 @@ def test_a_version_moves_along_with_its_code(place):
     assert said(learns, f"{MINE}:{second}") == "greeting.txt salve ADA"
     assert refusal(learns.python.predictions.create, version=first, input={}) == 422
     assert [one.id for one in learns.python.models.get(MINE).versions.list()] == [second, first]
+
+
+def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_those_who_wait(
+    fleet, data, tmp_path
+):
+    folder, gate = tmp_path / "learns", tmp_path / "gate"
+    shutil.copytree(MODELS / "learns", folder)
+    before = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    first = train(before, make(before)).output["version"].split(":")[1]
+    waits = before.python.predictions.create(version=first, input={"name": "Ada", "gate": str(gate)})
+    before.kill()
+    gate.touch()
+    code = folder / "predict.py"
+    code.write_text(code.read_text().replace("yield name", "yield name.upper()"))
+    after = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    assert after.python.models.get(MINE).latest_version.id != first
+
+    def output():
+        shown = after.show(waits.id)
+        return "".join(shown["output"]) if shown["status"] == "succeeded" else None
+
+    assert wait_until(output, "the end") == "greeting.txt salve ADA"
 
 
 def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(place):
