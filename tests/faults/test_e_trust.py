@@ -238,3 +238,19 @@ def test_e5_a_model_that_used_up_its_descriptors_ends_its_jobs(server):
         body = server.predict({"text": "x"}).json
         assert body["status"] in ("succeeded", "failed")
         server.predict({"how": "deaths.exit"})
+
+
+def test_trained_weights_reach_a_model_that_runs_as_another_user(as_somebody, tmp_path):
+    server = as_somebody("learns", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+    model = server.get("/v1/models/local/learns").json
+    path = f"/v1/models/local/learns/versions/{model['latest_version']['id']}/trainings"
+    made = server.post(path, {"input": {"word": "salve"}, "destination": "local/learns"}).json
+
+    def version():
+        shown = server.get(f"/v1/trainings/{made['id']}").json
+        assert shown["error"] is None
+        return (shown["output"] or {}).get("version")
+
+    wanted = {"version": wait_until(version, "the version"), "input": {"name": "Ada"}}
+    run = server.post("/v1/predictions", wanted, headers={"Prefer": "wait=20"}).json
+    assert "".join(run["output"]) == "greeting.txt salve Ada"

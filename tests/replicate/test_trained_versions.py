@@ -1,12 +1,13 @@
 """What a training gives is a version of its destination, and runs."""
 
 import re
+import shutil
 
 import pytest
 import requests
 from clients import NpmError, Place
 from replicate.exceptions import ReplicateError
-from servers import loaded, wait_until
+from servers import MODELS, loaded, wait_until
 
 MINE = "anonymous/mine"
 
@@ -248,6 +249,28 @@ def test_a_version_moves_along_with_its_code(place):
     assert [one.id for one in learns.python.models.get(MINE).versions.list()] == [second, first]
 
 
+def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_those_who_wait(
+    fleet, data, tmp_path
+):
+    folder, gate = tmp_path / "learns", tmp_path / "gate"
+    shutil.copytree(MODELS / "learns", folder)
+    before = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    first = train(before, make(before)).output["version"].split(":")[1]
+    waits = before.python.predictions.create(version=first, input={"name": "Ada", "gate": str(gate)})
+    before.kill()
+    gate.touch()
+    code = folder / "predict.py"
+    code.write_text(code.read_text().replace("yield name", "yield name.upper()"))
+    after = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    assert after.python.models.get(MINE).latest_version.id != first
+
+    def output():
+        shown = after.show(waits.id)
+        return "".join(shown["output"]) if shown["status"] == "succeeded" else None
+
+    assert wait_until(output, "the end") == "greeting.txt salve ADA"
+
+
 def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(place):
     learns = place("learns")
     folder = learns.version
@@ -314,6 +337,18 @@ def test_without_a_data_folder_only_words_make_a_version(place):
     assert set(train(learns, MINE).output) == {"weights", "loss"}
     version = train(learns, MINE, "ave", kind="text").output["version"]
     assert said(learns, version) == "ave Ada"
+
+
+def test_weights_count_for_what_an_account_may_keep(place):
+    learns = place("learns", "--max-stored-files", "8")
+    make(learns)
+    first = train(learns, MINE, "12345678").output["version"]
+    start = learns.python.trainings.create
+    wanted = {"model": learns.model, "version": learns.version, "destination": MINE, "input": {"word": "ave"}}
+    assert refusal(start, **wanted) == 507
+    assert said(learns, first) == "greeting.txt 12345678 Ada"
+    assert remove(learns, f"{MINE}/versions/{first.split(':')[1]}").status == 204
+    train(learns, MINE, "ave")
 
 
 def test_they_are_loaded_when_they_are_wanted_and_take_a_place(place):

@@ -55,7 +55,7 @@ pub use jobs::Jobs;
 pub use meter::{AttemptResult, Meter, Reason};
 pub use models::{Model, Models, Nobody, Version};
 pub use resume::Resumed;
-pub use school::{NotGraduated, School, Training};
+pub use school::{School, Training};
 pub use seeing::{Queue, Share};
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
-use tidegate_core::{Account, JobId, chain};
+use tidegate_core::{Account, JobId};
 
 use crate::cabinet::FilingError;
 use crate::job::Job;
@@ -32,23 +32,12 @@ pub struct Training<'a> {
     pub weights: &'a str,
 }
 
-/// Why a version could not be made of what a training gave.
-#[derive(Debug, thiserror::Error)]
-pub enum NotGraduated {
-    /// The weights could not be kept.
-    #[error("the weights could not be kept")]
-    Weights(#[from] FilingError),
-    /// The version could not be written down.
-    #[error("the version could not be written down")]
-    Store(#[from] StoreError),
-}
-
 /// Makes versions of what trainings give, and removes them.
 #[async_trait]
 pub trait School: Send + Sync {
-    /// Makes a version, which is written down and taken jobs for when this returns. `None` when there is nothing
+    /// Makes a version, which is written down and takes jobs when this returns. `None` when there is nothing
     /// in the weights that a model could be given.
-    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, NotGraduated>;
+    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError>;
 
     /// Removes a version. Jobs that it has begun with are finished.
     async fn expel(&self, trained: &Trained) -> Result<(), StoreError>;
@@ -67,7 +56,7 @@ pub(crate) async fn graduated(
     match school.graduate(training).await {
         Ok(Some(trained)) => Ok(with_version(said, &trained)),
         Ok(None) => Ok(output),
-        Err(error) => Err(format!("the training has succeeded, but {}", chain(&error))),
+        Err(error) => Err(format!("the training has succeeded, but no version could be made of it: {}", error.told())),
     }
 }
 

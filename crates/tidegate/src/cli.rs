@@ -232,7 +232,7 @@ pub(crate) struct Serve {
     /// credentials of the usual variables AWS_…, or `file:///FOLDER` [default: in the data folder]
     #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL")]
     pub(crate) files_store: Option<FilesStore>,
-    /// What the uploaded files of one account may have together [default: no limit but the disk]
+    /// What the uploaded files and trained weights of one account may have together [default: no limit but the disk]
     #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
     pub(crate) max_stored_files: Option<usize>,
     /// The largest request body

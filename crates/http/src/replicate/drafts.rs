@@ -76,6 +76,10 @@ pub(super) async fn create(
     if taken {
         return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
     }
+    // A model of the past may have been removed while somebody else trained for it.
+    for alumnus in face.models.alumni_of(&draft.key()).iter().filter(|alumnus| !alumnus.kept.is_of(&caller.account)) {
+        face.models.expel(alumnus).await?;
+    }
     Ok(reply::created(&face.shown(draft).written(&origin)?))
 }
 

@@ -22,6 +22,10 @@ pub(super) async fn create(
     if !face.is_destination(&order.caller, destination).await? {
         return Err(Trouble::UnknownDestination);
     }
+    if let Some(links) = &face.config.files {
+        // How large the weights will be is not known; who has no room for any trains nothing.
+        links.cabinet.has_room(&order.caller.account, 1)?;
+    }
     let destination = Some(destination.to_owned());
     face.submit(&order, &create, Wanted { kind: JobKind::Training, destination, ..Wanted::prediction(desk) }).await
 }

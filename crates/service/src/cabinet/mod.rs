@@ -92,7 +92,7 @@ pub struct FileRules {
     pub keep_for: Duration,
     /// Those of a job, after it is over: as long as its data is.
     pub keep_jobs_for: Duration,
-    /// What the files that one account leaves may have together, in bytes.
+    /// What the files that one account leaves and the weights that it trains may have together, in bytes.
     pub max_per_account: Option<u64>,
 }
 

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use jiff::Timestamp;
 use tidegate_core::Account;
 
-use super::{Cabinet, FilingError};
+use super::{Cabinet, Entry, FilingError, is_kept};
 
 /// Bytes of files that are being filed, by account.
 #[derive(Default)]
@@ -30,13 +31,22 @@ impl Cabinet {
     pub(super) fn reserve(&self, account: &Account, bytes: u64) -> Result<Place<'_>, FilingError> {
         let mut coming = self.coming.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(max) = self.rules.max_per_account {
-            let used = self.list(account).iter().map(|file| file.size).sum::<u64>() + coming.get(account).copied().unwrap_or_default();
+            let used = self.kept_for(account) + coming.get(account).copied().unwrap_or_default();
             if used.saturating_add(bytes) > max {
                 return Err(FilingError::Quota { used, max });
             }
         }
         *coming.entry(account.clone()).or_default() += bytes;
         Ok(Place { coming: &self.coming, account: account.clone(), bytes })
+    }
+}
+
+impl Cabinet {
+    /// What an account has here that goes only when it says so: what it has left, and the weights that it has trained.
+    fn kept_for(&self, account: &Account) -> u64 {
+        let now = Timestamp::now();
+        let counts = |entry: &&Entry| entry.account == *account && entry.file.job.is_none() && is_kept(&entry.file, now);
+        self.known().values().filter(counts).map(|entry| entry.file.size).sum()
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
-use tidegate_service::{Jobs, NotGraduated, School, Trained, Training, Version};
+use tidegate_service::{FilingError, Jobs, School, Trained, Training, Version};
 
 use super::offering::{Manner, Offering};
 use crate::model::Model;
@@ -127,7 +127,7 @@ impl Offering {
 
 #[async_trait]
 impl School for Offering {
-    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, NotGraduated> {
+    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
         let before = self.models.alumni().into_iter().find(|alumnus| alumnus.kept.was(&training.target.version));
