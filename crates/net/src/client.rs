@@ -1,11 +1,11 @@
-//! The client: three ways out, each built when it is first used, because reading the system's
+//! The client: a few ways out, each built when it is first used, because reading the system's
 //! certificates takes longer than a whole prediction.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{ClientBuilder, StatusCode, redirect};
 use url::Url;
 
@@ -31,6 +31,8 @@ pub struct Client {
     following: Way,
     /// For addresses that the operator chose.
     own: Way,
+    /// For the same, where we see ourselves to what moves.
+    steady: Way,
 }
 
 /// One call to a place that the operator named, for who speaks there in words of its own.
@@ -80,7 +82,7 @@ impl Client {
     }
 
     pub(crate) fn with_lookup(config: Config, lookup: Lookup) -> Self {
-        Self { config, lookup, strict: Way::default(), following: Way::default(), own: Way::default() }
+        Self { config, lookup, strict: Way::default(), following: Way::default(), own: Way::default(), steady: Way::default() }
     }
 
     /// The largest file in either direction, in bytes.
@@ -117,20 +119,29 @@ impl Client {
         Ok((status, answer.bytes().await.map_err(|error| Error::from_send(url, error))?))
     }
 
-    /// Calls a place that the operator named. Every status is an answer.
+    /// Calls a place that the operator named. Every status is an answer. What is brought is brought to where the
+    /// place has moved; clients usually come there with empty hands.
     pub async fn call(&self, call: Call) -> Result<Reply, Error> {
-        let Call { url, headers, body, limit } = call;
-        let client = self.own(&url)?;
-        let request = match body {
-            Some(body) => client.post(url.clone()).body(body),
-            None => client.get(url.clone()),
-        };
-        let answer = request.headers(headers).timeout(limit).send().await.map_err(|error| Error::from_send(&url, error))?;
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
-        let status = answer.status().as_u16();
-        let body = answer.bytes().await;
-        let body = body.map_err(|error| Error::BrokeOff { host: host_of(&url), source: error.without_url() })?;
-        Ok(Reply { status, retry_after, body })
+        let Call { mut url, mut headers, mut body, limit } = call;
+        let client = self.steady.ready(&url, || self.basic().redirect(redirect::Policy::none()))?;
+        let mut hops = 0;
+        loop {
+            let request = match &body {
+                Some(body) => client.post(url.clone()).body(body.clone()),
+                None => client.get(url.clone()),
+            };
+            let answer = request.headers(headers.clone()).timeout(limit).send().await;
+            let answer = answer.map_err(|error| Error::from_send(&url, error))?;
+            let Some(next) = moved(&url, &answer).filter(|_| hops < MAX_REDIRECTS) else { return reply(&url, answer).await };
+            if answer.status() == StatusCode::SEE_OTHER {
+                body = None;
+            }
+            if !is_same_place(&url, &next) {
+                headers.remove(AUTHORIZATION);
+            }
+            url = next;
+            hops += 1;
+        }
     }
 
     /// Refuses what the resolver never sees: hosts that are addresses already.
@@ -172,6 +183,27 @@ impl Client {
         let builder = reqwest::Client::builder().user_agent(agent).referer(false).connect_timeout(Duration::from_secs(10));
         builder.pool_max_idle_per_host(MAX_IDLE)
     }
+}
+
+/// Where an answer sends the caller on to.
+fn moved(url: &Url, answer: &reqwest::Response) -> Option<Url> {
+    let points_on = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let next = url.join(answer.headers().get(LOCATION).filter(|_| points_on)?.to_str().ok()?).ok()?;
+    matches!(next.scheme(), "http" | "https").then_some(next)
+}
+
+/// Whether the keys of one address are those of the other: they are on one server, or the same by a safer way.
+fn is_same_place(url: &Url, next: &Url) -> bool {
+    let safer = url.scheme() == "http" && next.scheme() == "https";
+    url.host() == next.host() && (safer || url.port_or_known_default() == next.port_or_known_default())
+}
+
+async fn reply(url: &Url, answer: reqwest::Response) -> Result<Reply, Error> {
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
+    let status = answer.status().as_u16();
+    let body = answer.bytes().await;
+    let body = body.map_err(|error| Error::BrokeOff { host: host_of(url), source: error.without_url() })?;
+    Ok(Reply { status, retry_after, body })
 }
 
 /// A client for a place that the operator chose, for who speaks there in a protocol of its own. Nothing is guarded;

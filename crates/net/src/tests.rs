@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use reqwest::header::HeaderMap;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::resolve::Lookup;
-use crate::{Answer, Client, Config, Error, Networks, Pace};
+use crate::{Answer, Call, Client, Config, Error, Networks, Pace};
 
 /// A server that gives each connection the next of its answers (the last one stays) and closes it.
 struct Host {
@@ -190,6 +190,40 @@ async fn redirects_are_followed_five_times_and_not_more() {
         assert_eq!(result.is_ok(), good, "{hops}: {result:?}");
         std::fs::remove_file(place).ok();
     }
+}
+
+async fn brought(url: Url) -> u16 {
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("secret"))]);
+    let call = Call { url, headers, body: Some(Bytes::from_static(b"{\"output\":1}")), limit: Duration::from_secs(5) };
+    Client::new(Config::default()).call(call).await.unwrap().status
+}
+
+#[tokio::test]
+async fn what_is_brought_goes_where_the_place_has_moved() {
+    for status in [301, 302, 307, 308] {
+        let host = Host::answering(&[&redirect(status, "/next"), &ok("")]).await;
+        assert_eq!(brought(host.url()).await, 200);
+        let last = &host.requests()[1];
+        assert!(last.starts_with("POST /next ") && last.contains("secret") && last.ends_with("{\"output\":1}"), "{last}");
+    }
+    let host = Host::answering(&[&redirect(303, "/taken"), &ok("")]).await;
+    assert_eq!(brought(host.url()).await, 200);
+    assert!(host.requests()[1].starts_with("GET /taken "));
+}
+
+#[tokio::test]
+async fn a_key_stays_with_the_place_it_is_for() {
+    let other = Host::answering(&[&ok("")]).await;
+    let host = Host::answering(&[&redirect(307, other.url().as_str())]).await;
+    assert_eq!(brought(host.url()).await, 200);
+    assert!(!other.requests()[0].contains("secret"));
+}
+
+#[tokio::test]
+async fn a_place_that_moves_for_ever_is_not_followed_for_ever() {
+    let host = Host::answering(&[redirect(302, "/x").as_str(); 10]).await;
+    assert_eq!(brought(host.url()).await, 302);
+    assert_eq!(host.requests().len(), 6);
 }
 
 #[tokio::test]

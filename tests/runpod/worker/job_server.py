@@ -322,6 +322,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", f"{self.path}&moved=1")
         if body:
             self.send_header("Content-Type", "application/json")
         if status != 204:

@@ -39,6 +39,16 @@ def test_a_result_is_brought_until_it_is_taken(platform: JobServer, crew: Crew, 
     assert runs(crew) == ["a", "b"]
 
 
+def test_a_result_goes_where_the_platform_has_moved(platform: JobServer, crew: Crew) -> None:
+    platform.fail("done", 301, 302, 307, 308)
+    platform.fail("take", 302)
+    platform.offer("a")
+    crew.start(crew.script(WORK))
+    platform.result("a")
+    bodies = [seen.body for seen in platform.of("done", "a")]
+    assert len(bodies) == 5 and all(body == bodies[0] for body in bodies)
+
+
 def test_a_result_that_is_refused_for_good_is_not_brought_again(platform: JobServer, crew: Crew) -> None:
     platform.fail("done", 404)
     platform.offer("gone", "next")
