@@ -202,6 +202,7 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         pace: Pace::EveryValue,
         origin: None,
         streams: false,
+        streams_files: false,
         wording: Wording::new(|_| vec![b'x'; 9 << 20].into()),
     });
     for number in 0..3 {
