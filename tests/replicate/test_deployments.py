@@ -246,6 +246,7 @@ def test_many_come_in_pages(place):
     assert rest.next is None
 
 
+@pytest.mark.timeout(180)
 def test_there_are_at_most_a_thousand(place):
     echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
     body = wishes(echo)

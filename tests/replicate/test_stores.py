@@ -97,11 +97,12 @@ def test_after_a_kill_files_are_there_and_what_belongs_to_nothing_goes(in_bucket
     bucket.put(ours, b"left")
     bucket.put(foreign, b"not ours")
     after = in_bucket("files_out")
-    assert sorted(bucket.keys) == sorted([key, foreign])
+    wait_until(lambda: sorted(bucket.keys) == sorted([key, foreign]), "what was left to go")
     parts = urlsplit(url)
     assert requests.get(f"{after.server.url}{parts.path}?{parts.query}", timeout=15).text == "kept"
 
 
+@pytest.mark.timeout(180)
 def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, bucket):
     before = in_bucket("files_out")
     output_of(before, text="kept")
@@ -110,7 +111,7 @@ def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, b
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: bucket.put(f"{key.rpartition('/')[0]}/{n:064x}", b"left"), range(1100)))
     in_bucket("files_out")
-    assert bucket.keys == [key]
+    wait_until(lambda: bucket.keys == [key], "the leftovers to go", timeout=60)
 
 
 def test_the_model_does_not_get_the_secret_of_the_bucket(in_bucket):

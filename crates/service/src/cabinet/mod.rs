@@ -115,7 +115,7 @@ struct Entry {
 }
 
 impl Cabinet {
-    /// Opens it; what belongs to nothing is removed. Files are written in `spool` while they come.
+    /// Opens it; what belongs to nothing goes with the first [`upkeep`](Self::upkeep). Files are written in `spool` while they come.
     pub async fn open(
         blobs: Arc<dyn Blobs>,
         spool: PathBuf,
@@ -134,7 +134,7 @@ impl Cabinet {
                 (Ok(_), None) => tracing::error!(name, "a file was kept for an account that cannot be"),
             }
         }
-        vault.remove_strangers().await?;
+        vault.find_strangers().await?;
         Ok(Arc::new(Self { vault, documents, rules, known: Mutex::new(known), coming: Coming::default() }))
     }
 

@@ -60,8 +60,9 @@ impl Uses {
         Some(Hold { uses: self.clone(), digest: digest.to_owned() })
     }
 
-    pub(super) fn contains(&self, digest: &str) -> bool {
-        self.known().contains_key(digest)
+    /// There is such a content. Unless somebody uses it, it is to be removed.
+    pub(super) fn note(&self, digest: String) {
+        self.known().entry(digest).or_insert(Use::By(0));
     }
 
     /// Everything that nobody uses, for who calls to remove.
@@ -129,8 +130,18 @@ mod tests {
         assert!(uses.unused().is_empty(), "one removes it");
         assert!(tokio::time::timeout(Duration::from_secs(1), uses.hold("a")).await.is_err());
         let (held, ()) = tokio::join!(uses.hold("a"), async { removal.done() });
-        assert!(uses.contains("a") && uses.unused().is_empty());
+        assert!(uses.unused().is_empty());
         drop(held);
+        assert_eq!(uses.unused()[0].digest(), "a");
+    }
+
+    #[tokio::test]
+    async fn what_is_found_goes_unless_somebody_has_it() {
+        let uses = Uses::default();
+        let _held = uses.hold("a").await;
+        uses.note("a".to_owned());
+        uses.note("b".to_owned());
+        assert_eq!(uses.unused().iter().map(Removal::digest).collect::<Vec<_>>(), ["b"]);
     }
 
     #[tokio::test]

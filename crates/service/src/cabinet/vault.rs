@@ -74,14 +74,10 @@ impl Vault {
         }
     }
 
-    /// Removes what belongs to nothing: a process that died while it kept or removed a file has left it. Only
-    /// before files come and go.
-    pub(super) async fn remove_strangers(&self) -> Result<(), BlobError> {
-        for name in self.blobs.names().await?.into_iter().filter(|name| !self.uses.contains(name)) {
-            if let Err(error) = self.blobs.remove(&name).await {
-                tracing::warn!(error = %chain(&error), name, "something among the files belongs to nothing and could not be removed");
-            }
-        }
+    /// Finds what belongs to nothing: a process that died while it kept or removed a file has left it. It goes with
+    /// the next `tidy`, for there may be much of it and nobody should wait.
+    pub(super) async fn find_strangers(&self) -> Result<(), BlobError> {
+        self.blobs.names().await?.into_iter().for_each(|name| self.uses.note(name));
         Ok(())
     }
 }
