@@ -27,8 +27,8 @@ use crate::keeping::Noting;
 use crate::meter::Meter;
 use crate::parking::Parking;
 use crate::registry::{Registry, Retention};
-use crate::school::School;
 use crate::succession::Succession;
+use crate::training::VersionMaker;
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
 /// Webhooks that wait to be sent again.
@@ -64,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) closing: CancellationToken,
     pub(crate) succession: Succession,
     /// Makes versions of what trainings give.
-    pub(crate) school: Arc<OnceLock<Weak<dyn School>>>,
+    pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
     /// The line that jobs wait in, those who do, and what is in hand.
     pub(crate) line: LineName,
     pub(crate) parking: Arc<Parking>,
@@ -143,7 +143,7 @@ impl Jobs {
             tasks: TaskTracker::new(),
             closing,
             succession: Succession::default(),
-            school: Arc::default(),
+            maker: Arc::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -186,7 +186,7 @@ impl Jobs {
             tasks: TaskTracker::new(),
             closing: same.closing.clone(),
             succession: Succession::default(),
-            school: Arc::clone(&same.school),
+            maker: Arc::clone(&same.maker),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -5,7 +5,6 @@
 //! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
 //! dialect a request came in.
 
-mod alumni;
 mod audit;
 mod cabinet;
 mod carrier;
@@ -31,7 +30,6 @@ mod recall;
 mod registry;
 mod resume;
 mod room;
-mod school;
 mod seeing;
 mod snapshot;
 mod started;
@@ -41,10 +39,11 @@ mod succession;
 mod taking;
 mod tracker;
 mod trained;
+mod training;
+mod tuned;
 mod upkeep;
 mod webhook;
 
-pub use alumni::Alumnus;
 pub use cabinet::{Cabinet, FileRules, Filed, FilingError, Incoming, Label};
 pub use carrier::{Carried, Carrier};
 pub use config::{Config, OnLost, Tools, WordingOf};
@@ -55,12 +54,13 @@ pub use jobs::Jobs;
 pub use meter::{AttemptResult, Meter, Reason};
 pub use models::{Model, Models, Nobody, Version};
 pub use resume::Resumed;
-pub use school::{School, Training};
 pub use seeing::{Queue, Share};
 pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
 pub use trained::{Register, Trained, Weights};
+pub use training::{Training, VersionMaker};
+pub use tuned::Tuned;
 pub use webhook::{
     Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace, Secrets, Webhook, WebhookEvent, Wording,
 };

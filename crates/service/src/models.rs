@@ -18,9 +18,9 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Account, Refusal};
 use tokio_util::task::TaskTracker;
 
-use crate::alumni::Alumnus;
 use crate::jobs::Jobs;
 use crate::resume::Resumed;
+use crate::tuned::Tuned;
 
 /// How long a version that was replaced still takes jobs.
 const IN_HAND: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     lookup: Jobs,
     shelf: ArcSwap<Shelf>,
     /// Versions that were trained, newest first.
-    pub(crate) alumni: ArcSwap<Vec<Arc<Alumnus>>>,
+    pub(crate) tuned: ArcSwap<Vec<Arc<Tuned>>>,
     /// Writers take turns; readers do not wait.
     changing: Mutex<()>,
     /// Versions that were replaced, while they work on what they have taken.
@@ -136,7 +136,7 @@ impl Models {
     /// No models yet; `lookup` finds the jobs of all.
     pub fn new(lookup: Jobs) -> Self {
         let inner =
-            Inner { lookup, shelf: ArcSwap::default(), alumni: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
+            Inner { lookup, shelf: ArcSwap::default(), tuned: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -167,8 +167,8 @@ impl Models {
 
     /// The desks of all versions that take jobs, those of versions that were trained last.
     pub fn desks(&self) -> Vec<Jobs> {
-        let trained = self.alumni();
-        let trained = trained.iter().filter_map(|alumnus| alumnus.jobs());
+        let trained = self.tuned();
+        let trained = trained.iter().filter_map(|tuned| tuned.jobs());
         self.all().iter().map(|model| model.jobs()).chain(trained).collect()
     }
 
@@ -233,11 +233,11 @@ impl Models {
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
     pub(crate) fn desk_for(&self, target: &Target) -> Option<Jobs> {
         // With other weights it would be another answer.
-        if let Some(alumnus) = self.once_called(target) {
-            return alumnus.jobs();
+        if let Some(tuned) = self.once_called(target) {
+            return tuned.jobs();
         }
         let shelf = self.inner.shelf.load();
-        let only = if shelf.len() == 1 && self.alumni_of(&target.model).is_empty() { shelf.values().next() } else { None };
+        let only = if shelf.len() == 1 && self.tuned_of(&target.model).is_empty() { shelf.values().next() } else { None };
         shelf.get(&target.model).or(only).map(|model| model.jobs())
     }
 

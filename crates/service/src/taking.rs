@@ -281,7 +281,7 @@ impl Jobs {
             destination,
             hook: webhook.map(|webhook| Sender::spawn(&inner.senders, webhook, Arc::clone(&job))),
             tools: Arc::clone(&inner.tools),
-            school: Arc::clone(&inner.school),
+            maker: Arc::clone(&inner.maker),
             succession: inner.succession.clone(),
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),

@@ -24,10 +24,10 @@ use crate::job::Job;
 use crate::keeping::{Finished, Kept, Noting};
 use crate::meter::Meter;
 use crate::registry::Registry;
-use crate::school::{School, graduated};
 use crate::snapshot::Terminal;
 use crate::started::{Started, abandon, next_of};
 use crate::succession::Succession;
+use crate::training::{VersionMaker, with_its_version};
 use crate::webhook::Sender;
 
 /// The pause before a job whose line was sent away stands in it again.
@@ -48,7 +48,7 @@ pub(crate) struct Tracker {
     pub(crate) hook: Option<Sender>,
     pub(crate) tools: Arc<Tools>,
     /// Makes a version of what a training gives.
-    pub(crate) school: Arc<OnceLock<Weak<dyn School>>>,
+    pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
     /// Who runs it if the version that it was accepted for cannot and is replaced.
     pub(crate) succession: Succession,
     pub(crate) registry: Arc<Registry>,
@@ -323,7 +323,7 @@ impl Tracker {
     /// Cannot be stopped any more: a version that was made is not taken back.
     async fn conclude(&mut self, output: Option<bytes::Bytes>) -> Terminal {
         let Some(output) = output else { return Terminal::Succeeded };
-        let output = match graduated(&self.school, &self.job, self.destination.as_deref(), output).await {
+        let output = match with_its_version(&self.maker, &self.job, self.destination.as_deref(), output).await {
             Ok(output) => output,
             Err(error) => return Terminal::Failed(error),
         };

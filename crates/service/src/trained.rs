@@ -16,7 +16,7 @@ use tidegate_core::{Account, JobId, chain};
 
 use crate::cabinet::{Cabinet, FilingError};
 use crate::files::name;
-use crate::school::Training;
+use crate::training::Training;
 
 /// The documents.
 const SHELF: &str = "trained";
@@ -158,7 +158,7 @@ impl Register {
 
     /// Writes down what a training gave, with the code of this version of a model. Nothing if there is nothing that
     /// a model could be given.
-    pub async fn enroll(&self, training: &Training<'_>, source: &str, source_version: &str) -> Result<Option<Trained>, FilingError> {
+    pub async fn note(&self, training: &Training<'_>, source: &str, source_version: &str) -> Result<Option<Trained>, FilingError> {
         let file =
             self.cabinet.as_ref().and_then(|cabinet| Some((cabinet, cabinet.named(training.account, training.id, training.weights)?)));
         let weights = match &file {

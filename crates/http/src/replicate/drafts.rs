@@ -77,8 +77,8 @@ pub(super) async fn create(
         return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
     }
     // A model of the past may have been removed while somebody else trained for it.
-    for alumnus in face.models.alumni_of(&draft.key()).iter().filter(|alumnus| !alumnus.kept.is_of(&caller.account)) {
-        face.models.expel(alumnus).await?;
+    for tuned in face.models.tuned_of(&draft.key()).iter().filter(|tuned| !tuned.kept.is_of(&caller.account)) {
+        face.models.remove_tuned(tuned).await?;
     }
     Ok(reply::created(&face.shown(draft).written(&origin)?))
 }
@@ -107,8 +107,8 @@ pub(super) async fn remove(
     caller: Identity,
 ) -> Result<Response, Trouble> {
     let draft = face.own_draft(&caller, &owner, &name).await?;
-    for alumnus in face.models.alumni_of(&draft.key()) {
-        face.models.expel(&alumnus).await?;
+    for tuned in face.models.tuned_of(&draft.key()) {
+        face.models.remove_tuned(&tuned).await?;
     }
     match face.drafts().remove(&draft.key()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),

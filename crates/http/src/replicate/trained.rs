@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_service::{Alumnus, Jobs, Version};
+use tidegate_service::{Jobs, Tuned, Version};
 
 use super::reply::Trouble;
 use super::{Face, Shared};
@@ -23,25 +23,25 @@ pub(super) async fn remove(
         return Err(Trouble::Served);
     }
     face.check_known(&caller, &owner, &name).await?;
-    let alumni = face.alumni(&caller, &owner, &name).await?;
-    let alumnus = alumni.iter().find(|alumnus| alumnus.kept.id() == version).ok_or(Trouble::Unknown("version"))?;
+    let all = face.tuned(&caller, &owner, &name).await?;
+    let tuned = all.iter().find(|tuned| tuned.kept.id() == version).ok_or(Trouble::Unknown("version"))?;
     let looks_after_it = caller.role == Role::Admin && face.desk(&owner, &name).is_some();
-    if !alumnus.kept.is_of(&caller.account) && !looks_after_it {
+    if !tuned.kept.is_of(&caller.account) && !looks_after_it {
         return Err(Trouble::NotYourModel(owner));
     }
-    face.models.expel(alumnus).await?;
+    face.models.remove_tuned(tuned).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 impl Face {
     /// The versions of a model that were trained and that the caller may see, newest first.
-    pub(super) async fn alumni(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Alumnus>>, Trouble> {
-        let alumni = self.models.alumni_of(&format!("{owner}/{name}"));
-        if alumni.is_empty() || self.desk(owner, name).is_some() {
-            return Ok(alumni);
+    pub(super) async fn tuned(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Tuned>>, Trouble> {
+        let all = self.models.tuned_of(&format!("{owner}/{name}"));
+        if all.is_empty() || self.desk(owner, name).is_some() {
+            return Ok(all);
         }
         match self.draft(caller, owner, name).await {
-            Ok(_) => Ok(alumni),
+            Ok(_) => Ok(all),
             Err(Trouble::Unknown(_)) => Ok(Vec::new()),
             Err(trouble) => Err(trouble),
         }
@@ -66,8 +66,8 @@ impl Face {
         if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
             return Ok(Some(desk));
         }
-        let alumni = self.alumni(caller, owner, name).await?;
-        Ok(alumni.iter().filter_map(|alumnus| alumnus.jobs()).find(is_wanted))
+        let all = self.tuned(caller, owner, name).await?;
+        Ok(all.iter().filter_map(|tuned| tuned.jobs()).find(is_wanted))
     }
 
     /// The same for whoever knows only the id of the version.
@@ -75,15 +75,15 @@ impl Face {
         if let Some(model) = self.models.of_version(version) {
             return Ok(Some(model.jobs()));
         }
-        let Some(alumnus) = self.models.alumnus(version) else { return Ok(None) };
-        self.desk_for(caller, parts(&alumnus.kept.model), Some(version)).await
+        let Some(tuned) = self.models.tuned_by_id(version) else { return Ok(None) };
+        self.desk_for(caller, parts(&tuned.kept.model), Some(version)).await
     }
 
     /// All versions of a model that the caller may see: what takes jobs first, then what has been since the start.
     pub(super) async fn all_versions(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Version>>, Trouble> {
         let folder = self.models.get(&format!("{owner}/{name}")).map(|model| model.versions()).unwrap_or_default();
-        let alumni = self.alumni(caller, owner, name).await?;
-        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder).chain(alumni.iter().map(|alumnus| alumnus.versions())).collect();
+        let all = self.tuned(caller, owner, name).await?;
+        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder).chain(all.iter().map(|tuned| tuned.versions())).collect();
         let now = lives.iter().filter_map(|life| life.first());
         let past = lives.iter().flat_map(|life| life.iter().skip(1));
         let mut versions: Vec<Arc<Version>> = Vec::new();
@@ -98,7 +98,7 @@ impl Face {
 
     /// What was trained last for a model that somebody has made.
     pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<Version>> {
-        self.models.alumni_of(model).iter().find_map(|alumnus| alumnus.now())
+        self.models.tuned_of(model).iter().find_map(|tuned| tuned.now())
     }
 }
 

@@ -19,7 +19,7 @@ use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
 use tidegate_queue::upkeep;
 use tidegate_runtime::{Berths, Limits};
-use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, School, Secrets};
+use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets, VersionMaker};
 use tidegate_store::Sqlite;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         register: platform.register(),
         turn: tokio::sync::Mutex::default(),
     });
-    models.taught_by(Arc::downgrade(&offering) as Weak<dyn School>);
+    models.versions_made_by(Arc::downgrade(&offering) as Weak<dyn VersionMaker>);
     let found = offering.read()?;
     match &one {
         Some(model) => progress.start().announce(model, &url),

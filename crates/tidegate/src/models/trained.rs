@@ -13,7 +13,7 @@ use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
-use tidegate_service::{FilingError, Jobs, School, Trained, Training, Version};
+use tidegate_service::{FilingError, Jobs, Trained, Training, Version, VersionMaker};
 
 use super::offering::{Manner, Offering};
 use crate::model::Model;
@@ -31,7 +31,7 @@ impl Offering {
     pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
         for trained in self.register.all().await.context("the versions that were trained cannot be read")? {
-            self.models.enroll(trained, None);
+            self.models.offer_tuned(trained, None);
         }
         for source in self.models.all() {
             self.bring_along(source.name()).await;
@@ -47,11 +47,11 @@ impl Offering {
 
     async fn bring_along(&self, source: &str) {
         let now = self.models.get(source).map(|model| model.now());
-        for alumnus in self.models.alumni().into_iter().rev().filter(|alumnus| alumnus.kept.source == source) {
+        for tuned in self.models.tuned().into_iter().rev().filter(|tuned| tuned.kept.source == source) {
             match &now {
-                Some(now) if alumnus.now().is_some() && alumnus.kept.id() == alumnus.kept.id_with(now.id()) => {}
-                Some(now) => self.offer_trained(alumnus.kept.moved_to(now.id()), now).await,
-                None => self.models.enroll(alumnus.kept.clone(), None),
+                Some(now) if tuned.now().is_some() && tuned.kept.id() == tuned.kept.id_with(now.id()) => {}
+                Some(now) => self.offer_trained(tuned.kept.moved_to(now.id()), now).await,
+                None => self.models.offer_tuned(tuned.kept.clone(), None),
             }
         }
     }
@@ -72,7 +72,7 @@ impl Offering {
                 None
             }
         };
-        self.models.enroll(trained, version);
+        self.models.offer_tuned(trained, version);
     }
 
     async fn prepare_trained(&self, trained: &Trained, source: &Version) -> anyhow::Result<Version> {
@@ -103,7 +103,7 @@ impl Offering {
 
     fn desk_of(&self, model: &str) -> Option<Jobs> {
         let folder = self.models.get(model).map(|model| model.jobs());
-        folder.or_else(|| self.models.alumni_of(model).iter().find_map(|alumnus| alumnus.jobs()))
+        folder.or_else(|| self.models.tuned_of(model).iter().find_map(|tuned| tuned.jobs()))
     }
 
     /// Loads the model with the weights, which are brought anew each time: it may have written into them.
@@ -126,30 +126,30 @@ impl Offering {
 }
 
 #[async_trait]
-impl School for Offering {
-    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError> {
+impl VersionMaker for Offering {
+    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
-        let before = self.models.alumni().into_iter().find(|alumnus| alumnus.kept.was(&training.target.version));
-        let source = before.map_or_else(|| training.target.model.clone(), |alumnus| alumnus.kept.source.clone());
+        let before = self.models.tuned().into_iter().find(|tuned| tuned.kept.was(&training.target.version));
+        let source = before.map_or_else(|| training.target.model.clone(), |tuned| tuned.kept.source.clone());
         let now = self.models.get(&source).map(|model| model.now());
         let source_version = now.as_ref().map_or(training.target.version.as_str(), |now| now.id());
-        let Some(trained) = self.register.enroll(&training, &source, source_version).await? else { return Ok(None) };
+        let Some(trained) = self.register.note(&training, &source, source_version).await? else { return Ok(None) };
         // The server may have died with this training after it had made a version that nobody has heard of.
-        for alumnus in self.models.alumni() {
-            if alumnus.kept.came_of(training.account, training.id) && alumnus.kept.key() != trained.key() {
-                self.remove(&alumnus.kept).await?;
+        for tuned in self.models.tuned() {
+            if tuned.kept.came_of(training.account, training.id) && tuned.kept.key() != trained.key() {
+                self.remove(&tuned.kept).await?;
             }
         }
         match &now {
             Some(now) => self.offer_trained(trained.clone(), now).await,
-            None => self.models.enroll(trained.clone(), None),
+            None => self.models.offer_tuned(trained.clone(), None),
         }
         tracing::info!(version = trained.full_name(), source, "a version was trained");
         Ok(Some(trained))
     }
 
-    async fn expel(&self, trained: &Trained) -> Result<(), StoreError> {
+    async fn remove_version(&self, trained: &Trained) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         self.remove(trained).await
     }

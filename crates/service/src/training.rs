@@ -34,26 +34,26 @@ pub struct Training<'a> {
 
 /// Makes versions of what trainings give, and removes them.
 #[async_trait]
-pub trait School: Send + Sync {
+pub trait VersionMaker: Send + Sync {
     /// Makes a version, which is written down and takes jobs when this returns. `None` when there is nothing
     /// in the weights that a model could be given.
-    async fn graduate(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError>;
+    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError>;
 
     /// Removes a version. Jobs that it has begun with are finished.
-    async fn expel(&self, trained: &Trained) -> Result<(), StoreError>;
+    async fn remove_version(&self, trained: &Trained) -> Result<(), StoreError>;
 }
 
 /// What a training gave, with the name of the version that was made of it, if one was. The error is for who wanted it.
-pub(crate) async fn graduated(
-    school: &OnceLock<Weak<dyn School>>,
+pub(crate) async fn with_its_version(
+    maker: &OnceLock<Weak<dyn VersionMaker>>,
     job: &Job,
     destination: Option<&str>,
     output: Bytes,
 ) -> Result<Bytes, String> {
-    let (Some(destination), Some(school)) = (destination, school.get().and_then(Weak::upgrade)) else { return Ok(output) };
+    let (Some(destination), Some(maker)) = (destination, maker.get().and_then(Weak::upgrade)) else { return Ok(output) };
     let Some((said, weights)) = weights_in(&output) else { return Ok(output) };
     let training = Training { account: job.account(), id: job.id(), target: job.target(), destination, weights: &weights };
-    match school.graduate(training).await {
+    match maker.make(training).await {
         Ok(Some(trained)) => Ok(with_version(said, &trained)),
         Ok(None) => Ok(output),
         Err(error) => Err(format!("the training has succeeded, but no version could be made of it: {}", error.told())),

@@ -8,18 +8,18 @@ use tidegate_core::store::StoreError;
 
 use crate::jobs::Jobs;
 use crate::models::{Model, Models, Version};
-use crate::school::School;
 use crate::trained::Trained;
+use crate::training::VersionMaker;
 
 /// A version that was trained.
-pub struct Alumnus {
+pub struct Tuned {
     /// What is kept of it.
     pub kept: Trained,
     /// What it is now, and what it was since the server was started; nothing while its source is not served.
     model: Option<Arc<Model>>,
 }
 
-impl Alumnus {
+impl Tuned {
     /// The version that takes its jobs now.
     pub fn now(&self) -> Option<Arc<Version>> {
         Some(self.model.as_ref()?.now())
@@ -38,47 +38,47 @@ impl Alumnus {
 
 impl Models {
     /// Who makes versions of what trainings give.
-    pub fn taught_by(&self, school: Weak<dyn School>) {
+    pub fn versions_made_by(&self, maker: Weak<dyn VersionMaker>) {
         // Said once, when the server is put together.
-        self.lookup().inner.school.set(school).ok();
+        self.lookup().inner.maker.set(maker).ok();
     }
 
     /// All versions that were trained, newest first.
-    pub fn alumni(&self) -> Vec<Arc<Alumnus>> {
-        Vec::clone(&self.inner.alumni.load())
+    pub fn tuned(&self) -> Vec<Arc<Tuned>> {
+        Vec::clone(&self.inner.tuned.load())
     }
 
     /// The versions that were trained for this model, newest first.
-    pub fn alumni_of(&self, model: &str) -> Vec<Arc<Alumnus>> {
-        self.inner.alumni.load().iter().filter(|alumnus| alumnus.kept.model == model).cloned().collect()
+    pub fn tuned_of(&self, model: &str) -> Vec<Arc<Tuned>> {
+        self.inner.tuned.load().iter().filter(|tuned| tuned.kept.model == model).cloned().collect()
     }
 
     /// The version that was trained with this id.
-    pub fn alumnus(&self, id: &str) -> Option<Arc<Alumnus>> {
-        self.inner.alumni.load().iter().find(|alumnus| alumnus.kept.id() == id).cloned()
+    pub fn tuned_by_id(&self, id: &str) -> Option<Arc<Tuned>> {
+        self.inner.tuned.load().iter().find(|tuned| tuned.kept.id() == id).cloned()
     }
 
     /// The desk for jobs of this target; an id of the past leads to the version that came after it.
     pub fn desk_of(&self, target: &Target) -> Option<Jobs> {
         match self.once_called(target) {
-            Some(alumnus) => alumnus.jobs(),
+            Some(tuned) => tuned.jobs(),
             None => Some(self.get(&target.model)?.jobs()),
         }
     }
 
     /// The version that was trained and has, or had, this name.
-    pub(crate) fn once_called(&self, target: &Target) -> Option<Arc<Alumnus>> {
-        let is = |alumnus: &&Arc<Alumnus>| alumnus.kept.model == target.model && alumnus.kept.was(&target.version);
-        self.inner.alumni.load().iter().find(is).cloned()
+    pub(crate) fn once_called(&self, target: &Target) -> Option<Arc<Tuned>> {
+        let is = |tuned: &&Arc<Tuned>| tuned.kept.model == target.model && tuned.kept.was(&target.version);
+        self.inner.tuned.load().iter().find(is).cloned()
     }
 
     /// Knows a version that was trained, and offers it if it can be run. What it was before ends what it has taken.
-    pub fn enroll(&self, kept: Trained, version: Option<Version>) {
+    pub fn offer_tuned(&self, kept: Trained, version: Option<Version>) {
         let _turn = self.changing();
         let key = kept.key();
-        let mut alumni = self.alumni();
-        let known = alumni.iter().position(|alumnus| alumnus.kept.key() == key);
-        let before = known.map(|place| alumni.remove(place)).and_then(|alumnus| alumnus.model.clone());
+        let mut all = self.tuned();
+        let known = all.iter().position(|tuned| tuned.kept.key() == key);
+        let before = known.map(|place| all.remove(place)).and_then(|tuned| tuned.model.clone());
         let model = match (before, version) {
             (Some(model), Some(version)) => {
                 self.succeed(&model, Arc::new(version));
@@ -91,27 +91,27 @@ impl Models {
             }
             (None, None) => None,
         };
-        alumni.insert(known.unwrap_or(0), Arc::new(Alumnus { kept, model }));
-        alumni.sort_by_key(|alumnus| std::cmp::Reverse(alumnus.kept.created_at));
-        self.inner.alumni.store(Arc::new(alumni));
+        all.insert(known.unwrap_or(0), Arc::new(Tuned { kept, model }));
+        all.sort_by_key(|tuned| std::cmp::Reverse(tuned.kept.created_at));
+        self.inner.tuned.store(Arc::new(all));
     }
 
     /// Knows a version that was trained no longer. It ends what it has taken.
     pub fn forget(&self, kept: &Trained) {
         let _turn = self.changing();
-        let (key, mut alumni) = (kept.key(), self.alumni());
-        let Some(place) = alumni.iter().position(|alumnus| alumnus.kept.key() == key) else { return };
-        let gone = alumni.remove(place);
-        self.inner.alumni.store(Arc::new(alumni));
+        let (key, mut all) = (kept.key(), self.tuned());
+        let Some(place) = all.iter().position(|tuned| tuned.kept.key() == key) else { return };
+        let gone = all.remove(place);
+        self.inner.tuned.store(Arc::new(all));
         if let Some(model) = &gone.model {
             self.end(model);
         }
     }
 
     /// Removes a version that was trained, for good.
-    pub async fn expel(&self, alumnus: &Alumnus) -> Result<(), StoreError> {
-        match self.lookup().inner.school.get().and_then(Weak::upgrade) {
-            Some(school) => school.expel(&alumnus.kept).await,
+    pub async fn remove_tuned(&self, tuned: &Tuned) -> Result<(), StoreError> {
+        match self.lookup().inner.maker.get().and_then(Weak::upgrade) {
+            Some(maker) => maker.remove_version(&tuned.kept).await,
             None => Ok(()),
         }
     }
