@@ -8,19 +8,25 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 const MARK: &[u8] = "\u{feff}".as_bytes();
-/// What stands for them: infinities are numbers that are too large, and for `NaN` there is nothing.
-const NUMBERS: [(&str, &str); 3] = [("-Infinity", "-1e999"), ("Infinity", "1e999"), ("NaN", "null")];
 
-/// The text as JSON: infinities are numbers that are too large for one, and `null` stands for `NaN`. `None` when it
-/// is no JSON even so.
-pub fn as_json(text: &Bytes) -> Option<Bytes> {
+/// What infinities become; `NaN` is always `null`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Infinities {
+    /// Numbers that are too large for one: Python reads infinities again.
+    TooLarge,
+    /// `null`, which everybody can read.
+    Null,
+}
+
+/// The text as JSON, or `None` when it is none even so.
+pub fn as_json(text: &Bytes, infinities: Infinities) -> Option<Bytes> {
     let text = if text.starts_with(MARK) { text.slice(MARK.len()..) } else { text.clone() };
     if is_json(&text) {
         return Some(text);
     }
     let tamed = Bytes::from(match String::from_utf8_lossy(&text) {
-        Cow::Borrowed(text) => tamed(text),
-        Cow::Owned(text) => tamed(&text),
+        Cow::Borrowed(text) => tamed(text, infinities),
+        Cow::Owned(text) => tamed(&text, infinities),
     });
     is_json(&tamed).then_some(tamed)
 }
@@ -30,11 +36,15 @@ fn is_json(text: &[u8]) -> bool {
 }
 
 /// The text with other words for those numbers, outside of strings.
-fn tamed(text: &str) -> String {
+fn tamed(text: &str, infinities: Infinities) -> String {
+    let numbers = match infinities {
+        Infinities::TooLarge => [("-Infinity", "-1e999"), ("Infinity", "1e999"), ("NaN", "null")],
+        Infinities::Null => ["-Infinity", "Infinity", "NaN"].map(|name| (name, "null")),
+    };
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_string) = (text, false);
     while let Some(first) = rest.chars().next() {
-        let found = NUMBERS.iter().find(|(name, _)| !in_string && rest.starts_with(name));
+        let found = numbers.iter().find(|(name, _)| !in_string && rest.starts_with(name));
         let taken = match found {
             Some((name, json)) => {
                 out.push_str(json);
@@ -58,7 +68,9 @@ mod tests {
 
     #[test]
     fn numbers_that_json_lacks_are_read_and_texts_stay() {
-        let read = |text: &'static [u8]| as_json(&Bytes::from_static(text)).map(|json| String::from_utf8(json.to_vec()).unwrap());
+        let read = |text: &'static [u8]| {
+            as_json(&Bytes::from_static(text), Infinities::TooLarge).map(|json| String::from_utf8(json.to_vec()).unwrap())
+        };
         let all: [(&[u8], &str); 5] = [
             (br#"{"id": 1}"#, r#"{"id": 1}"#),
             (b"\xef\xbb\xbf[]", "[]"),
@@ -72,5 +84,7 @@ mod tests {
         for bad in [&b""[..], b"{", b"NaNa", b"{'a': 1}", b"\"\\", b"<html>"] {
             assert_eq!(read(bad), None, "{bad:?}");
         }
+        let infinite = Bytes::from_static(br#"["Infinity", Infinity, -Infinity]"#);
+        assert_eq!(as_json(&infinite, Infinities::Null).as_deref(), Some(&br#"["Infinity", null, null]"#[..]));
     }
 }

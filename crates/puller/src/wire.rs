@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_core::lenient;
+use tidegate_core::lenient::{self, Infinities};
 
 /// A job that the platform handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn jobs(body: &Bytes) -> Option<Taken> {
     if body.trim_ascii().is_empty() {
         return Some(Taken::default());
     }
-    let body = lenient::as_json(body)?;
+    let body = lenient::as_json(body, Infinities::TooLarge)?;
     let mut taken = Taken::default();
     if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(&body) {
         for item in list {

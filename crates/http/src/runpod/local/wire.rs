@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use tidegate_core::lenient;
+use tidegate_core::lenient::{self, Infinities};
 
 /// Which class of Runpod's a body is read as; it is named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Serialize for Json {
 pub(super) fn readable(body: Bytes) -> Bytes {
     let has = |word: &[u8]| memchr::memmem::find(&body, word).is_some();
     let odd = body.starts_with("\u{feff}".as_bytes()) || has(b"NaN") || has(b"Infinity");
-    if odd { lenient::as_json(&body).unwrap_or(body) } else { body }
+    if odd { lenient::as_json(&body, Infinities::TooLarge).unwrap_or(body) } else { body }
 }
 
 impl Kind {

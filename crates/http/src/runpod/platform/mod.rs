@@ -8,7 +8,6 @@ mod clients;
 mod endpoints;
 mod given;
 mod handout;
-mod lenient;
 mod limits;
 mod manage;
 mod openai;

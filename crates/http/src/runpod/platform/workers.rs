@@ -13,6 +13,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::JobId;
+use tidegate_core::lenient::{self, Infinities};
 use tidegate_remote::{Finish, Heard, Holds, MOST_AT_ONCE, Parcel, Report, WorkerId};
 
 use super::endpoints::Endpoint;
@@ -21,7 +22,7 @@ use super::question::{Question, plain};
 use super::reply::Trouble;
 use super::visit::named;
 use super::wire::Posted;
-use super::{Face, Shared, clients, lenient};
+use super::{Face, Shared, clients};
 use crate::shared::body::{BodyError, Bounds, part_of, whole};
 use crate::shared::json::json;
 use crate::shared::object::Object;
@@ -267,7 +268,7 @@ impl Face {
     async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, Trouble> {
         let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
         match whole(body, bounds).await {
-            Ok(body) => Ok(lenient::as_json(&body).ok_or_else(|| "the worker's result is not JSON".to_owned())),
+            Ok(body) => Ok(lenient::as_json(&body, Infinities::Null).ok_or_else(|| "the worker's result is not JSON".to_owned())),
             Err(error @ BodyError::TooLarge { .. }) => Ok(Err(format!("the worker's result was refused: {error}"))),
             Err(error) => Err(error.into()),
         }
