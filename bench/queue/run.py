@@ -1,7 +1,8 @@
 """The durable queue beside Celery 5 with Redis, in one run.
 
-Every job of tidegate is committed to disk before its 202; Redis and Celery have their default settings, with
-two worker processes. A job notes when it began, so that both are measured by the same clock:
+Every job of tidegate is committed to disk before its 201 (Replicate's API) or 202 (Cog's,
+`respond-async`); Redis and Celery have their default settings, with two worker processes. A job notes when it
+began, so that all are measured by the same clock:
 
 - no-op jobs/s: from the first submission to the begin of the last job, while they are being fed;
 - one job at a time: from before the submission to the begin, the median;
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -27,9 +29,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 FEEDERS = 4
+# Makes a submitter for one thread: it takes a job's number and how long the job sleeps.
+Connect = Callable[[], Callable[[int, float], None]]
 
 
 class Journal:
@@ -72,30 +77,42 @@ def quietly(
     return subprocess.Popen(argv, cwd=cwd, env=env, stdout=nowhere, stderr=nowhere)
 
 
+class Face(NamedTuple):
+    """How one of tidegate's APIs takes a job that is done later."""
+
+    path: str
+    header: str
+    status: int
+
+
+REPLICATE = Face("/v1/models/local/{model}/predictions", "", 201)
+COG = Face("/predictions", "prefer: respond-async\r\n", 202)
+
+
 class Wire:
     """One connection on which jobs are submitted."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, face: Face, model: str) -> None:
+        self._first = f"POST {face.path.format(model=model)} HTTP/1.1\r\n{face.header}"
+        self._accepted = f"HTTP/1.1 {face.status} ".encode()
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def submit(self, number: int, seconds: float) -> None:
         body = json.dumps({"input": {"number": number, "seconds": seconds}}).encode()
-        head = (
-            "POST /predictions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-            f"prefer: respond-async\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
-        self._socket.sendall(head.encode() + body)
+        rest = f"host: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._socket.sendall((self._first + rest).encode() + body)
         answer = self._socket.recv(4096)
-        assert answer.startswith(b"HTTP/1.1 202"), answer
+        assert answer.startswith(self._accepted), answer
 
 
 @contextlib.contextmanager
 def tidegate(
-    binary: Path, python: Path, folder: Path, model: str = "model", workers: int = 1
-) -> Iterator[tuple[Journal, Callable[[], Callable[[int, float], None]]]]:
+    binary: Path, python: Path, folder: Path, face: Face, model: str = "model", workers: int = 1
+) -> Iterator[tuple[Journal, Connect]]:
     """Serve the model; what is given makes a submitter for one thread."""
-    journal, port = Journal(folder / f"{model}.journal"), free_port()
+    name, port = f"{model}-{face.status}", free_port()
+    journal = Journal(folder / f"{name}.journal")
     env = os.environ | {"JOURNAL": str(journal.path), "TIDEGATE_PYTHON": str(python)}
     argv = [
         binary,
@@ -108,25 +125,25 @@ def tidegate(
         "--queue",
         100_000,
         "--data-dir",
-        folder / f"{model}.data",
+        folder / f"{name}.data",
     ]
     server = quietly([str(part) for part in [*argv, "--log-level", "error"]], env=env)
     try:
         until = time.monotonic() + 30
         while time.monotonic() < until:
             with contextlib.suppress(OSError, AssertionError):
-                Wire(port).submit(0, 0.0)
+                Wire(port, face, model).submit(0, 0.0)
                 break
             time.sleep(0.05)
         journal.wait(1, 1)
-        yield journal, lambda: Wire(port).submit
+        yield journal, lambda: Wire(port, face, model).submit
     finally:
         server.terminate()
         server.wait()
 
 
 @contextlib.contextmanager
-def celery(folder: Path) -> Iterator[tuple[Journal, Callable[[], Callable[[int, float], None]]]]:
+def celery(folder: Path) -> Iterator[tuple[Journal, Connect]]:
     """Start Redis and two worker processes of Celery."""
     journal, port = Journal(folder / "celery.journal"), free_port()
     os.environ |= {"JOURNAL": str(journal.path), "BROKER": f"redis://127.0.0.1:{port}/0"}
@@ -158,16 +175,12 @@ def celery(folder: Path) -> Iterator[tuple[Journal, Callable[[], Callable[[int, 
         redis.wait()
 
 
-def feed(
-    journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int, seconds: float
-) -> float:
-    """Submit jobs from several threads; how many began per second."""
-    known = len(journal.begins())
-    began = time.monotonic()
+def submit_all(connect: Connect, numbers: range, seconds: float) -> None:
+    """Submit these jobs from several threads."""
 
     def one(thread: int) -> None:
         submit = connect()
-        for number in range(known + thread, known + jobs, FEEDERS):
+        for number in numbers[thread::FEEDERS]:
             submit(number, seconds)
 
     threads = [threading.Thread(target=one, args=(thread,)) for thread in range(FEEDERS)]
@@ -175,23 +188,25 @@ def feed(
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def feed(journal: Journal, connect: Connect, jobs: int, seconds: float) -> float:
+    """Submit jobs; how many began per second meanwhile."""
+    known, began = len(journal.begins()), time.monotonic()
+    submit_all(connect, range(known, known + jobs), seconds)
     return jobs / (max(journal.wait(known + jobs, jobs).values()) - began)
 
 
-def drain(
-    journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int, seconds: float
-) -> float:
+def drain(journal: Journal, connect: Connect, jobs: int, seconds: float) -> float:
     """Submit jobs, and when all are in the queue see how many begin per second."""
-    known, fed = len(journal.begins()), time.monotonic()
-    submit = connect()
-    for number in range(known, known + jobs):
-        submit(number, seconds)
+    known = len(journal.begins())
+    submit_all(connect, range(known, known + jobs), seconds)
     fed = time.monotonic()
     begins = sorted(at for at in journal.wait(known + jobs, jobs).values() if at > fed)
     return (len(begins) - 1) / (begins[-1] - begins[0])
 
 
-def alone(journal: Journal, connect: Callable[[], Callable[[int, float], None]], jobs: int) -> float:
+def alone(journal: Journal, connect: Connect, jobs: int) -> float:
     """Submit one job after the other; the median time until it began, in milliseconds."""
     submit, waits = connect(), []
     for number in range(known := len(journal.begins()), known + jobs):
@@ -227,19 +242,23 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=4000)
     options = parser.parse_args()
     assert shutil.which("redis-server"), "redis-server is needed: apt-get install redis-server"
+    serve = functools.partial(tidegate, options.tidegate_bin, options.python)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with tidegate(options.tidegate_bin, options.python, folder) as (journal, connect):
-            ours = feed(journal, connect, options.jobs, 0.0), alone(journal, connect, 200)
+        with serve(folder, REPLICATE) as (journal, connect):
+            queued = feed(journal, connect, options.jobs, 0.0), alone(journal, connect, 200)
             ideal_async = drain(journal, connect, 4000, 0.01) / 800
+        with serve(folder, COG) as (journal, connect):
+            at_model = feed(journal, connect, options.jobs, 0.0), alone(journal, connect, 200)
         loop = bare_loop(200, 0.01)
-        with tidegate(options.tidegate_bin, options.python, folder, "model_sync", 8) as (journal, connect):
+        with serve(folder, REPLICATE, "model_sync", 8) as (journal, connect):
             ideal_sync = drain(journal, connect, 4000, 0.01) / 800
         with celery(folder) as (journal, connect):
             theirs = feed(journal, connect, options.jobs // 2, 0.0), alone(journal, connect, 200)
     print(f"{'':28}{'tidegate':>10}{'celery':>10}{'ratio':>8}")
-    print(f"{'no-op jobs/s':28}{ours[0]:10,.0f}{theirs[0]:10,.0f}{ours[0] / theirs[0]:8.1f}")
-    print(f"{'one job, ms to its begin':28}{ours[1]:10.2f}{theirs[1]:10.2f}{ours[1] / theirs[1]:8.2f}")
+    for ours, api in ((queued, ""), (at_model, ", Cog's API")):
+        print(f"{'no-op jobs/s' + api:28}{ours[0]:10,.0f}{theirs[0]:10,.0f}{ours[0] / theirs[0]:8.1f}")
+        print(f"{'one job, ms' + api:28}{ours[1]:10.2f}{theirs[1]:10.2f}{ours[1] / theirs[1]:8.2f}")
     print(f"{'10 ms at 8 slots, of ideal':28}{ideal_sync:10.2f}")
     print(f"{'  the same with asyncio':28}{ideal_async:10.2f}")
     print(f"{'  asyncio alone':28}{loop:10.2f}")

@@ -98,6 +98,18 @@ def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(fresh, model
     wait_until(lambda: loaded(server) == 1, "the model that gave way to be gone")
 
 
+def test_a_version_that_was_replaced_gives_its_place_to_the_next(fresh, models):
+    server = fresh(models, "--max-loaded", "1", "--watch")
+    assert wait_status(server, create(server, "one"), "succeeded")["output"] == "one x"
+    before = server.get("/v1/models/local/one").json["latest_version"]["id"]
+    write_model(server.directory / "one", "uno ")
+    wait_until(
+        lambda: server.get("/v1/models/local/one").json["latest_version"]["id"] != before, "the new version"
+    )
+    assert wait_status(server, create(server, "one"), "succeeded")["output"] == "uno x"
+    assert wait_status(server, create(server, "two"), "succeeded")["output"] == "two x"
+
+
 def test_models_that_load_for_long_do_not_throw_each_other_out(fresh, tmp_path):
     root = tmp_path / "models"
     write_model(root / "one", "one ", setup=12)

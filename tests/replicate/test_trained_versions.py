@@ -232,6 +232,54 @@ def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fail
     assert "could not be started" in second["error"]
 
 
+def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_killed(place, tmp_path):
+    before, gate = place("learns"), tmp_path / "gate"
+    make(before)
+    version = train(before, MINE).output["version"].split(":")[1]
+    made = before.python.predictions.create(version=version, input={"name": "Ada", "gate": str(gate)})
+    wait_until(lambda: before.show(made.id)["status"] == "processing", "the model to begin")
+    assert remove(before, f"{MINE}/versions/{version}").status == 204
+    before.kill()
+    gate.touch()
+    after = place("learns")
+    wait_until(lambda: after.show(made.id)["completed_at"], "the end")
+    shown = after.show(made.id)
+    assert shown["status"] == "failed" and "not served any more" in shown["error"], shown
+
+
+def test_what_was_trained_from_a_removed_version_has_no_code_to_run(place, tmp_path):
+    learns, gate = place("learns"), tmp_path / "gate"
+    make(learns)
+    first = train(learns, MINE).output["version"].split(":")[1]
+    made = learns.python.trainings.create(
+        model=MINE, version=first, input={"word": "ave", "gate": str(gate)}, destination=MINE
+    )
+    wait_until(lambda: learns.get(f"/v1/trainings/{made.id}").json["status"] == "processing", "the training")
+    assert remove(learns, f"{MINE}/versions/{first}").status == 204
+    gate.touch()
+    wait_until(lambda: learns.get(f"/v1/trainings/{made.id}").json["completed_at"], "the end")
+    shown = learns.get(f"/v1/trainings/{made.id}").json
+    assert shown["status"] == "failed" and "removed meanwhile" in shown["error"], shown
+
+
+def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(place, tmp_path):
+    learns, gate = place("learns"), tmp_path / "gate"
+    make(learns)
+    made = learns.python.trainings.create(
+        model=learns.model,
+        version=learns.version,
+        input={"word": "ave", "gate": str(gate)},
+        destination=MINE,
+    )
+    wait_until(lambda: learns.get(f"/v1/trainings/{made.id}").json["status"] == "processing", "the training")
+    assert remove(learns, MINE).status == 204
+    gate.touch()
+    wait_until(lambda: learns.get(f"/v1/trainings/{made.id}").json["completed_at"], "the end")
+    version = learns.get(f"/v1/trainings/{made.id}").json["output"]["version"].split(":")[1]
+    assert remove(learns, f"{MINE}/versions/{version}").status == 204
+    assert remove(learns, f"{MINE}/versions/{version}").status == 404
+
+
 def test_a_version_moves_along_with_its_code(place):
     learns = place("learns", "--watch")
     first = train(learns, make(learns)).output["version"].split(":")[1]

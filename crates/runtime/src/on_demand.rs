@@ -66,9 +66,8 @@ struct Inner {
 /// The model while it is there.
 struct Loaded {
     runtime: Runtime,
-    _luggage: Option<TempDir>,
-    /// Given back when it has left.
-    berth: Mutex<Option<Berth>>,
+    /// Its place, and what it has on the disk: given back when it has left, although some still look at it then.
+    takes: Mutex<Option<(Berth, Option<TempDir>)>>,
 }
 
 impl OnDemand {
@@ -138,11 +137,11 @@ impl Inner {
                 return Err(gone());
             }
         };
-        let loaded = Arc::new(Loaded { runtime, _luggage: luggage, berth: Mutex::new(Some(berth)) });
+        let loaded = Arc::new(Loaded { runtime, takes: Mutex::new(Some((berth, luggage))) });
         self.loaded.store(Some(Arc::clone(&loaded)));
         if self.stop.is_cancelled() {
             // Whoever stops us may have looked before it was there.
-            loaded.runtime.stop().await;
+            loaded.stop().await;
             return Err(gone());
         }
         self.touch();
@@ -174,7 +173,7 @@ impl Inner {
         // another gets the place all the same.
         let leaving = self.tasks.spawn(async move {
             loaded.runtime.leave().await;
-            loaded.berth.lock().unwrap_or_else(PoisonError::into_inner).take();
+            loaded.give_back();
         });
         if let Err(error) = leaving.await {
             tracing::error!(%error, "a model did not leave as it should");
@@ -187,6 +186,15 @@ impl Inner {
 }
 
 impl Loaded {
+    async fn stop(&self) {
+        self.runtime.stop().await;
+        self.give_back();
+    }
+
+    fn give_back(&self) {
+        self.takes.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     /// Whether it is not ready yet. Sent away now, it would have been loaded for nothing, and those that take
     /// longer to load than others wait would send each other away for ever.
     fn is_loading(&self) -> bool {
@@ -291,7 +299,7 @@ impl Executor for OnDemand {
     async fn stop(&self) {
         self.inner.stop.cancel();
         if let Some(loaded) = self.inner.loaded.load_full() {
-            loaded.runtime.stop().await;
+            loaded.stop().await;
         }
         self.inner.tasks.close();
         self.inner.tasks.wait().await;

@@ -59,7 +59,7 @@ pub use snapshot::{Progress, Seen, Snapshot, Terminal};
 pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
 pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
 pub use trained::{Register, Trained, Weights};
-pub use training::{Training, VersionMaker};
+pub use training::{Training, Unmade, VersionMaker};
 pub use tuned::Tuned;
 pub use webhook::{
     Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace, Secrets, Webhook, WebhookEvent, Wording,

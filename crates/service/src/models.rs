@@ -63,6 +63,8 @@ pub(crate) struct Inner {
     shelf: ArcSwap<Shelf>,
     /// Versions that were trained, newest first.
     pub(crate) tuned: ArcSwap<Vec<Arc<Tuned>>>,
+    /// The ids of those that were removed: nobody else takes the jobs that they have left.
+    pub(crate) removed: Mutex<HashSet<String>>,
     /// Writers take turns; readers do not wait.
     changing: Mutex<()>,
     /// Versions that were replaced, while they work on what they have taken.
@@ -135,8 +137,14 @@ impl Model {
 impl Models {
     /// No models yet; `lookup` finds the jobs of all.
     pub fn new(lookup: Jobs) -> Self {
-        let inner =
-            Inner { lookup, shelf: ArcSwap::default(), tuned: ArcSwap::default(), changing: Mutex::new(()), leaving: TaskTracker::new() };
+        let inner = Inner {
+            lookup,
+            shelf: ArcSwap::default(),
+            tuned: ArcSwap::default(),
+            removed: Mutex::default(),
+            changing: Mutex::new(()),
+            leaving: TaskTracker::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -235,6 +243,9 @@ impl Models {
         // With other weights it would be another answer.
         if let Some(tuned) = self.once_called(target) {
             return tuned.jobs();
+        }
+        if self.was_removed(&target.version) {
+            return None;
         }
         let shelf = self.inner.shelf.load();
         let only = if shelf.len() == 1 && self.tuned_of(&target.model).is_empty() { shelf.values().next() } else { None };

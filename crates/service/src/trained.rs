@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use crate::training::Training;
 
 /// The documents.
 const SHELF: &str = "trained";
+/// The ids of versions that were removed, which jobs may still name that a killed server has left.
+const REMOVED: &str = "trained-removed";
 /// How many of its ids a version remembers; jobs that still wait under an older one are lost.
 const MAX_IDS: usize = 100;
 /// The longest text, in bytes, that can be given to a model in its environment.
@@ -201,11 +204,19 @@ impl Register {
     /// Forgets a version, and then its weights.
     pub async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
         let key = trained.key();
+        for id in &trained.ids {
+            self.documents.put(REMOVED, id, Bytes::from_static(b"{}")).await?;
+        }
         self.documents.remove(SHELF, &key).await?;
         match &self.cabinet {
             Some(cabinet) => cabinet.remove_weights(|of| of == key).await,
             None => Ok(()),
         }
+    }
+
+    /// The ids of those that were removed.
+    pub async fn removed(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.documents.all(REMOVED, "").await?.into_iter().map(|(id, _)| id).collect())
     }
 
     /// Brings the weights into an empty folder. A copy: the model may write into it.

@@ -32,12 +32,38 @@ pub struct Training<'a> {
     pub weights: &'a str,
 }
 
+/// Why no version was made of what a training gave.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmade {
+    /// Nobody knows any more whose code would run the weights.
+    #[error("the version that was trained has been removed meanwhile")]
+    Removed,
+    /// The weights could not be kept, or the version could not be written down.
+    #[error(transparent)]
+    Unkept(#[from] FilingError),
+}
+
+impl From<StoreError> for Unmade {
+    fn from(error: StoreError) -> Self {
+        Self::Unkept(error.into())
+    }
+}
+
+impl Unmade {
+    fn told(&self) -> String {
+        match self {
+            Self::Removed => self.to_string(),
+            Self::Unkept(error) => error.told(),
+        }
+    }
+}
+
 /// Makes versions of what trainings give, and removes them.
 #[async_trait]
 pub trait VersionMaker: Send + Sync {
     /// Makes a version, which is written down and takes jobs when this returns. `None` when there is nothing
     /// in the weights that a model could be given.
-    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError>;
+    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, Unmade>;
 
     /// Removes a version. Jobs that it has begun with are finished.
     async fn remove_version(&self, trained: &Trained) -> Result<(), StoreError>;

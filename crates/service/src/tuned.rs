@@ -1,7 +1,8 @@
 //! The versions that were trained, beside the models that are served from folders: each has a desk of its own as long
 //! as the model is served whose code it runs.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
@@ -103,9 +104,24 @@ impl Models {
         let Some(place) = all.iter().position(|tuned| tuned.kept.key() == key) else { return };
         let gone = all.remove(place);
         self.inner.tuned.store(Arc::new(all));
+        self.remember_removed(gone.kept.ids.iter().cloned());
         if let Some(model) = &gone.model {
             self.end(model);
         }
+    }
+
+    /// Remembers that versions with these ids were removed.
+    pub fn remember_removed(&self, ids: impl IntoIterator<Item = String>) {
+        self.removed().extend(ids);
+    }
+
+    /// Whether there was a trained version with this id, and it was removed.
+    pub fn was_removed(&self, id: &str) -> bool {
+        self.removed().contains(id)
+    }
+
+    fn removed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.inner.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a version that was trained, for good.

@@ -55,10 +55,16 @@ fn files_of(model: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
     } else {
         collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
         let ignored = ignored_in(folder);
-        files.retain(|name| !ignored.matched_path_or_any_parents(name, false).is_ignore());
+        files.retain(|name| is_at_the_core(name) || !ignored.matched_path_or_any_parents(name, false).is_ignore());
     }
     files.sort();
     Ok((folder.to_owned(), files))
+}
+
+/// Files that make a model what it is, whatever `.dockerignore` says.
+fn is_at_the_core(name: &Path) -> bool {
+    let is_at_the_top = name.parent() == Some(Path::new(""));
+    is_at_the_top && (name.extension().is_some_and(|kind| kind == "py") || name == "cog.yaml" || name == ".dockerignore")
 }
 
 /// What `.dockerignore` names: Cog leaves it out of the image, so it is no part of the model.
@@ -153,6 +159,8 @@ mod tests {
         for counts in [("sub/out", "2"), ("cache/x.py", "1"), ("cache/a/x.bin", "1"), ("data/kept.txt", "2"), ("logs.txt", "1")] {
             assert_ne!(one, with(&[counts]), "{counts:?}");
         }
+        let all = |code: &'static str| id(&[(".dockerignore", "*"), ("predict.py", code), ("sub/x.py", code)]);
+        assert_ne!(all("a"), all("b"), "the code counts in any case");
     }
 
     #[test]

@@ -9,12 +9,20 @@ from typing import Any
 from cog import BasePredictor, ConcatenateIterator, Input, Path
 
 
-def train(word: str, kind: str = Input(default="file", choices=["file", "text", "bare"])) -> Any:
+def train(
+    word: str, kind: str = Input(default="file", choices=["file", "text", "bare"]), gate: str = ""
+) -> Any:
+    wait_for(gate)
     if kind == "text":
         return {"weights": word}
     place = Path(tempfile.mkdtemp()) / "greeting.txt"
     place.write_text(word)
     return place if kind == "bare" else {"weights": place, "loss": 0.5}
+
+
+def wait_for(gate: str) -> None:
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
 
 
 class Predictor(BasePredictor):
@@ -29,6 +37,5 @@ class Predictor(BasePredictor):
 
     def say(self, name: str, gate: str) -> Iterator[str]:
         yield f"{self.greeting} "
-        while gate and not os.path.exists(gate):
-            time.sleep(0.01)
+        wait_for(gate)
         yield name

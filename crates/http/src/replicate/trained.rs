@@ -22,11 +22,17 @@ pub(super) async fn remove(
     if face.desk(&owner, &name).is_some_and(|desk| desk.target().version == version) {
         return Err(Trouble::Served);
     }
+    let own = |tuned: &Arc<Tuned>| tuned.kept.id() == version && tuned.kept.is_of(&caller.account);
+    if let Some(tuned) = face.models.tuned_of(&format!("{owner}/{name}")).into_iter().find(own) {
+        // Also when its model is gone, which may have been removed while it was trained.
+        face.models.remove_tuned(&tuned).await?;
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     face.check_known(&caller, &owner, &name).await?;
     let all = face.tuned(&caller, &owner, &name).await?;
     let tuned = all.iter().find(|tuned| tuned.kept.id() == version).ok_or(Trouble::Unknown("version"))?;
     let looks_after_it = caller.role == Role::Admin && face.desk(&owner, &name).is_some();
-    if !tuned.kept.is_of(&caller.account) && !looks_after_it {
+    if !looks_after_it {
         return Err(Trouble::NotYourModel(owner));
     }
     face.models.remove_tuned(tuned).await?;

@@ -13,7 +13,7 @@ use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
-use tidegate_service::{FilingError, Jobs, Trained, Training, Version, VersionMaker};
+use tidegate_service::{Jobs, Trained, Training, Unmade, Version, VersionMaker};
 
 use super::offering::{Manner, Offering};
 use crate::model::Model;
@@ -30,6 +30,7 @@ impl Offering {
     /// Offers all that are written down. To be called once, with the models of the folders in place.
     pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
+        self.models.remember_removed(self.register.removed().await.context("the versions that were removed cannot be read")?);
         for trained in self.register.all().await.context("the versions that were trained cannot be read")? {
             self.models.offer_tuned(trained, None);
         }
@@ -127,10 +128,13 @@ impl Offering {
 
 #[async_trait]
 impl VersionMaker for Offering {
-    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, FilingError> {
+    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, Unmade> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
         let before = self.models.tuned().into_iter().find(|tuned| tuned.kept.was(&training.target.version));
+        if before.is_none() && self.models.was_removed(&training.target.version) {
+            return Err(Unmade::Removed);
+        }
         let source = before.map_or_else(|| training.target.model.clone(), |tuned| tuned.kept.source.clone());
         let now = self.models.get(&source).map(|model| model.now());
         let source_version = now.as_ref().map_or(training.target.version.as_str(), |now| now.id());
