@@ -23,6 +23,7 @@ __all__ = [
     "exit_after",
     "exit_now",
     "fatal",
+    "loosen",
     "on_wake",
     "ready",
     "remark",
