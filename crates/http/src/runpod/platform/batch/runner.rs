@@ -216,53 +216,18 @@ async fn submit(key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) ->
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use tidegate_core::Account;
+    use tidegate_store::Memory;
 
-    use super::super::shelf::Batch;
+    use super::super::shelf::{BATCHES, Batch, REQUESTS};
     use super::*;
     use crate::runpod::platform::endpoints::Doors;
 
-    /// Documents that can be put, fetched, listed and removed.
-    #[derive(Default)]
-    struct Drawer(Mutex<BTreeMap<(String, String), Bytes>>);
-
-    #[async_trait::async_trait]
-    impl Documents for Drawer {
-        async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
-            self.0.lock().unwrap().insert((shelf.to_owned(), name.to_owned()), json);
-            Ok(())
-        }
-
-        async fn put_new(&self, _: &str, _: &str, _: Bytes) -> Result<Bytes, StoreError> {
-            unimplemented!("batches do not need it")
-        }
-
-        async fn swap(&self, _: &str, _: &str, _: &Bytes, _: Bytes) -> Result<bool, StoreError> {
-            unimplemented!("batches do not need it")
-        }
-
-        async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
-            Ok(self.0.lock().unwrap().get(&(shelf.to_owned(), name.to_owned())).cloned())
-        }
-
-        async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
-            Ok(self.0.lock().unwrap().remove(&(shelf.to_owned(), name.to_owned())).is_some())
-        }
-
-        async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
-            let drawer = self.0.lock().unwrap();
-            let fits = |(of, name): &&(String, String)| of == shelf && name.starts_with(prefix);
-            Ok(drawer.keys().filter(fits).map(|key| (key.1.clone(), drawer[key].clone())).collect())
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
-        let drawer = Arc::new(Drawer::default());
+        let documents = Arc::new(Memory::default());
         let doors = Doors { open: Box::new(|_| panic!("nobody opens an endpoint")), close: Box::new(|_| {}) };
-        let batches = Batches::new(drawer.clone(), Endpoints::new(None, doors));
+        let batches = Batches::new(documents.clone(), Endpoints::new(None, doors));
         batches.resume().await.unwrap();
         let key = |id: &str| Key { account: Account::ANONYMOUS, endpoint: "echo".to_owned(), id: id.to_owned() };
         let days_ago = |days: i64| Timestamp::now() - jiff::SignedDuration::from_hours(24 * days);
@@ -275,8 +240,11 @@ mod tests {
         }
         assert!(batches.shelf.get(&key("batch-old")).await.unwrap().is_none(), "nobody is shown it");
         tokio::time::sleep(TIDY_EVERY + Duration::from_secs(1)).await;
-        let left: Vec<String> = drawer.0.lock().unwrap().keys().map(|(_, name)| name.clone()).collect();
-        assert_eq!(left, ["~/echo/batch-young/00000", "~/echo/batch-young"]);
+        let mut left = Vec::new();
+        for shelf in [BATCHES, REQUESTS] {
+            left.extend(documents.all(shelf, "").await.unwrap().into_iter().map(|(name, _)| name));
+        }
+        assert_eq!(left, ["~/echo/batch-young", "~/echo/batch-young/00000"]);
         batches.close().await;
     }
 }

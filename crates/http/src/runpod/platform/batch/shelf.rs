@@ -13,8 +13,8 @@ use tidegate_core::store::{Documents, StoreError};
 use tidegate_core::{Account, JobId};
 
 /// Where they are kept.
-const BATCHES: &str = "runpod-batches";
-const REQUESTS: &str = "runpod-batch-requests";
+pub(super) const BATCHES: &str = "runpod-batches";
+pub(super) const REQUESTS: &str = "runpod-batch-requests";
 /// Stands for nobody's account.
 const NOBODY: &str = "~";
 /// How long a batch is there after the last of its requests is over.
