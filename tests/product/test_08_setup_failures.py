@@ -43,9 +43,9 @@ def test_the_prints_are_visible_while_starting(fresh, gate):
 
 
 def test_an_interpreter_without_our_package(fresh, tmp_path):
-    # The checkout's program brings the package along, so this one stands for an interpreter that lacks it.
+    # Neither PYTHONPATH nor site-packages count for this interpreter, so it lacks the package wherever that is installed.
     bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I "$@"\n')
+    bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     server = fresh("echo", "--python", str(bare), until=("SETUP_FAILED",))
     logs = server.health()["setup"]["logs"]

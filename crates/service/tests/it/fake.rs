@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tidegate_core::health::{Health, Report};
 use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
 use tidegate_core::record::{Face, Target};
@@ -124,8 +125,16 @@ impl Executor for FakeModel {
             return Err(Refusal::AtCapacity);
         }
         let model = self.clone();
+        // A semaphore queues a caller when its future is first polled. The runtime queues it in `admit`, so this polls
+        // once here; otherwise the order of jobs would depend on the order in which their tasks first run.
+        let mut acquire = Box::pin(Arc::clone(&self.slots).acquire_owned());
+        let at_once = (&mut acquire).now_or_never();
         Ok(Turn::Line(Box::pin(async move {
-            let permit = Arc::clone(&model.slots).acquire_owned().await.expect("it is never closed");
+            let permit = match at_once {
+                Some(permit) => permit,
+                None => acquire.await,
+            };
+            let permit = permit.expect("the semaphore is never closed");
             Ok(Box::new(Place { model, permit }) as Box<dyn Admission>)
         })))
     }
