@@ -2,7 +2,10 @@
 //! started by `scripts/fuzz.sh`, which also sets the flags without which there is nothing to see here.
 
 #![no_main]
-#![allow(dead_code, reason = "whole files of the program and the extension are compiled in, and not all of them is called")]
+#![allow(
+    dead_code,
+    reason = "whole files of the program and the extension are compiled in, and not all of them is called"
+)]
 
 use std::sync::LazyLock;
 
@@ -51,7 +54,9 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
 static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("TIDEGATE_FUZZ").unwrap_or_default();
     let found = TARGETS.iter().find(|(target, _)| *target == name);
-    found.unwrap_or_else(|| panic!("there is no target `{name}`")).1
+    found
+        .unwrap_or_else(|| panic!("there is no target `{name}`"))
+        .1
 });
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| TARGET(input));

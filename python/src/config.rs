@@ -48,7 +48,9 @@ pub(crate) fn configure(
         on_wake,
         simplify,
     };
-    CONFIG.set(py, config).map_err(|_| PyRuntimeError::new_err("configure was called twice"))
+    CONFIG
+        .set(py, config)
+        .map_err(|_| PyRuntimeError::new_err("configure was called twice"))
 }
 
 /// Whether this process is the child.
@@ -58,7 +60,9 @@ pub(crate) fn configured(py: Python<'_>) -> bool {
 
 /// The objects; an error before `configure`.
 pub(crate) fn config(py: Python<'_>) -> PyResult<&Config> {
-    CONFIG.get(py).ok_or_else(|| PyRuntimeError::new_err("configure was not called"))
+    CONFIG
+        .get(py)
+        .ok_or_else(|| PyRuntimeError::new_err("configure was not called"))
 }
 
 impl Config {

@@ -64,12 +64,16 @@ pub(crate) fn open() -> io::Result<()> {
         changed: Condvar::new(),
         lines: Mutex::default(),
     };
-    CONTROL.set(control).map_err(|_| io::Error::other("the control channel is open already"))
+    CONTROL
+        .set(control)
+        .map_err(|_| io::Error::other("the control channel is open already"))
 }
 
 /// The channel; an error before `open`.
 pub(crate) fn channel() -> io::Result<&'static Control> {
-    CONTROL.get().ok_or_else(|| io::Error::other("the control channel is not open"))
+    CONTROL
+        .get()
+        .ok_or_else(|| io::Error::other("the control channel is not open"))
 }
 
 /// Whether this process is a fork of the child: it must not write on channels that it shares.
@@ -104,7 +108,8 @@ impl Control {
         loop {
             match inbox.fill(|buffer| (&self.input).read(buffer)) {
                 Ok(Progress::Frame) => {
-                    let request = serde_json::from_slice(inbox.frame()).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+                    let request = serde_json::from_slice(inbox.frame())
+                        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
                     inbox.consume();
                     return Ok(Some(request));
                 }
@@ -152,20 +157,31 @@ impl Control {
     pub(crate) fn flush(&self, limit: Duration) {
         let outbox = lock(&self.outbox);
         // Too late is all that a timeout tells, and there is nothing to do about it.
-        self.changed.wait_timeout_while(outbox, limit, |o| o.writing || !o.waiting.is_empty()).ok();
+        self.changed
+            .wait_timeout_while(outbox, limit, |o| o.writing || !o.waiting.is_empty())
+            .ok();
     }
 
     fn write_for_ever(&self) {
         loop {
             let mut outbox = lock(&self.outbox);
             while outbox.waiting.is_empty() {
-                outbox = self.changed.wait(outbox).unwrap_or_else(PoisonError::into_inner);
+                outbox = self
+                    .changed
+                    .wait(outbox)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             let mut batch = std::mem::take(&mut outbox.waiting);
             if let Some(since) = outbox.dropped_since.take() {
                 let count = std::mem::take(&mut outbox.dropped);
                 let interval_millis = since.elapsed().as_millis() as u64;
-                frame::append_json(&mut batch, &Response::DroppedLogs { count, interval_millis });
+                frame::append_json(
+                    &mut batch,
+                    &Response::DroppedLogs {
+                        count,
+                        interval_millis,
+                    },
+                );
             }
             outbox.writing = true;
             drop(outbox);
@@ -195,14 +211,24 @@ pub(crate) fn start() -> io::Result<()> {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run).map(drop)
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK)
+        .spawn(run)
+        .map(drop)
 }
 
 fn dispatch(control: &Control, requests: &mpsc::Receiver<Request>) {
     loop {
         wake::again();
-        let next = match health::next_deadline().into_iter().chain(wake::next_deadline()).min() {
-            Some(deadline) => requests.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        let next = match health::next_deadline()
+            .into_iter()
+            .chain(wake::next_deadline())
+            .min()
+        {
+            Some(deadline) => {
+                requests.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
             None => requests.recv().map_err(mpsc::RecvTimeoutError::from),
         };
         match next {

@@ -24,10 +24,17 @@ const SUSPECT: f64 = 9_223_372_036_854_775_808.0;
 pub(crate) fn decode<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     let suspect = Cell::new(false);
     let mut reader = serde_json::Deserializer::from_str(json);
-    match (Builder { py, suspect: &suspect }).deserialize(&mut reader) {
+    match (Builder {
+        py,
+        suspect: &suspect,
+    })
+    .deserialize(&mut reader)
+    {
         Ok(value) if !suspect.get() => Ok(value),
         // Looked at first: reading level by level would read all that is inside again at each of them.
-        _ if depth(json) > DEEPEST => Err(PyValueError::new_err(format!("the input is nested deeper than {DEEPEST} levels"))),
+        _ if depth(json) > DEEPEST => Err(PyValueError::new_err(format!(
+            "the input is nested deeper than {DEEPEST} levels"
+        ))),
         _ => exact(py, json),
     }
 }
@@ -66,7 +73,9 @@ impl<'de, 'py> DeserializeSeed<'de> for Builder<'_, 'py> {
 }
 
 /// Python objects can only fail to be made when memory is out.
-fn made<'py, E: serde::de::Error>(value: PyResult<Bound<'py, PyAny>>) -> Result<Bound<'py, PyAny>, E> {
+fn made<'py, E: serde::de::Error>(
+    value: PyResult<Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>, E> {
     value.map_err(E::custom)
 }
 
@@ -116,7 +125,8 @@ impl<'de, 'py> Visitor<'de> for Builder<'_, 'py> {
         let dict = PyDict::new(self.py);
         while let Some(Key(key)) = from.next_key()? {
             let value = from.next_value_seed(self)?;
-            dict.set_item(PyString::new(self.py, &key), value).map_err(A::Error::custom)?;
+            dict.set_item(PyString::new(self.py, &key), value)
+                .map_err(A::Error::custom)?;
         }
         Ok(dict.into_any())
     }
@@ -204,7 +214,9 @@ fn exact<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
 
 fn number<'py>(py: Python<'py>, digits: &str) -> PyResult<Bound<'py, PyAny>> {
     if digits.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
-        let value: f64 = digits.parse().map_err(|_| PyValueError::new_err("the input holds a malformed number"))?;
+        let value: f64 = digits
+            .parse()
+            .map_err(|_| PyValueError::new_err("the input holds a malformed number"))?;
         return Ok(PyFloat::new(py, value).into_any());
     }
     py.get_type::<PyInt>().call1((digits,))

@@ -61,11 +61,23 @@ pub(crate) struct Encoded {
 }
 
 /// Encodes one value. `job` is what the Python half needs to put files somewhere.
-pub(crate) fn encode<'py>(value: &Bound<'py, PyAny>, job: Option<&Bound<'py, Job>>) -> PyResult<Encoded> {
+pub(crate) fn encode<'py>(
+    value: &Bound<'py, PyAny>,
+    job: Option<&Bound<'py, Job>>,
+) -> PyResult<Encoded> {
     let py = value.py();
     let config = config(py)?;
-    let encoded = Encoded { json: Vec::with_capacity(128), files: Vec::new() };
-    let mut encoder = Encoder { config, job, loose: LOOSE.load(Ordering::Relaxed), ancestors: Vec::new(), encoded };
+    let encoded = Encoded {
+        json: Vec::with_capacity(128),
+        files: Vec::new(),
+    };
+    let mut encoder = Encoder {
+        config,
+        job,
+        loose: LOOSE.load(Ordering::Relaxed),
+        ancestors: Vec::new(),
+        encoded,
+    };
     match encoder.value(value) {
         Ok(()) => Ok(encoder.encoded),
         Err(Trouble::Raised(error)) => Err(error),
@@ -90,7 +102,10 @@ impl From<PyErr> for Trouble {
 }
 
 fn unsendable(what: impl Into<String>) -> Trouble {
-    Trouble::Unsendable { what: what.into(), at: Vec::new() }
+    Trouble::Unsendable {
+        what: what.into(),
+        at: Vec::new(),
+    }
 }
 
 impl Trouble {
@@ -120,7 +135,11 @@ impl<'py> Encoder<'_, 'py> {
             return Ok(());
         }
         self.enter(value)?;
-        let simple = self.config.simplify.bind(value.py()).call1((value, self.job));
+        let simple = self
+            .config
+            .simplify
+            .bind(value.py())
+            .call1((value, self.job));
         let simple = simple.map_err(|error| self.explain(error, value))?;
         let written = if let Ok(file) = simple.cast_exact::<FileRef>() {
             self.file(file.get());
@@ -129,13 +148,24 @@ impl<'py> Encoder<'_, 'py> {
             self.plain(&simple)?
         };
         self.ancestors.pop();
-        if written { Ok(()) } else { Err(unsendable(format!("is `{}`, which has no JSON form", type_name(value)))) }
+        if written {
+            Ok(())
+        } else {
+            Err(unsendable(format!(
+                "is `{}`, which has no JSON form",
+                type_name(value)
+            )))
+        }
     }
 
     /// An `OutputError` of the Python half gets the place where it happened.
     fn explain(&self, error: PyErr, value: &Bound<'py, PyAny>) -> Trouble {
         let py = value.py();
-        if error.get_type(py).is(self.config.output_error.bind(py)) { unsendable(error.value(py).to_string()) } else { error.into() }
+        if error.get_type(py).is(self.config.output_error.bind(py)) {
+            unsendable(error.value(py).to_string())
+        } else {
+            error.into()
+        }
     }
 
     /// Writes a value of one of the plain types; `false` if it is something else.
@@ -167,7 +197,11 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     fn file(&mut self, file: &FileRef) {
-        let place = FilePlace { path: file.path.clone(), mime_type: file.mime_type.clone(), offset: self.encoded.json.len() };
+        let place = FilePlace {
+            path: file.path.clone(),
+            mime_type: file.mime_type.clone(),
+            offset: self.encoded.json.len(),
+        };
         self.encoded.files.push(place);
         self.raw(b"\"\"");
     }
@@ -186,9 +220,13 @@ impl<'py> Encoder<'_, 'py> {
         } else if let Ok(large) = number.extract::<u64>() {
             append(&mut self.encoded.json, &large);
         } else if self.loose && self.job.is_some() {
-            let digits = number.py().get_type::<PyInt>().call_method1("__repr__", (number,));
+            let digits = number
+                .py()
+                .get_type::<PyInt>()
+                .call_method1("__repr__", (number,));
             // Python itself refuses to write more than a few thousand.
-            let digits = digits.map_err(|_| unsendable("is an integer too large for JSON readers"))?;
+            let digits =
+                digits.map_err(|_| unsendable("is an integer too large for JSON readers"))?;
             self.raw(digits.to_string().as_bytes());
         } else {
             // JSON readers take such numbers for floats anyway; Cog writes them so.
@@ -215,7 +253,9 @@ impl<'py> Encoder<'_, 'py> {
         }
         self.raw(b"null");
         if !TOLD.swap(true, Ordering::Relaxed) {
-            let message = format!("an output holds {name}, which JSON cannot express; `null` is sent in its place, here and in other jobs");
+            let message = format!(
+                "an output holds {name}, which JSON cannot express; `null` is sent in its place, here and in other jobs"
+            );
             remark("warn".to_owned(), "handler".to_owned(), message)?;
         }
         Ok(())
@@ -230,7 +270,8 @@ impl<'py> Encoder<'_, 'py> {
             if index > 0 {
                 self.raw(b",");
             }
-            self.value(&item).map_err(|t| t.inside(|| format!("[{index}]")))?;
+            self.value(&item)
+                .map_err(|t| t.inside(|| format!("[{index}]")))?;
             index += 1;
         }
         self.raw(b"]");
@@ -248,7 +289,8 @@ impl<'py> Encoder<'_, 'py> {
             }
             self.key(&key)?;
             self.raw(b":");
-            self.value(&value).map_err(|t| t.inside(|| format!(".{key}")))?;
+            self.value(&value)
+                .map_err(|t| t.inside(|| format!(".{key}")))?;
         }
         self.raw(b"}");
         self.leave()
@@ -262,16 +304,33 @@ impl<'py> Encoder<'_, 'py> {
         let text = if key.is_none() {
             "null".to_owned()
         } else if let Ok(truth) = key.cast::<PyBool>() {
-            if truth.is_true() { "true".to_owned() } else { "false".to_owned() }
+            if truth.is_true() {
+                "true".to_owned()
+            } else {
+                "false".to_owned()
+            }
         } else if key.is_instance_of::<PyInt>() {
-            key.py().get_type::<PyInt>().call_method1("__repr__", (key,))?.to_string()
+            key.py()
+                .get_type::<PyInt>()
+                .call_method1("__repr__", (key,))?
+                .to_string()
         } else if let Ok(number) = key.cast::<PyFloat>() {
             if !number.value().is_finite() {
-                return Err(unsendable(format!("has the key {}, which JSON cannot express", python_float(number.value()))));
+                return Err(unsendable(format!(
+                    "has the key {}, which JSON cannot express",
+                    python_float(number.value())
+                )));
             }
-            number.py().get_type::<PyFloat>().call_method1("__repr__", (key,))?.to_string()
+            number
+                .py()
+                .get_type::<PyFloat>()
+                .call_method1("__repr__", (key,))?
+                .to_string()
         } else {
-            return Err(unsendable(format!("has a key of type `{}`; JSON keys are text", type_name(key))));
+            return Err(unsendable(format!(
+                "has a key of type `{}`; JSON keys are text",
+                type_name(key)
+            )));
         };
         quote(&mut self.encoded.json, &text);
         Ok(())
@@ -282,9 +341,15 @@ impl<'py> Encoder<'_, 'py> {
         if self.ancestors.contains(&address) {
             return Err(unsendable("holds itself"));
         }
-        let deepest = if self.job.is_some() { DEEPEST } else { DEEPEST_METRIC };
+        let deepest = if self.job.is_some() {
+            DEEPEST
+        } else {
+            DEEPEST_METRIC
+        };
         if self.ancestors.len() >= deepest {
-            return Err(unsendable(format!("is nested deeper than {deepest} levels")));
+            return Err(unsendable(format!(
+                "is nested deeper than {deepest} levels"
+            )));
         }
         self.ancestors.push(address);
         Ok(())
@@ -293,7 +358,9 @@ impl<'py> Encoder<'_, 'py> {
     fn leave(&mut self) -> Result<(), Trouble> {
         self.ancestors.pop();
         if self.encoded.json.len() > LARGEST {
-            return Err(unsendable(format!("takes more than {LARGEST} bytes as JSON")));
+            return Err(unsendable(format!(
+                "takes more than {LARGEST} bytes as JSON"
+            )));
         }
         Ok(())
     }
@@ -306,7 +373,8 @@ pub(crate) fn quote(out: &mut Vec<u8>, text: &str) {
 
 /// Appends a number or text as JSON.
 pub(crate) fn append<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("numbers and text are JSON, and a Vec never fails to write");
+    serde_json::to_writer(out, value)
+        .expect("numbers and text are JSON, and a Vec never fails to write");
 }
 
 fn python_float(number: f64) -> &'static str {
@@ -320,7 +388,10 @@ fn python_float(number: f64) -> &'static str {
 }
 
 fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().fully_qualified_name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+    value
+        .get_type()
+        .fully_qualified_name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
 /// JSON text of a value, for the schema and for metrics.

@@ -31,7 +31,14 @@ impl Wait {
 /// Reads what a socket has.
 pub(crate) fn recv(socket: &impl AsRawFd, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
     // SAFETY: the pointer and the length describe `buffer`, which we may write.
-    let n = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), wait.flags()) };
+    let n = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            wait.flags(),
+        )
+    };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
@@ -39,7 +46,14 @@ pub(crate) fn recv(socket: &impl AsRawFd, buffer: &mut [u8], wait: Wait) -> io::
 pub(crate) fn send(socket: &impl AsRawFd, bytes: &[u8], wait: Wait) -> io::Result<usize> {
     let flags = wait.flags() | libc::MSG_NOSIGNAL;
     // SAFETY: the pointer and the length describe `bytes`.
-    let n = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    let n = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            flags,
+        )
+    };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
@@ -73,7 +87,10 @@ pub(crate) fn limit_processes(number: Option<u64>) -> io::Result<()> {
 }
 
 fn limit(kind: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
-    let both = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let both = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
     // SAFETY: the pointer is to a whole `rlimit` that outlives the call.
     match unsafe { libc::setrlimit(kind, &raw const both) } {
         0 => Ok(()),
@@ -98,7 +115,11 @@ fn duplicate_high(fd: RawFd) -> io::Result<OwnedFd> {
 
 fn replace(from: RawFd, to: RawFd) -> io::Result<()> {
     // SAFETY: dup2 touches no memory.
-    if unsafe { libc::dup2(from, to) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::dup2(from, to) } < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Writes to the server's stderr without any of our machinery; what does not fit is lost.

@@ -11,8 +11,12 @@ use crate::lines::Lines;
 
 /// The child finds the same frames as the parent, however they come. The first byte says how.
 pub(crate) fn inbox(input: &[u8]) {
-    let Some((seed, stream)) = input.split_first() else { return };
-    let Some((frames, oversized)) = expected(stream) else { return };
+    let Some((seed, stream)) = input.split_first() else {
+        return;
+    };
+    let Some((frames, oversized)) = expected(stream) else {
+        return;
+    };
     let mut coming = pieces(*seed, stream);
     let mut left: &[u8] = &[];
     let mut inbox = Inbox::default();
@@ -42,7 +46,14 @@ pub(crate) fn inbox(input: &[u8]) {
         }
     };
     assert_eq!(found, frames);
-    assert_eq!(ended, if oversized { Err(io::ErrorKind::InvalidData) } else { Ok(()) });
+    assert_eq!(
+        ended,
+        if oversized {
+            Err(io::ErrorKind::InvalidData)
+        } else {
+            Ok(())
+        }
+    );
 }
 
 /// The frames of a stream, and whether it ends with one that is too long. `None` when one is only
@@ -70,15 +81,23 @@ fn expected(mut stream: &[u8]) -> Option<(Vec<Vec<u8>>, bool)> {
 /// What was printed comes out as whole lines, nothing lost, however it was written. The first byte says
 /// how.
 pub(crate) fn lines(input: &[u8]) {
-    let Some((seed, printed)) = input.split_first() else { return };
+    let Some((seed, printed)) = input.split_first() else {
+        return;
+    };
     let mut lines = Lines::default();
     let mut seen = Vec::new();
     for piece in pieces(*seed, printed) {
         lines.push(piece, |line| seen.push(line.into_owned()));
-        assert!(seen.iter().all(|line| line.ends_with('\n')), "an unfinished line is out");
+        assert!(
+            seen.iter().all(|line| line.ends_with('\n')),
+            "an unfinished line is out"
+        );
     }
     lines.flush(|line| seen.push(line.into_owned()));
     lines.flush(|_| panic!("a line is out twice"));
-    let expected: Vec<_> = printed.split_inclusive(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    let expected: Vec<_> = printed
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| String::from_utf8_lossy(line).into_owned())
+        .collect();
     assert_eq!(seen, expected);
 }

@@ -14,7 +14,11 @@ use crate::life::cut;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-static STATE: Mutex<State> = Mutex::new(State { start: None, running: false, waiting: Vec::new() });
+static STATE: Mutex<State> = Mutex::new(State {
+    start: None,
+    running: false,
+    waiting: Vec::new(),
+});
 
 struct State {
     /// Begins the user's check; absent if there is none.
@@ -45,8 +49,16 @@ pub(crate) fn answer_healthcheck(error: Option<String>) -> PyResult<()> {
 }
 
 fn answer(control: &Control, id: u64, error: Option<String>) {
-    let status = if error.is_none() { HealthcheckStatus::Healthy } else { HealthcheckStatus::Unhealthy };
-    control.send(&Response::HealthcheckResult { id, status, error: error.map(cut) });
+    let status = if error.is_none() {
+        HealthcheckStatus::Healthy
+    } else {
+        HealthcheckStatus::Unhealthy
+    };
+    control.send(&Response::HealthcheckResult {
+        id,
+        status,
+        error: error.map(cut),
+    });
 }
 
 /// When the oldest request has waited long enough.
@@ -59,7 +71,9 @@ pub(crate) fn expire(control: &Control) {
     let now = Instant::now();
     let late: Vec<u64> = {
         let mut state = lock(&STATE);
-        let split = state.waiting.partition_point(|(_, deadline)| *deadline <= now);
+        let split = state
+            .waiting
+            .partition_point(|(_, deadline)| *deadline <= now);
         state.waiting.drain(..split).map(|(id, _)| id).collect()
     };
     for id in late {
@@ -83,7 +97,9 @@ pub(crate) fn check(control: &Control, id: u64) {
     }
     let started = Python::attach(|py| {
         let start = lock(&STATE).start.as_ref().map(|start| start.clone_ref(py));
-        start.map_or(Ok(()), |start| start.call0(py).map(drop)).map_err(|error| error.to_string())
+        start
+            .map_or(Ok(()), |start| start.call0(py).map(drop))
+            .map_err(|error| error.to_string())
     });
     if let Err(error) = started {
         // The channel is open: the request came through it.

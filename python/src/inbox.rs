@@ -32,9 +32,13 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Reads until a frame is complete. `read` is one system call.
-    pub(crate) fn fill(&mut self, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Progress> {
+    pub(crate) fn fill(
+        &mut self,
+        mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<Progress> {
         loop {
-            self.ready = frame::complete(&self.data[..self.filled]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            self.ready = frame::complete(&self.data[..self.filled])
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             if self.ready.is_some() {
                 return Ok(Progress::Frame);
             }
@@ -50,12 +54,16 @@ impl Inbox {
 
     /// The message that `fill` has found; empty before.
     pub(crate) fn frame(&self) -> &[u8] {
-        self.ready.map_or(&[], |length| &self.data[frame::HEADER..frame::HEADER + length])
+        self.ready.map_or(&[], |length| {
+            &self.data[frame::HEADER..frame::HEADER + length]
+        })
     }
 
     /// Makes room for the next message.
     pub(crate) fn consume(&mut self) {
-        let Some(length) = self.ready.take() else { return };
+        let Some(length) = self.ready.take() else {
+            return;
+        };
         let used = frame::HEADER + length;
         self.data.copy_within(used..self.filled, 0);
         self.filled -= used;

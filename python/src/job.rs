@@ -67,7 +67,12 @@ pub(crate) struct Job {
 
 impl Job {
     /// Reads a job off the wire. A broken input is an error of the job, told by `input`.
-    pub(crate) fn new(py: Python<'_>, slot: Arc<Shared>, serial: u64, predict: &Predict<'_>) -> PyResult<Self> {
+    pub(crate) fn new(
+        py: Python<'_>,
+        slot: Arc<Shared>,
+        serial: u64,
+        predict: &Predict<'_>,
+    ) -> PyResult<Self> {
         let files = PyDict::new(py);
         for (pointer, path) in &predict.files {
             files.set_item(pointer, path)?;
@@ -112,17 +117,25 @@ impl Job {
         if job.cancel_requested.swap(true, Ordering::Relaxed) {
             return;
         }
-        let task = lock(&job.task).as_ref().map(|(task, schedule)| (task.clone_ref(py), schedule.clone_ref(py)));
+        let task = lock(&job.task)
+            .as_ref()
+            .map(|(task, schedule)| (task.clone_ref(py), schedule.clone_ref(py)));
         if let Some((task, schedule)) = task {
             // The loop may be closed already; then the task has ended.
-            task.getattr(py, "cancel").and_then(|cancel| schedule.call1(py, (cancel,))).ok();
-        } else if wake::is_main_thread(job.runner.load(Ordering::Relaxed)) && wake::handler_is_ours(py) {
+            task.getattr(py, "cancel")
+                .and_then(|cancel| schedule.call1(py, (cancel,)))
+                .ok();
+        } else if wake::is_main_thread(job.runner.load(Ordering::Relaxed))
+            && wake::handler_is_ours(py)
+        {
             wake::begin(slf.clone_ref(py));
         } else {
             job.raise_at_next_bytecode(py);
         }
         if let Ok(control) = channel() {
-            control.send(&control::Response::Cancelled { slot: job.slot.number });
+            control.send(&control::Response::Cancelled {
+                slot: job.slot.number,
+            });
         }
     }
 
@@ -141,7 +154,9 @@ impl Job {
 
     /// Whether the main thread is inside this job's code and has not heard of its cancel yet.
     pub(crate) fn must_be_woken(&self) -> bool {
-        self.cancel_requested() && !self.delivered.load(Ordering::Relaxed) && wake::is_main_thread(self.runner.load(Ordering::Relaxed))
+        self.cancel_requested()
+            && !self.delivered.load(Ordering::Relaxed)
+            && wake::is_main_thread(self.runner.load(Ordering::Relaxed))
     }
 
     /// The same question, answered with "yes" only once. On the main thread.
@@ -160,7 +175,8 @@ impl Job {
         let result = call();
         // No Python code runs between the end of the call and the next line, so the GIL is not given up.
         self.runner.store(0, Ordering::Relaxed);
-        self.nanos_in_user_code.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.nanos_in_user_code
+            .fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         if self.cancel_requested() {
             // It may have been asked for too late to be raised; the next job must not get it.
             set_async_exception(thread, std::ptr::null_mut());
@@ -187,7 +203,9 @@ impl Job {
             return false;
         }
         // A broken socket means that the server is gone; the reader of the slot sees that as well.
-        self.slot.post(py, self.serial, frames, then).unwrap_or(true)
+        self.slot
+            .post(py, self.serial, frames, then)
+            .unwrap_or(true)
     }
 
     /// Frames for the files of an output, and for the output itself if it has to travel in one too.
@@ -219,7 +237,10 @@ impl Job {
     fn new_file(&self, name: &str) -> std::io::Result<PathBuf> {
         let n = self.n_files.fetch_add(1, Ordering::Relaxed);
         let folder = self.output_dir.join(n.to_string());
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)?;
         Ok(folder.join(name))
     }
 
@@ -245,7 +266,8 @@ impl Job {
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
         let mut lines = lock(&self.lines);
         for source in [LogSource::Stdout, LogSource::Stderr] {
-            lines[source as usize].flush(|data| frame::append_json(frames, &Response::Log { source, data }));
+            lines[source as usize]
+                .flush(|data| frame::append_json(frames, &Response::Log { source, data }));
         }
     }
 
@@ -258,7 +280,9 @@ impl Job {
             return true;
         }
         let mut frames = Vec::new();
-        lock(&self.lines)[source as usize].push(bytes, |data| frame::append_json(&mut frames, &Response::Log { source, data }));
+        lock(&self.lines)[source as usize].push(bytes, |data| {
+            frame::append_json(&mut frames, &Response::Log { source, data })
+        });
         frames.is_empty() || self.post(py, &frames, Then::Continue)
     }
 
@@ -268,7 +292,8 @@ impl Job {
             return false;
         }
         let mut frames = Vec::new();
-        lock(&self.lines)[source as usize].flush(|data| frame::append_json(&mut frames, &Response::Log { source, data }));
+        lock(&self.lines)[source as usize]
+            .flush(|data| frame::append_json(&mut frames, &Response::Log { source, data }));
         frames.is_empty() || self.post(py, &frames, Then::Continue)
     }
 }
@@ -341,20 +366,34 @@ impl Job {
     }
 
     /// Calls user code so that a cancel interrupts it.
-    fn call(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+    fn call(
+        slf: &Bound<'_, Self>,
+        function: &Bound<'_, PyAny>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let run = Self::context_vars(slf)?.getattr(pyo3::intern!(py, "run"))?;
-        slf.get().guarded(py, || run.call((function,), kwargs).map(Bound::unbind))
+        slf.get()
+            .guarded(py, || run.call((function,), kwargs).map(Bound::unbind))
     }
 
     /// The next item of an iterator of the user's, or `end` after the last.
-    fn next(slf: &Bound<'_, Self>, iterator: &Bound<'_, PyAny>, end: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn next(
+        slf: &Bound<'_, Self>,
+        iterator: &Bound<'_, PyAny>,
+        end: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let vars = Self::context_vars(slf)?;
         let step = iterator.getattr(pyo3::intern!(py, "__next__"))?;
-        let item = slf.get().guarded(py, || vars.call_method1(pyo3::intern!(py, "run"), (step,)).map(Bound::unbind));
+        let item = slf.get().guarded(py, || {
+            vars.call_method1(pyo3::intern!(py, "run"), (step,))
+                .map(Bound::unbind)
+        });
         match item {
-            Err(error) if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) => Ok(end.clone().unbind()),
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) => {
+                Ok(end.clone().unbind())
+            }
             item => item,
         }
     }
@@ -364,13 +403,19 @@ impl Job {
     fn close(slf: &Bound<'_, Self>, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let close = iterator.getattr(pyo3::intern!(py, "close"))?;
-        Self::context_vars(slf)?.call_method1(pyo3::intern!(py, "run"), (close,)).map(drop)
+        Self::context_vars(slf)?
+            .call_method1(pyo3::intern!(py, "run"), (close,))
+            .map(drop)
     }
 
     /// Says that `task` runs the job; `schedule` passes a call on to its event loop.
     fn bind(&self, py: Python<'_>, task: Py<PyAny>, schedule: Py<PyAny>) -> PyResult<()> {
         *lock(&self.task) = Some((task, schedule));
-        if self.cancel_requested() { Err(config(py)?.cancelled(py)) } else { Ok(()) }
+        if self.cancel_requested() {
+            Err(config(py)?.cancelled(py))
+        } else {
+            Ok(())
+        }
     }
 
     /// A new path for a file of this job, in a folder of its own.
@@ -403,27 +448,48 @@ impl Job {
         let mut frames = Vec::new();
         let spilled = job.files(&mut frames, &encoded)?;
         job.end(py, frames, |out| {
-            write_done(out, &job.id, if spilled { None } else { Some(&encoded.json) }, seconds, false);
+            write_done(
+                out,
+                &job.id,
+                if spilled { None } else { Some(&encoded.json) },
+                seconds,
+                false,
+            );
         });
         Ok(())
     }
 
     /// Ends a job whose values were sent with `output`.
     fn done_streaming(&self, py: Python<'_>) {
-        self.end(py, Vec::new(), |out| write_done(out, &self.id, None, self.seconds(), true));
+        self.end(py, Vec::new(), |out| {
+            write_done(out, &self.id, None, self.seconds(), true)
+        });
     }
 
     /// Ends the job with an error. A long text is cut: it must fit into a frame.
     fn failed(&self, py: Python<'_>, error: &str) {
         let error = &error[..error.floor_char_boundary(LONGEST_ERROR)];
         self.end(py, Vec::new(), |out| {
-            append(out, &Response::Failed { id: self.id.as_str().into(), error: error.into() });
+            append(
+                out,
+                &Response::Failed {
+                    id: self.id.as_str().into(),
+                    error: error.into(),
+                },
+            );
         });
     }
 
     /// Ends the job because it was stopped.
     fn cancelled(&self, py: Python<'_>) {
-        self.end(py, Vec::new(), |out| append(out, &Response::Cancelled { id: self.id.as_str().into() }));
+        self.end(py, Vec::new(), |out| {
+            append(
+                out,
+                &Response::Cancelled {
+                    id: self.id.as_str().into(),
+                },
+            )
+        });
     }
 
     /// Asks for another child when this job is over. Only before its end.
@@ -434,10 +500,19 @@ impl Job {
     }
 
     /// Sends a metric. `mode` is `replace`, `increment` or `append`.
-    fn metric(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, mode: &str) -> PyResult<()> {
+    fn metric(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        value: &Bound<'_, PyAny>,
+        mode: &str,
+    ) -> PyResult<()> {
         let json = to_json(value)?;
         if json.len() > SPILL_ABOVE {
-            return Err(PyValueError::new_err(format!("metric `{name}` has {} bytes, at most {SPILL_ABOVE} can be sent", json.len())));
+            return Err(PyValueError::new_err(format!(
+                "metric `{name}` has {} bytes, at most {SPILL_ABOVE} can be sent",
+                json.len()
+            )));
         }
         let mut frames = Vec::with_capacity(json.len() + 64);
         frame::append(&mut frames, |out| {

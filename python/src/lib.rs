@@ -37,7 +37,8 @@ mod _native {
     use crate::job::Job;
     #[pymodule_export]
     use crate::life::{
-        Init, after_fork, begin, described, exit_after, exit_now, fatal, ready, remark, start_threads, tell_operator, wants,
+        Init, after_fork, begin, described, exit_after, exit_now, fatal, ready, remark,
+        start_threads, tell_operator, wants,
     };
     #[pymodule_export]
     use crate::slot::{Slot, connect, set_solo};

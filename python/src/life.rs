@@ -38,7 +38,9 @@ pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
     let control = channel()?;
     let request = py.detach(|| control.read())?;
     let Some(Request::Init(init)) = request else {
-        return Err(PyEOFError::new_err("the server closed the channel before it said what to run"));
+        return Err(PyEOFError::new_err(
+            "the server closed the channel before it said what to run",
+        ));
     };
     // Before there are threads and before any of the model's code; only the user's own can be bounded.
     fd::limit_memory(init.limits.memory)?;
@@ -64,12 +66,15 @@ pub(crate) fn start_threads() -> PyResult<()> {
 /// Reports what the model's code says it takes and gives.
 #[pyfunction]
 pub(crate) fn described(schema: &Bound<'_, PyAny>) -> PyResult<()> {
-    channel()?.send(&Response::Described { schema: document(schema)? });
+    channel()?.send(&Response::Described {
+        schema: document(schema)?,
+    });
     Ok(())
 }
 
 fn document(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {
-    let schema = String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let schema =
+        String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
     RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
@@ -91,7 +96,14 @@ pub(crate) fn ready(
         control.flush_lines(source);
     }
     let slots: Vec<u32> = (0..n_slots).collect();
-    let ready = wire::Ready { slots: slots.clone(), schema, is_async, has_healthcheck, python, sdk };
+    let ready = wire::Ready {
+        slots: slots.clone(),
+        schema,
+        is_async,
+        has_healthcheck,
+        python,
+        sdk,
+    };
     control.send(&Response::Ready(ready));
     for slot in slots {
         control.send(&Response::Idle { slot });
@@ -113,7 +125,11 @@ pub(crate) fn fatal(stage: &str, reason: String, traceback: Option<String>) -> P
     for source in [LogSource::Stdout, LogSource::Stderr] {
         control.flush_lines(source);
     }
-    control.send(&Response::Fatal(wire::Fatal { stage, reason: cut(reason), traceback: traceback.map(cut) }));
+    control.send(&Response::Fatal(wire::Fatal {
+        stage,
+        reason: cut(reason),
+        traceback: traceback.map(cut),
+    }));
     Ok(())
 }
 
@@ -142,14 +158,19 @@ pub(crate) fn wants(slots: u32) -> PyResult<()> {
 /// A remark of the child's own. `level` is `error`, `warn`, `info` or `debug`.
 #[pyfunction]
 pub(crate) fn remark(level: String, target: String, message: String) -> PyResult<()> {
-    channel()?.send(&Response::WorkerLog { target, level, message: cut(message) });
+    channel()?.send(&Response::WorkerLog {
+        target,
+        level,
+        message: cut(message),
+    });
     Ok(())
 }
 
 /// Ends the process within `seconds`, whatever still runs by then.
 #[pyfunction]
 pub(crate) fn exit_after(seconds: f64, code: i32) -> PyResult<()> {
-    let limit = Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let limit =
+        Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
     control::exit_after(limit, code).map_err(|e| PyConnectionError::new_err(e.to_string()))
 }
 

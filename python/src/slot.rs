@@ -62,7 +62,13 @@ impl Shared {
     /// Sends frames of the job `serial`. `false` if that job has ended.
     ///
     /// Tries without giving the GIL up first: handing it over costs far more than a small write.
-    pub(crate) fn post(&self, py: Python<'_>, serial: u64, frames: &[u8], then: Then) -> io::Result<bool> {
+    pub(crate) fn post(
+        &self,
+        py: Python<'_>,
+        serial: u64,
+        frames: &[u8],
+        then: Then,
+    ) -> io::Result<bool> {
         let mut queued = false;
         if let Ok(mut outbox) = self.outbox.try_lock() {
             if outbox.open != serial {
@@ -93,7 +99,10 @@ impl Shared {
     }
 
     fn job(&self, py: Python<'_>) -> Option<Py<Job>> {
-        lock(&self.current).job.as_ref().map(|job| job.clone_ref(py))
+        lock(&self.current)
+            .job
+            .as_ref()
+            .map(|job| job.clone_ref(py))
     }
 }
 
@@ -189,18 +198,26 @@ impl Slot {
     /// Turns the frame in the inbox into the slot's current job.
     fn take(&self, py: Python<'_>) -> PyResult<Py<Job>> {
         let mut inbox = lock(&self.inbox);
-        let Request::Predict(predict) = serde_json::from_slice(inbox.frame())
-            .map_err(|e| PyValueError::new_err(format!("the server sent something that is not a job: {e}")))?;
+        let Request::Predict(predict) = serde_json::from_slice(inbox.frame()).map_err(|e| {
+            PyValueError::new_err(format!("the server sent something that is not a job: {e}"))
+        })?;
         let serial = {
             let mut current = lock(&self.shared.current);
             current.serial += 1;
             current.serial
         };
-        let job = Py::new(py, Job::new(py, Arc::clone(&self.shared), serial, &predict)?)?;
+        let job = Py::new(
+            py,
+            Job::new(py, Arc::clone(&self.shared), serial, &predict)?,
+        )?;
         // Nobody else writes between two jobs, so the lock is free or about to be.
         lock(&self.shared.outbox).open = serial;
         let mut current = lock(&self.shared.current);
-        if current.early_cancel.take_if(|nth| *nth <= serial).is_some_and(|nth| nth == serial) {
+        if current
+            .early_cancel
+            .take_if(|nth| *nth <= serial)
+            .is_some_and(|nth| nth == serial)
+        {
             job.get().mark_cancelled();
         }
         current.job = Some(job.clone_ref(py));
@@ -226,11 +243,21 @@ fn broken(error: &io::Error) -> PyErr {
 pub(crate) fn connect(path: &str, n: u32) -> PyResult<Vec<Slot>> {
     (0..n)
         .map(|number| {
-            let socket = UnixStream::connect(path)
-                .map_err(|e| PyConnectionError::new_err(format!("cannot connect slot {number} to `{path}`: {e}")))?;
-            let shared = Arc::new(Shared { number, socket, outbox: Mutex::default(), current: Mutex::default() });
+            let socket = UnixStream::connect(path).map_err(|e| {
+                PyConnectionError::new_err(format!("cannot connect slot {number} to `{path}`: {e}"))
+            })?;
+            let shared = Arc::new(Shared {
+                number,
+                socket,
+                outbox: Mutex::default(),
+                current: Mutex::default(),
+            });
             lock(&SLOTS).push(Arc::clone(&shared));
-            Ok(Slot { shared, inbox: Mutex::default(), closed: AtomicBool::new(false) })
+            Ok(Slot {
+                shared,
+                inbox: Mutex::default(),
+                closed: AtomicBool::new(false),
+            })
         })
         .collect()
 }
@@ -252,12 +279,17 @@ pub(crate) fn solo_job(py: Python<'_>) -> Option<Py<Job>> {
 
 /// Every job that has begun and not ended.
 pub(crate) fn jobs(py: Python<'_>) -> Vec<Py<Job>> {
-    lock(&SLOTS).iter().filter_map(|shared| shared.job(py)).collect()
+    lock(&SLOTS)
+        .iter()
+        .filter_map(|shared| shared.job(py))
+        .collect()
 }
 
 /// Stops the `nth` job of slot `number`, if it is (or is about to be) there.
 pub(crate) fn cancel(number: u32, nth: u64) {
-    let Some(shared) = lock(&SLOTS).get(number as usize).map(Arc::clone) else { return };
+    let Some(shared) = lock(&SLOTS).get(number as usize).map(Arc::clone) else {
+        return;
+    };
     Python::attach(|py| {
         let job = {
             let mut current = lock(&shared.current);

@@ -62,7 +62,9 @@ fn source(fd: i32) -> PyResult<LogSource> {
     match fd {
         1 => Ok(LogSource::Stdout),
         2 => Ok(LogSource::Stderr),
-        _ => Err(PyValueError::new_err("only descriptors 1 and 2 are streams")),
+        _ => Err(PyValueError::new_err(
+            "only descriptors 1 and 2 are streams",
+        )),
     }
 }
 
@@ -79,20 +81,27 @@ impl TextStream {
     #[new]
     fn new(py: Python<'_>, fd: i32) -> PyResult<Self> {
         let source = source(fd)?;
-        Ok(Self { source, fd, buffer: Py::new(py, ByteStream { source, fd })? })
+        Ok(Self {
+            source,
+            fd,
+            buffer: Py::new(py, ByteStream { source, fd })?,
+        })
     }
 
     fn write(&self, text: &Bound<'_, PyAny>) -> PyResult<usize> {
         let py = text.py();
         let Ok(text) = text.cast::<PyString>() else {
             let given = text.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("write() argument must be str, not {given}")));
+            return Err(PyTypeError::new_err(format!(
+                "write() argument must be str, not {given}"
+            )));
         };
         match text.to_str() {
             Ok(utf8) => emit(py, self.source, utf8.as_bytes())?,
             // Lone surrogates: show them instead of losing the line.
             Err(_) => {
-                let escaped = text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
+                let escaped =
+                    text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
                 emit(py, self.source, escaped.cast::<PyBytes>()?.as_bytes())?;
             }
         }
@@ -209,7 +218,9 @@ impl ByteStream {
             return Ok(bytes.as_bytes().len());
         }
         if data.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err("a bytes-like object is required, not 'str'"));
+            return Err(PyTypeError::new_err(
+                "a bytes-like object is required, not 'str'",
+            ));
         }
         let copy = py.get_type::<PyBytes>().call1((data,))?;
         let copy = copy.cast::<PyBytes>()?;

@@ -44,7 +44,9 @@ pub(crate) fn is_main_thread(thread: u64) -> bool {
 
 /// Whether the user's code has left our signal handler in place.
 pub(crate) fn handler_is_ours(py: Python<'_>) -> bool {
-    let current = py.import("_signal").and_then(|signal| signal.call_method1("getsignal", (libc::SIGURG,)));
+    let current = py
+        .import("_signal")
+        .and_then(|signal| signal.call_method1("getsignal", (libc::SIGURG,)));
     match (current, config(py)) {
         (Ok(current), Ok(config)) => current.is(config.on_wake.bind(py)),
         _ => false,
@@ -54,7 +56,12 @@ pub(crate) fn handler_is_ours(py: Python<'_>) -> bool {
 /// Wakes the main thread until it has heard of this job's cancel.
 pub(crate) fn begin(job: Py<Job>) {
     let now = Instant::now();
-    *lock(&CALL) = Some(Call { job, began: now, pause: FIRST_PAUSE, next: now });
+    *lock(&CALL) = Some(Call {
+        job,
+        began: now,
+        pause: FIRST_PAUSE,
+        next: now,
+    });
     again();
 }
 
@@ -91,5 +98,9 @@ pub(crate) fn again() {
 /// The handler of the signal: raises in the code that it interrupts, if that is to be cancelled.
 #[pyfunction]
 pub(crate) fn on_wake(py: Python<'_>, _signum: i32, _frame: &Bound<'_, PyAny>) -> PyResult<()> {
-    if slot::jobs(py).iter().any(|job| job.get().take_cancel()) { Err(config(py)?.cancelled(py)) } else { Ok(()) }
+    if slot::jobs(py).iter().any(|job| job.get().take_cancel()) {
+        Err(config(py)?.cancelled(py))
+    } else {
+        Ok(())
+    }
 }

@@ -41,21 +41,44 @@ impl Links {
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             let (socket, _) = listener.accept().await?;
-            free.push(Link { socket, unsent: BytesMut::new(), unread: BytesMut::new(), owed: false });
+            free.push(Link {
+                socket,
+                unsent: BytesMut::new(),
+                unread: BytesMut::new(),
+                owed: false,
+            });
         }
-        Ok(Self { free: Arc::new(Mutex::new(free)), count: Arc::new(Semaphore::new(count)) })
+        Ok(Self {
+            free: Arc::new(Mutex::new(free)),
+            count: Arc::new(Semaphore::new(count)),
+        })
     }
 
     pub(crate) async fn take(&self) -> Lease {
-        self.count.acquire().await.expect("it is never closed").forget();
-        let link = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Lease { link: Some(link.expect("one is free for each permit")), links: self.clone() }
+        self.count
+            .acquire()
+            .await
+            .expect("it is never closed")
+            .forget();
+        let link = self
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        Lease {
+            link: Some(link.expect("one is free for each permit")),
+            links: self.clone(),
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.links.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.link.take());
+        self.links
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(self.link.take());
         self.links.count.add_permits(1);
     }
 }
@@ -98,7 +121,8 @@ impl Link {
 
     async fn send(&mut self, body: &[u8]) -> io::Result<()> {
         self.unsent.reserve(HEAD + body.len());
-        self.unsent.put_u32_le(u32::try_from(body.len()).map_err(io::Error::other)?);
+        self.unsent
+            .put_u32_le(u32::try_from(body.len()).map_err(io::Error::other)?);
         self.unsent.put_slice(body);
         self.owed = true;
         self.socket.write_all_buf(&mut self.unsent).await
@@ -142,14 +166,17 @@ impl Link {
 
 /// The frames of one answer as server-sent events, as they come. The reader must stay to the end.
 pub(crate) fn stream(lease: Lease, body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
-    unfold((lease, Some(body), 0), async |(mut lease, mut body, mut index)| {
-        match body.take() {
-            Some(body) => lease.send(&body).await.ok()?,
-            None if !lease.owed => return None,
-            None => {}
-        }
-        let read = lease.read().await;
-        let events = read.map(|()| lease.events(&mut index));
-        Some((events, (lease, body, index)))
-    })
+    unfold(
+        (lease, Some(body), 0),
+        async |(mut lease, mut body, mut index)| {
+            match body.take() {
+                Some(body) => lease.send(&body).await.ok()?,
+                None if !lease.owed => return None,
+                None => {}
+            }
+            let read = lease.read().await;
+            let events = read.map(|()| lease.events(&mut index));
+            Some((events, (lease, body, index)))
+        },
+    )
 }

@@ -60,36 +60,62 @@ async fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("floor");
     let socket = UnixListener::bind(&path)?;
-    let kind = floor.kind.to_possible_value().context("every kind has a name")?;
+    let kind = floor
+        .kind
+        .to_possible_value()
+        .context("every kind has a name")?;
     let mut child = Command::new(&floor.python);
-    child.arg("-u").arg(&floor.script).arg(kind.get_name()).arg(&path).arg(floor.sockets.to_string());
-    let _child = child.kill_on_drop(true).spawn().with_context(|| format!("cannot start `{}`", floor.python.display()))?;
+    child
+        .arg("-u")
+        .arg(&floor.script)
+        .arg(kind.get_name())
+        .arg(&path)
+        .arg(floor.sockets.to_string());
+    let _child = child
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", floor.python.display()))?;
     let links = Links::accept(&socket, floor.sockets).await?;
 
     let route = match floor.kind {
         Kind::Sync | Kind::Async => post(echo),
         Kind::Stream => post(stream),
     };
-    let faces = Router::new().route("/predictions", route).layer(DefaultBodyLimit::disable()).with_state(links);
-    let listener = TcpListener::bind(("127.0.0.1", floor.port)).await?.tap_io(|stream| {
-        // Without it the connection works too, only more slowly.
-        stream.set_nodelay(true).ok();
-    });
+    let faces = Router::new()
+        .route("/predictions", route)
+        .layer(DefaultBodyLimit::disable())
+        .with_state(links);
+    let listener = TcpListener::bind(("127.0.0.1", floor.port))
+        .await?
+        .tap_io(|stream| {
+            // Without it the connection works too, only more slowly.
+            stream.set_nodelay(true).ok();
+        });
     axum::serve(listener, faces).await?;
     Ok(())
 }
 
 async fn echo(State(links): State<Links>, body: Bytes) -> Response<Body> {
-    let answer = links.take().await.exchange(&body).await.expect("the loop lives as long as the server");
+    let answer = links
+        .take()
+        .await
+        .exchange(&body)
+        .await
+        .expect("the loop lives as long as the server");
     typed("application/json", Body::from(answer))
 }
 
 async fn stream(State(links): State<Links>, body: Bytes) -> Response<Body> {
-    typed("text/event-stream", Body::from_stream(link::stream(links.take().await, body)))
+    typed(
+        "text/event-stream",
+        Body::from_stream(link::stream(links.take().await, body)),
+    )
 }
 
 fn typed(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

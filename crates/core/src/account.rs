@@ -39,7 +39,10 @@ impl Account {
 
     /// Takes a name: 1 to 64 letters, digits, `_`, `.` and `-`.
     pub fn parse(name: &str) -> Result<Self, InvalidAccount> {
-        match name.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-')) {
+        match name
+            .chars()
+            .find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-'))
+        {
             _ if name.is_empty() => Err(InvalidAccount::Empty),
             _ if name.len() > MAX_LEN => Err(InvalidAccount::TooLong(name.len())),
             Some(bad) => Err(InvalidAccount::BadCharacter(bad)),
@@ -77,9 +80,23 @@ mod tests {
     #[test]
     fn names_are_plain_words() {
         for good in ["a", "team-1", "A.b_c", "anonymous", &"x".repeat(64)] {
-            assert_eq!(Account::parse(good).map(|account| account.to_string()), Ok(good.to_owned()));
+            assert_eq!(
+                Account::parse(good).map(|account| account.to_string()),
+                Ok(good.to_owned())
+            );
         }
-        for bad in ["", " ", "a b", "a:b", "a,b", "a#", "é", "a\n", "../x", &"x".repeat(65)] {
+        for bad in [
+            "",
+            " ",
+            "a b",
+            "a:b",
+            "a,b",
+            "a#",
+            "é",
+            "a\n",
+            "../x",
+            &"x".repeat(65),
+        ] {
             assert!(Account::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -24,7 +24,16 @@ impl Crew {
         self.slots += other.slots;
         self.free += other.free;
         let first = self.children.len();
-        self.children.extend(other.children.into_iter().enumerate().map(|(n, child)| Member { number: first + n, ..child }));
+        self.children.extend(
+            other
+                .children
+                .into_iter()
+                .enumerate()
+                .map(|(n, child)| Member {
+                    number: first + n,
+                    ..child
+                }),
+        );
         for (cause, n) in other.deaths {
             match self.deaths.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, sum)) => *sum += n,
@@ -95,16 +104,42 @@ mod tests {
 
     fn child(number: usize) -> Member {
         let (state, since) = (MemberState::Ready, Timestamp::UNIX_EPOCH);
-        Member { number, pid: None, state, since, slots: 1, jobs: 0, memory: None, restarts: 0, last_end: None }
+        Member {
+            number,
+            pid: None,
+            state,
+            since,
+            slots: 1,
+            jobs: 0,
+            memory: None,
+            restarts: 0,
+            last_end: None,
+        }
     }
 
     #[test]
     fn two_crews_together_lose_nobody() {
-        let mut one = Crew { slots: 2, free: 1, children: vec![child(0), child(1)], deaths: vec![(Cause::Exit, 1)] };
-        let other = Crew { slots: 1, free: 1, children: vec![child(0)], deaths: vec![(Cause::Signal, 4), (Cause::Exit, 2)] };
+        let mut one = Crew {
+            slots: 2,
+            free: 1,
+            children: vec![child(0), child(1)],
+            deaths: vec![(Cause::Exit, 1)],
+        };
+        let other = Crew {
+            slots: 1,
+            free: 1,
+            children: vec![child(0)],
+            deaths: vec![(Cause::Signal, 4), (Cause::Exit, 2)],
+        };
         one.join(other);
         assert_eq!((one.slots, one.free), (3, 2));
-        assert_eq!(one.children.iter().map(|child| child.number).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            one.children
+                .iter()
+                .map(|child| child.number)
+                .collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         assert_eq!(one.deaths, [(Cause::Exit, 3), (Cause::Signal, 4)]);
     }
 }

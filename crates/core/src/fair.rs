@@ -33,7 +33,11 @@ pub struct Fair<W: Owned> {
 
 impl<W: Owned> Default for Fair<W> {
     fn default() -> Self {
-        Self { lines: HashMap::new(), turns: VecDeque::new(), len: 0 }
+        Self {
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+            len: 0,
+        }
     }
 }
 
@@ -73,10 +77,20 @@ impl<W: Owned> Fair<W> {
     /// The first who is still there, of the owner whose turn it is. Who is not leaves, and takes no turn.
     pub fn pop_present(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
         loop {
-            let owner = if planted(Planted::Unfair) { self.turns.pop_back()? } else { self.turns.pop_front()? };
+            let owner = if planted(Planted::Unfair) {
+                self.turns.pop_back()?
+            } else {
+                self.turns.pop_front()?
+            };
             let line = self.lines.get_mut(&owner)?;
             let before = line.len();
-            let next = || if planted(Planted::Overtaking) { line.pop_back() } else { line.pop_front() };
+            let next = || {
+                if planted(Planted::Overtaking) {
+                    line.pop_back()
+                } else {
+                    line.pop_front()
+                }
+            };
             let present = std::iter::from_fn(next).find(&is_there);
             self.len -= before - line.len();
             if line.is_empty() {
@@ -92,7 +106,9 @@ impl<W: Owned> Fair<W> {
 
     /// Keeps only those of this owner that pass.
     pub fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
-        let Some(line) = self.lines.get_mut(owner) else { return };
+        let Some(line) = self.lines.get_mut(owner) else {
+            return;
+        };
         let before = line.len();
         line.retain(stays);
         self.len -= before - line.len();
@@ -124,7 +140,9 @@ mod tests {
     }
 
     fn drained(line: &mut Fair<(char, u32)>) -> String {
-        std::iter::from_fn(|| line.pop()).map(|(owner, n)| format!("{owner}{n} ")).collect()
+        std::iter::from_fn(|| line.pop())
+            .map(|(owner, n)| format!("{owner}{n} "))
+            .collect()
     }
 
     #[test]
@@ -136,7 +154,10 @@ mod tests {
         line.push(('b', 0));
         line.push(('c', 0));
         line.push(('b', 1));
-        assert_eq!((line.len(), line.len_of(&'a'), line.len_of(&'z')), (7, 4, 0));
+        assert_eq!(
+            (line.len(), line.len_of(&'a'), line.len_of(&'z')),
+            (7, 4, 0)
+        );
         assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
         assert_eq!(line.len(), 0);
     }
@@ -161,7 +182,9 @@ mod tests {
         for number in [3, 1, 2, 5, 0, 4] {
             line.push(Numbered(number));
         }
-        let numbers: Vec<u64> = std::iter::from_fn(|| line.pop()).map(|Numbered(number)| number).collect();
+        let numbers: Vec<u64> = std::iter::from_fn(|| line.pop())
+            .map(|Numbered(number)| number)
+            .collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
     }
 
@@ -188,7 +211,9 @@ mod tests {
             line.push(('c', n));
         }
         let present = |(owner, n): &(char, u32)| !(*owner == 'a' && *n < 2 || *owner == 'c');
-        let served: String = std::iter::from_fn(|| line.pop_present(present)).map(|(owner, n)| format!("{owner}{n} ")).collect();
+        let served: String = std::iter::from_fn(|| line.pop_present(present))
+            .map(|(owner, n)| format!("{owner}{n} "))
+            .collect();
         assert_eq!((served.as_str(), line.len()), ("a2 b0 a3 b1 b2 b3 ", 0));
     }
 }

@@ -14,14 +14,30 @@ pub fn job_id(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     match JobId::parse(&text) {
         Ok(id) => {
-            assert!((1..=128).contains(&text.len()), "an id of {} bytes", text.len());
-            assert!(!text.chars().any(|c| c.is_control() || c == '/' || c == '\\'), "a bad character");
+            assert!(
+                (1..=128).contains(&text.len()),
+                "an id of {} bytes",
+                text.len()
+            );
+            assert!(
+                !text
+                    .chars()
+                    .any(|c| c.is_control() || c == '/' || c == '\\'),
+                "a bad character"
+            );
             assert!(!text.contains(UNSEEN), "it looks like another id");
-            assert_eq!(std::path::Path::new(&*text).file_name(), Some(text.as_ref().as_ref()), "not one path segment");
+            assert_eq!(
+                std::path::Path::new(&*text).file_name(),
+                Some(text.as_ref().as_ref()),
+                "not one path segment"
+            );
             assert_eq!(id.to_string(), text);
             assert_eq!(JobId::parse(id.as_str()), Ok(id));
         }
-        Err(error) => assert!(!error.to_string().chars().any(char::is_control), "the error cannot be shown: {error:?}"),
+        Err(error) => assert!(
+            !error.to_string().chars().any(char::is_control),
+            "the error cannot be shown: {error:?}"
+        ),
     }
 }
 
@@ -34,12 +50,26 @@ pub fn fold(input: &[u8]) {
         let before = all.clone();
         metrics::fold(&mut all, &metric);
         let top = metric.name.split('.').next().unwrap_or_default();
-        let others =
-            |map: &Map<String, Value>| map.iter().filter(|(key, _)| *key != top).map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
-        assert_eq!(others(&before), others(&all), "a note has touched what it does not name");
+        let others = |map: &Map<String, Value>| {
+            map.iter()
+                .filter(|(key, _)| *key != top)
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            others(&before),
+            others(&all),
+            "a note has touched what it does not name"
+        );
         check_place(&all, &metric);
         let text = serde_json::to_string(&all).expect("an object can be written");
-        assert_eq!(serde_json::from_str::<Map<String, Value>>(&text).ok().as_ref(), Some(&all), "it reads back as it was written");
+        assert_eq!(
+            serde_json::from_str::<Map<String, Value>>(&text)
+                .ok()
+                .as_ref(),
+            Some(&all),
+            "it reads back as it was written"
+        );
     }
 }
 
@@ -56,7 +86,11 @@ fn note(part: &[u8]) -> Option<Metric> {
     };
     let value: Value = serde_json::from_str(value).ok()?;
     let shallow = depth(&value) < 100 && name.split('.').count() <= DEEPEST;
-    shallow.then(|| Metric { name: name[1..].to_owned(), value, mode })
+    shallow.then(|| Metric {
+        name: name[1..].to_owned(),
+        value,
+        mode,
+    })
 }
 
 fn depth(value: &Value) -> usize {
@@ -69,14 +103,22 @@ fn depth(value: &Value) -> usize {
 
 fn check_place(all: &Map<String, Value>, metric: &Metric) {
     let segments: Vec<&str> = metric.name.split('.').collect();
-    let (last, way) = segments.split_last().expect("a split has at least one part");
-    let place = way.iter().try_fold(all, |place, segment| place.get(*segment)?.as_object()).expect("the way to the note is there");
+    let (last, way) = segments
+        .split_last()
+        .expect("a split has at least one part");
+    let place = way
+        .iter()
+        .try_fold(all, |place, segment| place.get(*segment)?.as_object())
+        .expect("the way to the note is there");
     let there = place.get(*last);
     match metric.mode {
         MetricMode::Replace if metric.value.is_null() => assert_eq!(there, None),
         MetricMode::Replace => assert_eq!(there, Some(&metric.value)),
         MetricMode::Increment => assert!(there.is_some(), "a sum is lost"),
-        MetricMode::Append => assert_eq!(there.and_then(Value::as_array).and_then(|list| list.last()), Some(&metric.value)),
+        MetricMode::Append => assert_eq!(
+            there.and_then(Value::as_array).and_then(|list| list.last()),
+            Some(&metric.value)
+        ),
     }
 }
 

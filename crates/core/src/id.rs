@@ -55,7 +55,11 @@ impl JobId {
         for (place, letter) in text.iter_mut().rev().enumerate() {
             *letter = ALPHABET[(bits >> (5 * place)) as usize & 31];
         }
-        Self(std::str::from_utf8(&text).expect("the alphabet is ASCII").into())
+        Self(
+            std::str::from_utf8(&text)
+                .expect("the alphabet is ASCII")
+                .into(),
+        )
     }
 
     /// The id as text.
@@ -101,8 +105,20 @@ mod tests {
         for good in ["a", "my job", "é", "a.b", "...", &"x".repeat(128)] {
             assert!(JobId::parse(good).is_ok(), "{good:?}");
         }
-        for bad in ["", ".", "..", "a/b", "a\\b", "a\nb", "a\0", "\u{202E}x", "x\u{E0061}", "x\u{180E}", &"x".repeat(129), &"é".repeat(65)]
-        {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\\b",
+            "a\nb",
+            "a\0",
+            "\u{202E}x",
+            "x\u{E0061}",
+            "x\u{180E}",
+            &"x".repeat(129),
+            &"é".repeat(65),
+        ] {
             assert!(JobId::parse(bad).is_err(), "{bad:?}");
         }
     }

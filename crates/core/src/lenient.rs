@@ -20,7 +20,11 @@ pub enum Infinities {
 
 /// The text as JSON, or `None` when it is none even so.
 pub fn as_json(text: &Bytes, infinities: Infinities) -> Option<Bytes> {
-    let text = if text.starts_with(MARK) { text.slice(MARK.len()..) } else { text.clone() };
+    let text = if text.starts_with(MARK) {
+        text.slice(MARK.len()..)
+    } else {
+        text.clone()
+    };
     if is_json(&text) {
         return Some(text);
     }
@@ -38,13 +42,19 @@ fn is_json(text: &[u8]) -> bool {
 /// The text with other words for those numbers, outside of strings.
 fn tamed(text: &str, infinities: Infinities) -> String {
     let numbers = match infinities {
-        Infinities::TooLarge => [("-Infinity", "-1e999"), ("Infinity", "1e999"), ("NaN", "null")],
+        Infinities::TooLarge => [
+            ("-Infinity", "-1e999"),
+            ("Infinity", "1e999"),
+            ("NaN", "null"),
+        ],
         Infinities::Null => ["-Infinity", "Infinity", "NaN"].map(|name| (name, "null")),
     };
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_string) = (text, false);
     while let Some(first) = rest.chars().next() {
-        let found = numbers.iter().find(|(name, _)| !in_string && rest.starts_with(name));
+        let found = numbers
+            .iter()
+            .find(|(name, _)| !in_string && rest.starts_with(name));
         let taken = match found {
             Some((name, json)) => {
                 out.push_str(json);
@@ -52,7 +62,9 @@ fn tamed(text: &str, infinities: Infinities) -> String {
                 continue;
             }
             // What is escaped is never the end.
-            None if in_string && first == '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            None if in_string && first == '\\' => {
+                1 + rest[1..].chars().next().map_or(0, char::len_utf8)
+            }
             None => first.len_utf8(),
         };
         in_string ^= first == '"';
@@ -69,13 +81,20 @@ mod tests {
     #[test]
     fn numbers_that_json_lacks_are_read_and_texts_stay() {
         let read = |text: &'static [u8]| {
-            as_json(&Bytes::from_static(text), Infinities::TooLarge).map(|json| String::from_utf8(json.to_vec()).unwrap())
+            as_json(&Bytes::from_static(text), Infinities::TooLarge)
+                .map(|json| String::from_utf8(json.to_vec()).unwrap())
         };
         let all: [(&[u8], &str); 5] = [
             (br#"{"id": 1}"#, r#"{"id": 1}"#),
             (b"\xef\xbb\xbf[]", "[]"),
-            (b"[NaN, Infinity, -Infinity, -1]", "[null, 1e999, -1e999, -1]"),
-            (br#"{"NaN": "NaN \" NaN", "x": NaN}"#, r#"{"NaN": "NaN \" NaN", "x": null}"#),
+            (
+                b"[NaN, Infinity, -Infinity, -1]",
+                "[null, 1e999, -1e999, -1]",
+            ),
+            (
+                br#"{"NaN": "NaN \" NaN", "x": NaN}"#,
+                r#"{"NaN": "NaN \" NaN", "x": null}"#,
+            ),
             (b"[\"\xff\", NaN]", "[\"\u{fffd}\", null]"),
         ];
         for (text, json) in all {
@@ -85,6 +104,9 @@ mod tests {
             assert_eq!(read(bad), None, "{bad:?}");
         }
         let infinite = Bytes::from_static(br#"["Infinity", Infinity, -Infinity]"#);
-        assert_eq!(as_json(&infinite, Infinities::Null).as_deref(), Some(&br#"["Infinity", null, null]"#[..]));
+        assert_eq!(
+            as_json(&infinite, Infinities::Null).as_deref(),
+            Some(&br#"["Infinity", null, null]"#[..])
+        );
     }
 }

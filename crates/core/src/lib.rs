@@ -26,7 +26,9 @@ pub mod store;
 
 pub use account::Account;
 pub use chain::chain;
-pub use event::{Event, LogSource, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue};
+pub use event::{
+    Event, LogSource, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue,
+};
 pub use id::JobId;
 pub use job::{JobKind, Work};
 pub use refusal::Refusal;

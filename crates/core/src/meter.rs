@@ -45,7 +45,11 @@ pub struct Reading {
 impl Histogram {
     /// Nothing yet, with these rising bounds.
     pub fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
+        Self {
+            bounds,
+            buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
     }
 
     /// One more value; what is below zero counts as zero.
@@ -58,8 +62,15 @@ impl Histogram {
     /// As it is now.
     pub fn read(&self) -> Reading {
         let bounds = self.bounds.iter().copied().chain([f64::MAX]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(&self.buckets).map(|(bound, count)| (bound, count.load(Ordering::Relaxed))).collect();
-        Reading { sum: self.sum.load(Ordering::Relaxed) as f64 / FINE, count: buckets.iter().map(|(_, count)| count).sum(), buckets }
+        let buckets: Vec<(f64, u64)> = bounds
+            .zip(&self.buckets)
+            .map(|(bound, count)| (bound, count.load(Ordering::Relaxed)))
+            .collect();
+        Reading {
+            sum: self.sum.load(Ordering::Relaxed) as f64 / FINE,
+            count: buckets.iter().map(|(_, count)| count).sum(),
+            buckets,
+        }
     }
 }
 
@@ -84,7 +95,10 @@ pub struct Counters<L> {
 
 impl<L: Label> Default for Counters<L> {
     fn default() -> Self {
-        Self { counters: L::ALL.iter().map(|_| Counter::default()).collect(), label: std::marker::PhantomData }
+        Self {
+            counters: L::ALL.iter().map(|_| Counter::default()).collect(),
+            label: std::marker::PhantomData,
+        }
     }
 }
 
@@ -160,6 +174,9 @@ mod tests {
     fn words_are_counted_apart() {
         let counters = Counters::<Face>::default();
         counters.of(Face::Replicate).inc();
-        assert_eq!(counters.each().map(|(_, count)| count).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(
+            counters.each().map(|(_, count)| count).collect::<Vec<_>>(),
+            [0, 1, 0]
+        );
     }
 }

@@ -13,7 +13,9 @@ pub fn fold(metrics: &mut Map<String, Value>, metric: &Metric) {
         if segments.peek().is_none() {
             return join(place, segment, metric);
         }
-        let next = place.entry(segment).or_insert_with(|| Value::Object(Map::new()));
+        let next = place
+            .entry(segment)
+            .or_insert_with(|| Value::Object(Map::new()));
         if !next.is_object() {
             *next = Value::Object(Map::new());
         }
@@ -31,7 +33,9 @@ fn join(place: &mut Map<String, Value>, key: &str, metric: &Metric) {
             place.insert(key.to_owned(), value);
         }
         MetricMode::Increment => {
-            let sum = place.get(key).map_or_else(|| value.clone(), |old| add(old, &value));
+            let sum = place
+                .get(key)
+                .map_or_else(|| value.clone(), |old| add(old, &value));
             place.insert(key.to_owned(), sum);
         }
         MetricMode::Append => match place.get_mut(key) {
@@ -65,7 +69,14 @@ mod tests {
     fn folded(notes: &[(&str, Value, MetricMode)]) -> Value {
         let mut metrics = Map::new();
         for (name, value, mode) in notes {
-            fold(&mut metrics, &Metric { name: (*name).to_owned(), value: value.clone(), mode: *mode });
+            fold(
+                &mut metrics,
+                &Metric {
+                    name: (*name).to_owned(),
+                    value: value.clone(),
+                    mode: *mode,
+                },
+            );
         }
         Value::Object(metrics)
     }

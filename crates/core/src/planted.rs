@@ -113,13 +113,19 @@ pub fn the_one_before(bug: Planted, mine: &str) -> Option<String> {
     if !planted(bug) {
         return None;
     }
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).replace(mine.to_owned())
+    BEFORE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .replace(mine.to_owned())
 }
 
 fn chosen() -> Option<Planted> {
     static CHOSEN: OnceLock<Option<Planted>> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let name = std::env::var("TIDEGATE_PLANT").ok()?;
-        Planted::ALL.iter().find(|(known, _)| *known == name).map(|(_, bug)| *bug)
+        Planted::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, bug)| *bug)
     })
 }

@@ -128,7 +128,12 @@ pub trait Queue: Send + Sync {
     async fn waits(&self, line: &LineName, more_than: usize) -> Result<usize, QueueError>;
 
     /// The next of a line; waits for one as long as `patience` lasts.
-    async fn take(&self, line: &LineName, holder: &Holder, patience: Duration) -> Result<Option<Claim>, QueueError>;
+    async fn take(
+        &self,
+        line: &LineName,
+        holder: &Holder,
+        patience: Duration,
+    ) -> Result<Option<Claim>, QueueError>;
 
     /// These are still worked on. Those that somebody else has by now are let pass.
     async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError>;
@@ -140,7 +145,12 @@ pub trait Queue: Send + Sync {
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError>;
 
     /// A job is over before its turn: it is not handed out any more.
-    async fn strike(&self, line: &LineName, account: &Account, id: &JobId) -> Result<(), QueueError>;
+    async fn strike(
+        &self,
+        line: &LineName,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<(), QueueError>;
 
     /// The entries whose deadline has come, waiting or taken. Each is told once; those that wait are struck.
     async fn overdue(&self, now: Timestamp) -> Result<Vec<(LineName, Entry)>, QueueError>;
@@ -149,13 +159,22 @@ pub trait Queue: Send + Sync {
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError>;
 
     /// Entries that were taken and not renewed for `idle`, at most so many; `holder` has them from now on.
-    async fn lost(&self, holder: &Holder, idle: Duration, limit: usize) -> Result<Vec<Claim>, QueueError>;
+    async fn lost(
+        &self,
+        holder: &Holder,
+        idle: Duration,
+        limit: usize,
+    ) -> Result<Vec<Claim>, QueueError>;
 
     /// Removes what is left of entries that were struck; says of how many.
     async fn collect(&self) -> Result<usize, QueueError>;
 
     /// Entries that have been there since before this moment, waiting or taken, at most so many, oldest first.
-    async fn old(&self, before: Timestamp, limit: usize) -> Result<Vec<(LineName, Entry)>, QueueError>;
+    async fn old(
+        &self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(LineName, Entry)>, QueueError>;
 
     /// How many are in a line.
     async fn depth(&self, line: &LineName) -> Result<Depth, QueueError>;

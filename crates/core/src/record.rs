@@ -102,9 +102,18 @@ impl From<Through> for String {
 
 impl From<String> for Through {
     fn from(text: String) -> Self {
-        match text.split_once('#').map(|(deployment, release)| (deployment, release.parse())) {
-            Some((deployment, Ok(release))) => Self { deployment: deployment.to_owned(), release: Some(release) },
-            Some((_, Err(_))) | None => Self { deployment: text, release: None },
+        match text
+            .split_once('#')
+            .map(|(deployment, release)| (deployment, release.parse()))
+        {
+            Some((deployment, Ok(release))) => Self {
+                deployment: deployment.to_owned(),
+                release: Some(release),
+            },
+            Some((_, Err(_))) | None => Self {
+                deployment: text,
+                release: None,
+            },
         }
     }
 }
@@ -183,7 +192,13 @@ pub struct Ending {
 impl Ending {
     /// The end of a job of which nothing is known any more.
     pub fn of_nothing() -> Self {
-        Self { completed_at: Timestamp::UNIX_EPOCH, output: None, logs: String::new(), error: None, metrics: Map::new() }
+        Self {
+            completed_at: Timestamp::UNIX_EPOCH,
+            output: None,
+            logs: String::new(),
+            error: None,
+            metrics: Map::new(),
+        }
     }
 }
 
@@ -246,11 +261,16 @@ mod tests {
 
     #[test]
     fn a_release_is_written_behind_its_deployment() {
-        for (text, deployment, release) in
-            [("ann/app#2", "ann/app", Some(2)), ("ann/app", "ann/app", None), ("ann/app#x", "ann/app#x", None)]
-        {
+        for (text, deployment, release) in [
+            ("ann/app#2", "ann/app", Some(2)),
+            ("ann/app", "ann/app", None),
+            ("ann/app#x", "ann/app#x", None),
+        ] {
             let through = Through::from(text.to_owned());
-            assert_eq!((through.deployment.as_str(), through.release), (deployment, release));
+            assert_eq!(
+                (through.deployment.as_str(), through.release),
+                (deployment, release)
+            );
             assert_eq!(through.to_string(), text);
         }
     }

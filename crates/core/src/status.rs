@@ -97,9 +97,13 @@ mod tests {
     fn every_pair_of_status_and_step() {
         use {Status::*, Step::*};
         let mut table = String::new();
-        for from in [Queued, Starting, Processing, Succeeded, Failed, Canceled, Aborted] {
+        for from in [
+            Queued, Starting, Processing, Succeeded, Failed, Canceled, Aborted,
+        ] {
             for step in [Assign, Begin, Succeed, Fail, Cancel, Abort] {
-                let to = from.after(step).map_or_else(|_| "-".to_owned(), |to| format!("{to:?}"));
+                let to = from
+                    .after(step)
+                    .map_or_else(|_| "-".to_owned(), |to| format!("{to:?}"));
                 table += &format!("{from:?} + {step:?} = {to}\n");
             }
         }

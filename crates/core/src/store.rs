@@ -91,9 +91,14 @@ pub struct Wanted {
 impl Wanted {
     /// Whether this one is among them.
     pub fn takes(&self, job: &Brief) -> bool {
-        self.account.as_ref().is_none_or(|account| *account == job.account)
+        self.account
+            .as_ref()
+            .is_none_or(|account| *account == job.account)
             && self.id.as_ref().is_none_or(|id| *id == job.id)
-            && self.model.as_ref().is_none_or(|model| *model == job.target.model)
+            && self
+                .model
+                .as_ref()
+                .is_none_or(|model| *model == job.target.model)
             && (self.statuses.is_empty() || self.statuses.contains(&job.status))
     }
 }
@@ -129,9 +134,14 @@ pub struct StoreMeter {
 
 impl Default for StoreMeter {
     fn default() -> Self {
-        const SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
+        const SECONDS: &[f64] = &[
+            0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
+        ];
         const CHANGES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
-        Self { commit_seconds: Histogram::new(SECONDS), commit_changes: Histogram::new(CHANGES) }
+        Self {
+            commit_seconds: Histogram::new(SECONDS),
+            commit_changes: Histogram::new(CHANGES),
+        }
     }
 }
 
@@ -166,7 +176,12 @@ pub trait Store: Send + Sync {
 
     /// Notes that a job is given to a model and is `Processing` from `at`; the number of this attempt (the
     /// first is 1), or `None` when it is over or unknown.
-    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError>;
+    async fn begin(
+        &self,
+        account: &Account,
+        id: &JobId,
+        at: Timestamp,
+    ) -> Result<Option<u32>, StoreError>;
 
     /// Notes that somebody was told that a job stops. `false` when it is over already, or unknown.
     async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
@@ -207,10 +222,20 @@ pub trait Store: Send + Sync {
     async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError>;
 
     /// Letters that are settled, the last one first; of this account and about this job, if these are given.
-    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError>;
+    async fn settled_letters(
+        &self,
+        account: Option<Account>,
+        job: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<OldLetter>, StoreError>;
 
     /// Has a settled letter sent again, from this moment on. One of another account than this one is unknown.
-    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError>;
+    async fn reopen_letter(
+        &self,
+        id: &str,
+        account: Option<Account>,
+        at: Timestamp,
+    ) -> Result<Reopened, StoreError>;
 }
 
 /// Small things that the store keeps as JSON under a name: deployments, descriptions of files, secrets.
@@ -223,7 +248,13 @@ pub trait Documents: Send + Sync {
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
 
     /// Keeps a document in the place of one that is still as it was read; says whether it was.
-    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError>;
+    async fn swap(
+        &self,
+        shelf: &str,
+        name: &str,
+        was: &Bytes,
+        json: Bytes,
+    ) -> Result<bool, StoreError>;
 
     /// One document.
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError>;

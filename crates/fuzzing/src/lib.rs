@@ -50,6 +50,9 @@ mod tests {
 
     #[test]
     fn parts_can_be_empty() {
-        assert_eq!(parts(b"a\xffb c\xff").collect::<Vec<_>>(), [&b"a"[..], b"b c", b""]);
+        assert_eq!(
+            parts(b"a\xffb c\xff").collect::<Vec<_>>(),
+            [&b"a"[..], b"b c", b""]
+        );
     }
 }

@@ -7,7 +7,8 @@ use crate::random::Random;
 const LARGEST: usize = 4096;
 
 /// Bytes that mean something to one format or another.
-const TELLING: &[u8] = b"\0\x01\x7f\x80\xc3\xfe\xff \t\r\n\"'\\/%.,:;=-+#&@[]{}()<>0123456789abefnrtu";
+const TELLING: &[u8] =
+    b"\0\x01\x7f\x80\xc3\xfe\xff \t\r\n\"'\\/%.,:;=-+#&@[]{}()<>0123456789abefnrtu";
 
 /// Changes `input` in one to four ways. `other` is an input to take from.
 pub(crate) fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {

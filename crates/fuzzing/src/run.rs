@@ -33,11 +33,16 @@ pub fn short_run(name: &str, target: fn(&[u8])) {
 
 fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(CORPUS).join(name);
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("`{}` must hold inputs: {error}", folder.display()));
+    let entries = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("`{}` must hold inputs: {error}", folder.display()));
     let mut kept: Vec<_> = entries
         .map(|entry| {
             let path = entry.expect("a folder can be listed").path();
-            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let file = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             (file, std::fs::read(&path).expect("an input can be read"))
         })
         .collect();
@@ -49,8 +54,15 @@ fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
 
 fn attempt(target: fn(&[u8]), input: &[u8], which: &str) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        panic!("{}, {which}: b\"{}\"", text.unwrap_or("a panic"), input.escape_ascii());
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        panic!(
+            "{}, {which}: b\"{}\"",
+            text.unwrap_or("a panic"),
+            input.escape_ascii()
+        );
     }
 }
 
@@ -75,10 +87,15 @@ mod tests {
     #[test]
     fn the_long_runs_have_the_same_targets() {
         let program = std::fs::read_to_string(Path::new(CORPUS).join("../src/main.rs")).unwrap();
-        let targets: BTreeSet<&str> =
-            program.lines().filter_map(|line| line.strip_prefix("    (\"")?.split_once('"')).map(|(name, _)| name).collect();
-        let folders: Vec<String> =
-            std::fs::read_dir(CORPUS).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let targets: BTreeSet<&str> = program
+            .lines()
+            .filter_map(|line| line.strip_prefix("    (\"")?.split_once('"'))
+            .map(|(name, _)| name)
+            .collect();
+        let folders: Vec<String> = std::fs::read_dir(CORPUS)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         assert_eq!(targets, folders.iter().map(String::as_str).collect());
     }
 }

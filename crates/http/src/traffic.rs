@@ -108,8 +108,14 @@ pub struct Traffic {
 
 impl Default for Traffic {
     fn default() -> Self {
-        let answered = (0..RESOURCES.len() + 2).map(|_| Counters::default()).collect();
-        Self { answered, refused: Counters::default(), full: Counter::default() }
+        let answered = (0..RESOURCES.len() + 2)
+            .map(|_| Counters::default())
+            .collect();
+        Self {
+            answered,
+            refused: Counters::default(),
+            full: Counter::default(),
+        }
     }
 }
 
@@ -119,14 +125,19 @@ pub(crate) struct Place(usize);
 
 /// What a path is for.
 pub(crate) fn place_of(path: &str) -> Place {
-    let fits = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let fits = |prefix: &str| {
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let found = RESOURCES.iter().position(|(_, _, prefix)| fits(prefix));
     Place(found.unwrap_or(RESOURCES.len() + usize::from(path != "/")))
 }
 
 impl Traffic {
     pub(crate) fn answered<B>(&self, place: Place, response: &Response<B>) {
-        self.answered[place.0].of(Class::of(response.status().as_u16())).inc();
+        self.answered[place.0]
+            .of(Class::of(response.status().as_u16()))
+            .inc();
         if let Some(reason) = response.extensions().get::<Reason>() {
             self.refused(*reason);
         }
@@ -138,15 +149,27 @@ impl Traffic {
 
     /// Each reason to turn a request away, and how often it was one.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.refused.each().map(|(reason, count)| (reason.word(), count))
+        self.refused
+            .each()
+            .map(|(reason, count)| (reason.word(), count))
     }
 
     /// Face, resource, class of the status, and how often. What never came is left out.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
-        let names = RESOURCES.iter().map(|(face, resource, _)| (*face, *resource)).chain([INDEX, OTHER]);
-        names.zip(&self.answered).flat_map(|((face, resource), classes)| {
-            classes.each().filter(|(_, count)| *count > 0).map(move |(class, count)| (face, resource, class.word(), count))
-        })
+    pub(crate) fn each(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
+        let names = RESOURCES
+            .iter()
+            .map(|(face, resource, _)| (*face, *resource))
+            .chain([INDEX, OTHER]);
+        names
+            .zip(&self.answered)
+            .flat_map(|((face, resource), classes)| {
+                classes
+                    .each()
+                    .filter(|(_, count)| *count > 0)
+                    .map(move |(class, count)| (face, resource, class.word(), count))
+            })
     }
 }
 
@@ -156,7 +179,14 @@ mod tests {
 
     fn name(path: &str) -> (&'static str, &'static str) {
         let place = place_of(path).0;
-        RESOURCES.get(place).map_or(if place == RESOURCES.len() { INDEX } else { OTHER }, |(face, resource, _)| (*face, *resource))
+        RESOURCES.get(place).map_or(
+            if place == RESOURCES.len() {
+                INDEX
+            } else {
+                OTHER
+            },
+            |(face, resource, _)| (*face, *resource),
+        )
     }
 
     #[test]
@@ -179,7 +209,10 @@ mod tests {
     }
 
     fn answer(status: u16) -> Response {
-        Response::builder().status(status).body(axum::body::Body::empty()).unwrap()
+        Response::builder()
+            .status(status)
+            .body(axum::body::Body::empty())
+            .unwrap()
     }
 
     #[test]
@@ -189,7 +222,10 @@ mod tests {
         traffic.answered(place_of("/x"), &answer(401));
         let counted: Vec<_> = traffic.refusals().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [("no_token", 1)]);
-        assert_eq!(traffic.each().collect::<Vec<_>>(), [("other", "other", "4xx", 2)]);
+        assert_eq!(
+            traffic.each().collect::<Vec<_>>(),
+            [("other", "other", "4xx", 2)]
+        );
     }
 
     #[test]

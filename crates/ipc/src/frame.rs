@@ -18,7 +18,11 @@ pub struct Oversized {
 
 impl std::fmt::Display for Oversized {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a frame claims {} bytes, more than the {MAX} that any message needs", self.length)
+        write!(
+            f,
+            "a frame claims {} bytes, more than the {MAX} that any message needs",
+            self.length
+        )
     }
 }
 
@@ -26,7 +30,9 @@ impl std::error::Error for Oversized {}
 
 /// The length of the first message in `buffer` once it is all there, header not counted.
 pub fn complete(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
-    let Some(header) = buffer.first_chunk::<HEADER>() else { return Ok(None) };
+    let Some(header) = buffer.first_chunk::<HEADER>() else {
+        return Ok(None);
+    };
     let length = u32::from_le_bytes(*header) as usize;
     if length > MAX {
         return Err(Oversized { length });
@@ -46,7 +52,8 @@ pub fn append(buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// Appends `message` as one frame.
 pub fn append_json(buffer: &mut Vec<u8>, message: &impl serde::Serialize) {
     append(buffer, |out| {
-        serde_json::to_writer(out, message).expect("our messages have string keys and a Vec never fails to write");
+        serde_json::to_writer(out, message)
+            .expect("our messages have string keys and a Vec never fails to write");
     });
 }
 

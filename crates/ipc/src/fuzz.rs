@@ -9,7 +9,9 @@ use crate::{control, slot};
 /// A stream has the same frames however it comes, and what is no frame is refused at the same place.
 /// The first byte says how it comes.
 pub fn frames(input: &[u8]) {
-    let Some((seed, stream)) = input.split_first() else { return };
+    let Some((seed, stream)) = input.split_first() else {
+        return;
+    };
     assert_eq!(read(pieces(*seed, stream)), expected(stream));
 
     let parts: Vec<&[u8]> = parts(stream).collect();
@@ -44,11 +46,14 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<Ove
 fn expected(mut stream: &[u8]) -> (Vec<Vec<u8>>, Option<Oversized>) {
     let mut frames = Vec::new();
     while let [a, b, c, d, rest @ ..] = stream {
-        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16 | usize::from(*d) << 24;
+        let length =
+            usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16 | usize::from(*d) << 24;
         if length > MAX {
             return (frames, Some(Oversized { length }));
         }
-        let Some((frame, later)) = rest.split_at_checked(length) else { break };
+        let Some((frame, later)) = rest.split_at_checked(length) else {
+            break;
+        };
         frames.push(frame.to_vec());
         stream = later;
     }
@@ -71,7 +76,9 @@ pub fn messages(input: &[u8]) {
     round_trip!(control::Response);
     round_trip!(slot::Request<'_>);
     round_trip!(slot::Response<'_>);
-    if let Ok(slot::Request::Predict(predict @ Predict { input: Some(_), .. })) = serde_json::from_slice(input) {
+    if let Ok(slot::Request::Predict(predict @ Predict { input: Some(_), .. })) =
+        serde_json::from_slice(input)
+    {
         put_together(predict);
     }
 }
@@ -83,7 +90,8 @@ fn put_together(mut predict: Predict<'_>) {
     let mut buffer = Vec::new();
     append_predict(&mut buffer, predict, input.as_bytes());
     assert_eq!(frame::complete(&buffer), Ok(Some(buffer.len() - HEADER)));
-    let slot::Request::Predict(again) = serde_json::from_slice(&buffer[HEADER..]).expect("a job reads back");
+    let slot::Request::Predict(again) =
+        serde_json::from_slice(&buffer[HEADER..]).expect("a job reads back");
     assert_eq!(format!("{again:?}"), before);
 }
 

@@ -49,7 +49,8 @@ pub struct Predict<'a> {
 pub fn append_predict(buffer: &mut Vec<u8>, predict: Predict<'_>, input: &[u8]) {
     debug_assert!(predict.input.is_none(), "the input is given once");
     frame::append(buffer, |out| {
-        serde_json::to_writer(&mut *out, &Request::Predict(predict)).expect("a Vec never fails to write");
+        serde_json::to_writer(&mut *out, &Request::Predict(predict))
+            .expect("a Vec never fails to write");
         out.truncate(out.len() - 2);
         out.extend_from_slice(b",\"input\":");
         out.extend_from_slice(input);

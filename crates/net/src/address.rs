@@ -18,7 +18,9 @@ pub enum BadAddress {
     NoHost,
     /// It names a machine that is not on the public internet. Where a name leads is not said: it would
     /// tell strangers about our networks.
-    #[error("`{0}` is not a public address; who runs this server can allow it with --allow-private-networks")]
+    #[error(
+        "`{0}` is not a public address; who runs this server can allow it with --allow-private-networks"
+    )]
     Private(String),
 }
 
@@ -44,7 +46,14 @@ mod tests {
     fn only_web_addresses_pass() {
         let networks = Networks::everything();
         assert!(check_address("https://example.com/x?y=1", &networks).is_ok());
-        for bad in ["", "example.com", "file:///etc/passwd", "ftp://h/x", "http://", "javascript:1"] {
+        for bad in [
+            "",
+            "example.com",
+            "file:///etc/passwd",
+            "ftp://h/x",
+            "http://",
+            "javascript:1",
+        ] {
             assert!(check_address(bad, &networks).is_err(), "{bad:?}");
         }
     }
@@ -72,10 +81,21 @@ mod tests {
             "user:pass@192.168.0.1",
         ] {
             let refused = check_address(&format!("http://{host}/x"), &networks);
-            assert!(matches!(&refused, Err(BadAddress::Private(_))), "{host}: {refused:?}");
+            assert!(
+                matches!(&refused, Err(BadAddress::Private(_))),
+                "{host}: {refused:?}"
+            );
         }
-        for host in ["1.1.1.1", "example.com", "localhost.example.com", "notlocalhost"] {
-            assert!(check_address(&format!("http://{host}/x"), &networks).is_ok(), "{host}");
+        for host in [
+            "1.1.1.1",
+            "example.com",
+            "localhost.example.com",
+            "notlocalhost",
+        ] {
+            assert!(
+                check_address(&format!("http://{host}/x"), &networks).is_ok(),
+                "{host}"
+            );
         }
     }
 
@@ -89,8 +109,14 @@ mod tests {
 
     #[test]
     fn refusals_keep_credentials_to_themselves() {
-        for text in ["http://me:hunter2@127.0.0.1/hunter2?hunter2", "ftp://me:hunter2@h/", "http://me:hunter2@h:port/"] {
-            let error = check_address(text, &Networks::public()).unwrap_err().to_string();
+        for text in [
+            "http://me:hunter2@127.0.0.1/hunter2?hunter2",
+            "ftp://me:hunter2@h/",
+            "http://me:hunter2@h:port/",
+        ] {
+            let error = check_address(text, &Networks::public())
+                .unwrap_err()
+                .to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
     }

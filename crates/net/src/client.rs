@@ -82,7 +82,14 @@ impl Client {
     }
 
     pub(crate) fn with_lookup(config: Config, lookup: Lookup) -> Self {
-        Self { config, lookup, strict: Way::default(), following: Way::default(), own: Way::default(), steady: Way::default() }
+        Self {
+            config,
+            lookup,
+            strict: Way::default(),
+            following: Way::default(),
+            own: Way::default(),
+            steady: Way::default(),
+        }
     }
 
     /// The largest file in either direction, in bytes.
@@ -98,32 +105,74 @@ impl Client {
     /// Posts a webhook. Redirects are not followed and the body of the answer is not read.
     pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Error> {
         self.guard(url)?;
-        let client = self.strict.ready(url, || self.guarded().redirect(redirect::Policy::none()))?;
-        let sent = client.post(url.clone()).headers(headers).timeout(self.config.webhook_timeout).body(body).send().await;
+        let client = self
+            .strict
+            .ready(url, || self.guarded().redirect(redirect::Policy::none()))?;
+        let sent = client
+            .post(url.clone())
+            .headers(headers)
+            .timeout(self.config.webhook_timeout)
+            .body(body)
+            .send()
+            .await;
         let answer = sent.map_err(|error| Error::from_send(url, error))?;
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
-        Ok(Answer { status: answer.status().as_u16(), retry_after })
+        let retry_after = answer
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| delay(value.to_str().ok()?));
+        Ok(Answer {
+            status: answer.status().as_u16(),
+            retry_after,
+        })
     }
 
     /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON, with a
     /// token if the server wants one. The answer may take as long as a model takes.
-    pub async fn fetch(&self, url: &Url, token: Option<&str>, json: Option<Bytes>) -> Result<(StatusCode, Bytes), Error> {
+    pub async fn fetch(
+        &self,
+        url: &Url,
+        token: Option<&str>,
+        json: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes), Error> {
         let client = self.own(url)?;
         let request = match json {
-            Some(json) => client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(json),
+            Some(json) => client
+                .post(url.clone())
+                .header(CONTENT_TYPE, "application/json")
+                .body(json),
             None => client.get(url.clone()),
         };
-        let request = if let Some(token) = token { request.bearer_auth(token) } else { request };
-        let answer = request.send().await.map_err(|error| Error::from_send(url, error))?;
+        let request = if let Some(token) = token {
+            request.bearer_auth(token)
+        } else {
+            request
+        };
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| Error::from_send(url, error))?;
         let status = answer.status();
-        Ok((status, answer.bytes().await.map_err(|error| Error::from_send(url, error))?))
+        Ok((
+            status,
+            answer
+                .bytes()
+                .await
+                .map_err(|error| Error::from_send(url, error))?,
+        ))
     }
 
     /// Calls a place that the operator named. Every status is an answer. What is brought is brought to where the
     /// place has moved; clients usually come there with empty hands.
     pub async fn call(&self, call: Call) -> Result<Reply, Error> {
-        let Call { mut url, mut headers, mut body, limit } = call;
-        let client = self.steady.ready(&url, || self.basic().redirect(redirect::Policy::none()))?;
+        let Call {
+            mut url,
+            mut headers,
+            mut body,
+            limit,
+        } = call;
+        let client = self
+            .steady
+            .ready(&url, || self.basic().redirect(redirect::Policy::none()))?;
         let mut hops = 0;
         loop {
             let request = match &body {
@@ -132,7 +181,9 @@ impl Client {
             };
             let answer = request.headers(headers.clone()).timeout(limit).send().await;
             let answer = answer.map_err(|error| Error::from_send(&url, error))?;
-            let Some(next) = moved(&url, &answer).filter(|_| hops < MAX_REDIRECTS) else { return reply(&url, answer).await };
+            let Some(next) = moved(&url, &answer).filter(|_| hops < MAX_REDIRECTS) else {
+                return reply(&url, answer).await;
+            };
             if answer.status() == StatusCode::SEE_OTHER {
                 body = None;
             }
@@ -146,11 +197,15 @@ impl Client {
 
     /// Refuses what the resolver never sees: hosts that are addresses already.
     pub(crate) fn guard(&self, url: &Url) -> Result<(), Error> {
-        check_url(url, &self.config.networks).map_err(|source| Error::Refused { host: host_of(url), source })
+        check_url(url, &self.config.networks).map_err(|source| Error::Refused {
+            host: host_of(url),
+            source,
+        })
     }
 
     pub(crate) fn following(&self, url: &Url) -> Result<&reqwest::Client, Error> {
-        self.following.ready(url, || self.guarded().redirect(self.checked_redirects()))
+        self.following
+            .ready(url, || self.guarded().redirect(self.checked_redirects()))
     }
 
     fn checked_redirects(&self) -> redirect::Policy {
@@ -167,20 +222,32 @@ impl Client {
     }
 
     pub(crate) fn own(&self, url: &Url) -> Result<&reqwest::Client, Error> {
-        self.own.ready(url, || self.basic().redirect(redirect::Policy::limited(MAX_REDIRECTS)))
+        self.own.ready(url, || {
+            self.basic()
+                .redirect(redirect::Policy::limited(MAX_REDIRECTS))
+        })
     }
 
     fn guarded(&self) -> ClientBuilder {
         // A proxy would resolve names itself, where no guard sees the address.
-        let resolver = Guarded { networks: self.config.networks.clone(), lookup: self.lookup.clone() };
+        let resolver = Guarded {
+            networks: self.config.networks.clone(),
+            lookup: self.lookup.clone(),
+        };
         self.basic().no_proxy().dns_resolver(resolver)
     }
 
     fn basic(&self) -> ClientBuilder {
         // Installing it twice is harmless: another client of this process was first.
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let agent = HeaderValue::from_str(&self.config.user_agent).unwrap_or(HeaderValue::from_static("tidegate"));
-        let builder = reqwest::Client::builder().user_agent(agent).referer(false).connect_timeout(Duration::from_secs(10));
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        let agent = HeaderValue::from_str(&self.config.user_agent)
+            .unwrap_or(HeaderValue::from_static("tidegate"));
+        let builder = reqwest::Client::builder()
+            .user_agent(agent)
+            .referer(false)
+            .connect_timeout(Duration::from_secs(10));
         builder.pool_max_idle_per_host(MAX_IDLE)
     }
 }
@@ -188,28 +255,52 @@ impl Client {
 /// Where an answer sends the caller on to.
 fn moved(url: &Url, answer: &reqwest::Response) -> Option<Url> {
     let points_on = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let next = url.join(answer.headers().get(LOCATION).filter(|_| points_on)?.to_str().ok()?).ok()?;
+    let next = url
+        .join(
+            answer
+                .headers()
+                .get(LOCATION)
+                .filter(|_| points_on)?
+                .to_str()
+                .ok()?,
+        )
+        .ok()?;
     matches!(next.scheme(), "http" | "https").then_some(next)
 }
 
 /// Whether the keys of one address are those of the other: they are on one server, or the same by a safer way.
 fn is_same_place(url: &Url, next: &Url) -> bool {
     let safer = url.scheme() == "http" && next.scheme() == "https";
-    url.host() == next.host() && (safer || url.port_or_known_default() == next.port_or_known_default())
+    url.host() == next.host()
+        && (safer || url.port_or_known_default() == next.port_or_known_default())
 }
 
 async fn reply(url: &Url, answer: reqwest::Response) -> Result<Reply, Error> {
-    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| delay(value.to_str().ok()?));
+    let retry_after = answer
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| delay(value.to_str().ok()?));
     let status = answer.status().as_u16();
     let body = answer.bytes().await;
-    let body = body.map_err(|error| Error::BrokeOff { host: host_of(url), source: error.without_url() })?;
-    Ok(Reply { status, retry_after, body })
+    let body = body.map_err(|error| Error::BrokeOff {
+        host: host_of(url),
+        source: error.without_url(),
+    })?;
+    Ok(Reply {
+        status,
+        retry_after,
+        body,
+    })
 }
 
 /// A client for a place that the operator chose, for who speaks there in a protocol of its own. Nothing is guarded;
 /// what stands still is given up.
 pub fn unguarded() -> Result<reqwest::Client, reqwest::Error> {
-    Client::new(Config::default()).basic().redirect(redirect::Policy::none()).read_timeout(STANDSTILL).build()
+    Client::new(Config::default())
+        .basic()
+        .redirect(redirect::Policy::none())
+        .read_timeout(STANDSTILL)
+        .build()
 }
 
 /// One way out. What cannot be built now, without file descriptors for instance, is built by a later
@@ -222,17 +313,27 @@ struct Way {
 }
 
 impl Way {
-    fn ready(&self, url: &Url, builder: impl Fn() -> ClientBuilder) -> Result<&reqwest::Client, Error> {
+    fn ready(
+        &self,
+        url: &Url,
+        builder: impl Fn() -> ClientBuilder,
+    ) -> Result<&reqwest::Client, Error> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let not_ready = |source| Error::NotReady { host: host_of(url), source };
+        let not_ready = |source| Error::NotReady {
+            host: host_of(url),
+            source,
+        };
         match builder().build() {
             Ok(client) => Ok(self.client.get_or_init(|| client)),
             Err(source) if url.scheme() == "https" => Err(not_ready(source)),
             Err(source) => {
                 if self.plain.get().is_none() {
-                    let client = builder().tls_certs_only([]).build().map_err(|_| not_ready(source))?;
+                    let client = builder()
+                        .tls_certs_only([])
+                        .build()
+                        .map_err(|_| not_ready(source))?;
                     self.plain.set(client).ok();
                 }
                 Ok(self.plain.get().expect("it was just put there"))

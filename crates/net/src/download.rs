@@ -16,13 +16,21 @@ impl Client {
     /// Downloads `url` into a new file at `path`, readable by its owner only.
     pub async fn download(&self, url: &Url, path: &Path) -> Result<(), Error> {
         let limit = self.config.download_limit;
-        let too_long = |_| Error::TooLong { host: host_of(url), limit };
-        timeout(limit, self.download_bounded(url, path)).await.map_err(too_long)?
+        let too_long = |_| Error::TooLong {
+            host: host_of(url),
+            limit,
+        };
+        timeout(limit, self.download_bounded(url, path))
+            .await
+            .map_err(too_long)?
     }
 
     async fn download_bounded(&self, url: &Url, path: &Path) -> Result<(), Error> {
         let (limit, stall) = (self.config.max_file, self.config.download_stall);
-        let too_large = || Error::TooLarge { host: host_of(url), limit };
+        let too_large = || Error::TooLarge {
+            host: host_of(url),
+            limit,
+        };
         let answer = self.begin(url).await?;
         if answer.content_length().is_some_and(|length| length > limit) {
             return Err(too_large());
@@ -30,17 +38,25 @@ impl Client {
         let mut file = new_private(path).await.map_err(Error::unwritable)?;
         let (mut body, mut total) = (answer.bytes_stream(), 0u64);
         let mut progress = Progress::new(self.config.download_pace);
-        while let Some(chunk) = timeout(stall, body.next()).await.map_err(|_| stalled(url, stall))? {
-            let chunk = chunk.map_err(|source| Error::BrokeOff { host: host_of(url), source: source.without_url() })?;
+        while let Some(chunk) = timeout(stall, body.next())
+            .await
+            .map_err(|_| stalled(url, stall))?
+        {
+            let chunk = chunk.map_err(|source| Error::BrokeOff {
+                host: host_of(url),
+                source: source.without_url(),
+            })?;
             total += chunk.len() as u64;
             if total > limit {
                 return Err(too_large());
             }
-            progress.check(chunk.len() as u64).map_err(|pace| Error::TooSlow {
-                host: host_of(url),
-                bytes: pace.bytes,
-                window: pace.window,
-            })?;
+            progress
+                .check(chunk.len() as u64)
+                .map_err(|pace| Error::TooSlow {
+                    host: host_of(url),
+                    bytes: pace.bytes,
+                    window: pace.window,
+                })?;
             file.write_all(&chunk).await.map_err(Error::unwritable)?;
         }
         file.flush().await.map_err(Error::unwritable)
@@ -53,17 +69,25 @@ impl Client {
             request = request.header(USER_AGENT, name);
         }
         let stall = self.config.download_stall;
-        let answer = timeout(stall, request.send()).await.map_err(|_| stalled(url, stall))?;
+        let answer = timeout(stall, request.send())
+            .await
+            .map_err(|_| stalled(url, stall))?;
         let answer = answer.map_err(|error| Error::from_send(url, error))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
-            status => Err(Error::Status { host: host_of(url), status }),
+            status => Err(Error::Status {
+                host: host_of(url),
+                status,
+            }),
         }
     }
 }
 
 fn stalled(url: &Url, after: Duration) -> Error {
-    Error::Stalled { host: host_of(url), after }
+    Error::Stalled {
+        host: host_of(url),
+        after,
+    }
 }
 
 /// How much came in the present window of time.
@@ -75,7 +99,11 @@ struct Progress {
 
 impl Progress {
     fn new(pace: Pace) -> Self {
-        Self { pace, since: Instant::now(), bytes: 0 }
+        Self {
+            pace,
+            since: Instant::now(),
+            bytes: 0,
+        }
     }
 
     fn check(&mut self, more: u64) -> Result<(), Pace> {

@@ -112,16 +112,25 @@ impl Error {
         let (host, error) = (host_of(url), error.without_url());
         match refusal_in(&error) {
             Some(source) => Self::Refused { host, source },
-            None => Self::Unreachable { host, source: error },
+            None => Self::Unreachable {
+                host,
+                source: error,
+            },
         }
     }
 
     pub(crate) fn unwritable(source: std::io::Error) -> Self {
-        Self::File { doing: "write", source }
+        Self::File {
+            doing: "write",
+            source,
+        }
     }
 
     pub(crate) fn unreadable(source: std::io::Error) -> Self {
-        Self::File { doing: "read", source }
+        Self::File {
+            doing: "read",
+            source,
+        }
     }
 }
 

@@ -19,16 +19,28 @@ pub fn address(input: &[u8]) {
                     None => false,
                     Some(Host::Ipv4(address)) => !is_special_v4(address),
                     Some(Host::Ipv6(address)) => !is_special_v6(address),
-                    Some(Host::Domain(name)) => name.split('.').rfind(|part| !part.is_empty()) != Some("localhost"),
+                    Some(Host::Domain(name)) => {
+                        name.split('.').rfind(|part| !part.is_empty()) != Some("localhost")
+                    }
                 };
                 assert!(open, "{url} may be called");
-                assert_eq!(check_address(url.as_str(), &networks).as_ref(), Ok(&url), "it means something else when it is read again");
+                assert_eq!(
+                    check_address(url.as_str(), &networks).as_ref(),
+                    Ok(&url),
+                    "it means something else when it is read again"
+                );
             }
             Err(error) => {
                 let message = error.to_string();
-                let password = Url::parse(text).ok().and_then(|url| url.password().map(str::to_owned));
+                let password = Url::parse(text)
+                    .ok()
+                    .and_then(|url| url.password().map(str::to_owned));
                 // A short one may be in any text.
-                assert!(!password.is_some_and(|password| password.len() > 8 && message.contains(&password)), "{message}");
+                assert!(
+                    !password
+                        .is_some_and(|password| password.len() > 8 && message.contains(&password)),
+                    "{message}"
+                );
             }
         }
     }
@@ -42,7 +54,10 @@ fn list(text: &str) {
         Ok(networks) => {
             let wide = text.to_ascii_lowercase().contains("all") || text.contains('/');
             let named = text.contains("169.254") || text.contains(':');
-            assert!(wide || named || !networks.permit(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254))), "{text:?} opens too much");
+            assert!(
+                wide || named || !networks.permit(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254))),
+                "{text:?} opens too much"
+            );
         }
     }
 }

@@ -47,7 +47,11 @@ impl Networks {
 
     /// Public addresses and those of a list: networks and single addresses, parted by commas, or `all`.
     pub fn parse(list: &str) -> Result<Self, BadNetwork> {
-        let items: Vec<&str> = list.split([',', ' ', '\n']).map(str::trim).filter(|item| !item.is_empty()).collect();
+        let items: Vec<&str> = list
+            .split([',', ' ', '\n'])
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .collect();
         if items.iter().any(|item| item.eq_ignore_ascii_case("all")) {
             return Ok(Self::everything());
         }
@@ -75,15 +79,25 @@ impl Networks {
             Some(Host::Ipv4(address)) => self.permit(address.into()),
             Some(Host::Ipv6(address)) => self.permit(address.into()),
             Some(Host::Domain(name)) => {
-                !is_localhost(name) || self.permit(Ipv4Addr::LOCALHOST.into()) || self.permit(Ipv6Addr::LOCALHOST.into())
+                !is_localhost(name)
+                    || self.permit(Ipv4Addr::LOCALHOST.into())
+                    || self.permit(Ipv6Addr::LOCALHOST.into())
             }
         };
-        if allowed { Ok(()) } else { Err(BadAddress::Private(url.host_str().unwrap_or_default().to_owned())) }
+        if allowed {
+            Ok(())
+        } else {
+            Err(BadAddress::Private(
+                url.host_str().unwrap_or_default().to_owned(),
+            ))
+        }
     }
 }
 
 fn network(item: &str) -> Result<IpNet, BadNetwork> {
-    let parsed = item.parse::<IpNet>().or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
+    let parsed = item
+        .parse::<IpNet>()
+        .or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
     parsed.map_err(|_| BadNetwork(item.to_owned()))
 }
 
@@ -107,7 +121,11 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         // Link-local, where clouds keep the credentials of a machine; private.
         [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
         // Protocols, documentation, old relays, measurements.
-        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
+        [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
+        | [198, 18..=19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _] => true,
         // Multicast, reserved, broadcast.
         [224..=255, ..] => true,
         _ => false,
@@ -117,14 +135,18 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
-    let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    let embedded = |high: u16, low: u16| {
+        is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+    };
     match parts {
         // IPv4 in other clothes: what counts is whom it names.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => false,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
         [0x0064, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
-        [0x2001, 0, server_high, server_low, _, _, high, low] => embedded(server_high, server_low) && embedded(!high, !low),
+        [0x2001, 0, server_high, server_low, _, _, high, low] => {
+            embedded(server_high, server_low) && embedded(!high, !low)
+        }
         // Protocols and documentation.
         [0x2001, 0x0001..=0x01ff | 0x0db8, ..] | [0x3fff, 0x0000..=0x0fff, ..] => false,
         // All that has been given out; private, link-local, multicast and the rest lie outside.
@@ -156,9 +178,14 @@ mod tests {
         ] {
             assert!(permits(&networks, public), "{public}");
         }
-        for public in
-            ["2606:4700::1111", "2a00::1", "::ffff:1.1.1.1", "64:ff9b::8.8.8.8", "2002:0808:0808::1", "2001:0:0808:0808::f7f7:f7f7"]
-        {
+        for public in [
+            "2606:4700::1111",
+            "2a00::1",
+            "::ffff:1.1.1.1",
+            "64:ff9b::8.8.8.8",
+            "2002:0808:0808::1",
+            "2001:0:0808:0808::f7f7:f7f7",
+        ] {
             assert!(permits(&networks, public), "{public}");
         }
         for private in [
@@ -219,7 +246,13 @@ mod tests {
     #[test]
     fn the_operator_opens_networks_one_by_one() {
         let networks = Networks::parse("127.0.0.0/8, 10.1.2.3 fd00::/8").unwrap();
-        for open in ["127.0.0.1", "::ffff:127.9.9.9", "10.1.2.3", "fd00::5", "1.1.1.1"] {
+        for open in [
+            "127.0.0.1",
+            "::ffff:127.9.9.9",
+            "10.1.2.3",
+            "fd00::5",
+            "1.1.1.1",
+        ] {
             assert!(permits(&networks, open), "{open}");
         }
         for closed in ["10.1.2.4", "::1", "192.168.0.1", "fc00::1"] {
@@ -231,10 +264,16 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_read_says_which_part_and_how_to_write_it() {
-        for (list, part) in [("10.0.0.0/33", "10.0.0.0/33"), ("127.0.0.1,intranet", "intranet"), ("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.9")]
-        {
+        for (list, part) in [
+            ("10.0.0.0/33", "10.0.0.0/33"),
+            ("127.0.0.1,intranet", "intranet"),
+            ("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.9"),
+        ] {
             let error = Networks::parse(list).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{part}`")) && error.contains("10.0.0.0/8"), "{error}");
+            assert!(
+                error.contains(&format!("`{part}`")) && error.contains("10.0.0.0/8"),
+                "{error}"
+            );
         }
     }
 }

@@ -71,7 +71,10 @@ impl Default for Config {
             networks: Networks::public(),
             max_file: 5 * 1024 * 1024 * 1024,
             download_stall: Duration::from_secs(10),
-            download_pace: Pace { bytes: 30 * 1024, window: Duration::from_secs(30) },
+            download_pace: Pace {
+                bytes: 30 * 1024,
+                window: Duration::from_secs(30),
+            },
             download_limit: Duration::from_secs(60 * 60),
             webhook_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(25),

@@ -14,11 +14,14 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use crate::{BadAddress, Networks};
 
 /// Asks somebody where a name leads.
-pub(crate) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+pub(crate) type Lookup =
+    Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
 /// The system's own resolver.
 pub(crate) fn system() -> Lookup {
-    Arc::new(|name| async move { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.collect()) }.boxed())
+    Arc::new(|name| {
+        async move { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.collect()) }.boxed()
+    })
 }
 
 /// A resolver that gives only addresses that may be called.

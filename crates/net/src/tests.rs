@@ -26,7 +26,11 @@ struct Host {
 
 impl Host {
     async fn answering(answers: &[&str]) -> Self {
-        Self::start(answers.iter().map(|answer| (*answer).to_owned()).collect(), Duration::ZERO).await
+        Self::start(
+            answers.iter().map(|answer| (*answer).to_owned()).collect(),
+            Duration::ZERO,
+        )
+        .await
     }
 
     /// Sends one byte of its answer's body after each pause.
@@ -36,7 +40,10 @@ impl Host {
 
     async fn start(answers: Vec<String>, pause: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, requests) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let (address, requests) = (
+            listener.local_addr().unwrap(),
+            Arc::<Mutex<Vec<String>>>::default(),
+        );
         let seen = Arc::clone(&requests);
         // They end with the test's runtime.
         let tasks = TaskTracker::new();
@@ -50,7 +57,10 @@ impl Host {
                     let request = read_request(&mut stream).await;
                     seen.lock().unwrap().push(request);
                     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-                    stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.ok();
+                    stream
+                        .write_all(format!("{head}\r\n\r\n").as_bytes())
+                        .await
+                        .ok();
                     if pause.is_zero() {
                         stream.write_all(body.as_bytes()).await.ok();
                         return;
@@ -86,7 +96,12 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
     loop {
         let text = String::from_utf8_lossy(&request).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length: ")?
+                    .parse()
+                    .ok()
+            });
             if body.len() >= length.unwrap_or(0) {
                 return text;
             }
@@ -99,11 +114,16 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
 }
 
 fn ok(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 fn redirect(status: u16, to: &str) -> String {
-    format!("HTTP/1.1 {status} x\r\nconnection: close\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n")
+    format!(
+        "HTTP/1.1 {status} x\r\nconnection: close\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n"
+    )
 }
 
 /// Answers one list of addresses after the other; the last one stays.
@@ -112,22 +132,34 @@ fn playing<const N: usize>(answers: [&'static str; N]) -> (Lookup, Arc<AtomicUsi
     let count = Arc::clone(&asked);
     let lookup: Lookup = Arc::new(move |_| {
         let turn = count.fetch_add(1, Ordering::SeqCst).min(N - 1);
-        let found = answers[turn].split(' ').map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect();
+        let found = answers[turn]
+            .split(' ')
+            .map(|ip| SocketAddr::new(ip.parse().unwrap(), 0))
+            .collect();
         async move { Ok(found) }.boxed()
     });
     (lookup, asked)
 }
 
 fn open(networks: &str) -> Config {
-    Config { networks: Networks::parse(networks).unwrap(), ..Config::default() }
+    Config {
+        networks: Networks::parse(networks).unwrap(),
+        ..Config::default()
+    }
 }
 
 async fn post(client: &Client, url: &Url) -> Result<Answer, Error> {
-    client.post(url, HeaderMap::new(), Bytes::from_static(b"{}")).await
+    client
+        .post(url, HeaderMap::new(), Bytes::from_static(b"{}"))
+        .await
 }
 
 async fn download(client: &Client, url: &Url) -> (Result<(), Error>, PathBuf) {
-    let place = std::env::temp_dir().join(format!("tidegate-net-{}-{}", std::process::id(), url.port().unwrap_or(0)));
+    let place = std::env::temp_dir().join(format!(
+        "tidegate-net-{}-{}",
+        std::process::id(),
+        url.port().unwrap_or(0)
+    ));
     let result = client.download(url, &place).await;
     (result, place)
 }
@@ -137,9 +169,14 @@ async fn a_name_that_leads_inside_is_refused() {
     let host = Host::answering(&[&ok("")]).await;
     for addresses in ["127.0.0.1", "1.1.1.1 10.0.0.1", "::ffff:10.0.0.1"] {
         let client = Client::with_lookup(Config::default(), playing([addresses]).0);
-        let refused = post(&client, &host.named("intranet.example")).await.unwrap_err();
+        let refused = post(&client, &host.named("intranet.example"))
+            .await
+            .unwrap_err();
         assert!(refused.is_refusal(), "{addresses:?}: {refused:?}");
-        let refused = download(&client, &host.named("intranet.example")).await.0.unwrap_err();
+        let refused = download(&client, &host.named("intranet.example"))
+            .await
+            .0
+            .unwrap_err();
         assert!(refused.is_refusal(), "{addresses:?}: {refused:?}");
     }
     assert!(host.requests().is_empty());
@@ -150,7 +187,13 @@ async fn a_literal_private_address_is_refused_without_a_resolver() {
     let host = Host::answering(&[&ok("")]).await;
     let client = Client::new(Config::default());
     assert!(post(&client, &host.url()).await.unwrap_err().is_refusal());
-    assert!(download(&client, &host.url()).await.0.unwrap_err().is_refusal());
+    assert!(
+        download(&client, &host.url())
+            .await
+            .0
+            .unwrap_err()
+            .is_refusal()
+    );
     assert!(host.requests().is_empty());
 }
 
@@ -159,9 +202,24 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
     let host = Host::answering(&[&ok("")]).await;
     let (lookup, asked) = playing(["127.0.0.1", "127.0.0.9"]);
     let client = Client::with_lookup(open("127.0.0.1"), lookup);
-    assert_eq!(post(&client, &host.named("rebinding.example")).await.unwrap().status, 200);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "the name is asked for once per connection");
-    assert!(post(&client, &host.named("rebinding.example")).await.unwrap_err().is_refusal());
+    assert_eq!(
+        post(&client, &host.named("rebinding.example"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        1,
+        "the name is asked for once per connection"
+    );
+    assert!(
+        post(&client, &host.named("rebinding.example"))
+            .await
+            .unwrap_err()
+            .is_refusal()
+    );
     assert_eq!(host.requests().len(), 1);
 }
 
@@ -169,14 +227,23 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
 async fn redirects_are_checked_one_by_one() {
     let inside = Host::answering(&[&ok("secret")]).await;
     // The last is a name; the resolver of this test says that it leads inside.
-    for target in [inside.named("127.0.0.2").as_str(), "http://localhost.:1/", "http://inside.example/"] {
+    for target in [
+        inside.named("127.0.0.2").as_str(),
+        "http://localhost.:1/",
+        "http://inside.example/",
+    ] {
         let host = Host::answering(&[&redirect(302, target)]).await;
         let client = Client::with_lookup(open("127.0.0.1"), playing(["127.0.0.7"]).0);
         let refused = download(&client, &host.url()).await.0.unwrap_err();
         assert!(refused.is_refusal(), "{target}: {refused:?}");
     }
     let host = Host::answering(&[&redirect(302, "file:///etc/passwd")]).await;
-    assert!(download(&Client::new(open("127.0.0.1")), &host.url()).await.0.is_err());
+    assert!(
+        download(&Client::new(open("127.0.0.1")), &host.url())
+            .await
+            .0
+            .is_err()
+    );
     assert!(inside.requests().is_empty());
 }
 
@@ -194,8 +261,17 @@ async fn redirects_are_followed_five_times_and_not_more() {
 
 async fn brought(url: Url) -> u16 {
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("secret"))]);
-    let call = Call { url, headers, body: Some(Bytes::from_static(b"{\"output\":1}")), limit: Duration::from_secs(5) };
-    Client::new(Config::default()).call(call).await.unwrap().status
+    let call = Call {
+        url,
+        headers,
+        body: Some(Bytes::from_static(b"{\"output\":1}")),
+        limit: Duration::from_secs(5),
+    };
+    Client::new(Config::default())
+        .call(call)
+        .await
+        .unwrap()
+        .status
 }
 
 #[tokio::test]
@@ -204,7 +280,12 @@ async fn what_is_brought_goes_where_the_place_has_moved() {
         let host = Host::answering(&[&redirect(status, "/next"), &ok("")]).await;
         assert_eq!(brought(host.url()).await, 200);
         let last = &host.requests()[1];
-        assert!(last.starts_with("POST /next ") && last.contains("secret") && last.ends_with("{\"output\":1}"), "{last}");
+        assert!(
+            last.starts_with("POST /next ")
+                && last.contains("secret")
+                && last.ends_with("{\"output\":1}"),
+            "{last}"
+        );
     }
     let host = Host::answering(&[&redirect(303, "/taken"), &ok("")]).await;
     assert_eq!(brought(host.url()).await, 200);
@@ -239,31 +320,70 @@ async fn webhooks_follow_no_redirect_and_read_no_body() {
 
 #[tokio::test]
 async fn a_receiver_says_when_to_come_again() {
-    let host = Host::answering(&["HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"]).await;
-    let answer = post(&Client::new(open("127.0.0.1")), &host.url()).await.unwrap();
-    assert_eq!(answer, Answer { status: 503, retry_after: Some(Duration::from_secs(7)) });
+    let host =
+        Host::answering(&["HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"]).await;
+    let answer = post(&Client::new(open("127.0.0.1")), &host.url())
+        .await
+        .unwrap();
+    assert_eq!(
+        answer,
+        Answer {
+            status: 503,
+            retry_after: Some(Duration::from_secs(7))
+        }
+    );
 }
 
 #[tokio::test]
 async fn downloads_are_bounded_in_size() {
     let announced = Host::answering(&[&ok("123456")]).await;
     let surprising = Host::answering(&["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n123456"]).await;
-    let client = Client::new(Config { max_file: 5, ..open("127.0.0.1") });
+    let client = Client::new(Config {
+        max_file: 5,
+        ..open("127.0.0.1")
+    });
     for host in [announced, surprising] {
         let (result, place) = download(&client, &host.url()).await;
-        assert!(matches!(result, Err(Error::TooLarge { limit: 5, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::TooLarge { limit: 5, .. })),
+            "{result:?}"
+        );
         std::fs::remove_file(place).ok();
     }
 }
 
 #[tokio::test]
 async fn downloads_are_bounded_in_time() {
-    let pace = Pace { bytes: 1000, window: Duration::from_millis(50) };
+    let pace = Pace {
+        bytes: 1000,
+        window: Duration::from_millis(50),
+    };
     let ms = Duration::from_millis;
     let cases = [
-        ("sent nothing", Config { download_stall: ms(50), ..open("127.0.0.1") }, ms(60_000)),
-        ("too slowly", Config { download_pace: pace, ..open("127.0.0.1") }, ms(10)),
-        ("took more than", Config { download_limit: ms(50), ..open("127.0.0.1") }, ms(10)),
+        (
+            "sent nothing",
+            Config {
+                download_stall: ms(50),
+                ..open("127.0.0.1")
+            },
+            ms(60_000),
+        ),
+        (
+            "too slowly",
+            Config {
+                download_pace: pace,
+                ..open("127.0.0.1")
+            },
+            ms(10),
+        ),
+        (
+            "took more than",
+            Config {
+                download_limit: ms(50),
+                ..open("127.0.0.1")
+            },
+            ms(10),
+        ),
     ];
     for (word, config, pause) in cases {
         let host = Host::dripping(&ok(&"x".repeat(100_000)), pause).await;
@@ -277,16 +397,25 @@ async fn downloads_are_bounded_in_time() {
 #[tokio::test]
 async fn an_upload_is_sent_again_where_it_is_pointed_to() {
     let target = Host::answering(&["HTTP/1.1 201 x\r\ncontent-length: 0\r\n\r\n"]).await;
-    let host = Host::answering(&[&redirect(307, &format!("{}?signature=secret", target.url()))]).await;
+    let host = Host::answering(&[&redirect(
+        307,
+        &format!("{}?signature=secret", target.url()),
+    )])
+    .await;
     let mut file = tempfile();
     file.write_all(b"hello and more").unwrap();
     // Uploads go where the operator said: no guard.
-    let place = Client::new(Config::default()).upload(&host.url(), HeaderMap::new(), &file, 5).await.unwrap();
+    let place = Client::new(Config::default())
+        .upload(&host.url(), HeaderMap::new(), &file, 5)
+        .await
+        .unwrap();
     assert_eq!(place, target.url().as_str());
     for host in [host, target] {
         let request = host.requests().remove(0);
         assert!(
-            request.starts_with("PUT /x") && request.contains("content-length: 5\r\n") && request.ends_with("\r\n\r\nhello"),
+            request.starts_with("PUT /x")
+                && request.contains("content-length: 5\r\n")
+                && request.ends_with("\r\n\r\nhello"),
             "{request}"
         );
     }
@@ -294,7 +423,13 @@ async fn an_upload_is_sent_again_where_it_is_pointed_to() {
 
 fn tempfile() -> std::fs::File {
     let path = std::env::temp_dir().join(format!("tidegate-net-upload-{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let mut file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap();
     std::fs::remove_file(path).unwrap();
     file.rewind().unwrap();
     file
@@ -306,7 +441,10 @@ async fn errors_keep_credentials_and_paths_to_themselves() {
     let url = Url::parse("http://me:hunter2@127.0.0.1:1/hunter2?hunter2").unwrap();
     let mut error: Option<&dyn std::error::Error> = Some(&post(&client, &url).await.unwrap_err());
     while let Some(cause) = error {
-        assert!(!format!("{cause} {cause:?}").contains("hunter2"), "{cause:?}");
+        assert!(
+            !format!("{cause} {cause:?}").contains("hunter2"),
+            "{cause:?}"
+        );
         error = cause.source();
     }
 }

@@ -68,8 +68,16 @@ pub struct Addresses {
 impl Addresses {
     /// Only where signs of life go, for who takes no jobs from the platform.
     pub fn of_life(ping: &str, worker: &str) -> Result<Self, BadTemplate> {
-        let templates = Templates { take: ping.to_owned(), done: ping.to_owned(), stream: None, ping: Some(ping.to_owned()) };
-        Self::read(&templates, worker).map_err(|bad| BadTemplate { variable: "RUNPOD_WEBHOOK_PING", ..bad })
+        let templates = Templates {
+            take: ping.to_owned(),
+            done: ping.to_owned(),
+            stream: None,
+            ping: Some(ping.to_owned()),
+        };
+        Self::read(&templates, worker).map_err(|bad| BadTemplate {
+            variable: "RUNPOD_WEBHOOK_PING",
+            ..bad
+        })
     }
 
     /// Fills in the worker's id, and looks whether every template is an address.
@@ -79,7 +87,9 @@ impl Addresses {
         let take = filled(&templates.take).replace(ID, &worker);
         let addresses = Self {
             batch: take.replace(TAKE, "/job-take-batch/"),
-            stop: take.contains(TAKE).then(|| take.replace(TAKE, "/job-stop/")),
+            stop: take
+                .contains(TAKE)
+                .then(|| take.replace(TAKE, "/job-stop/")),
             take,
             done: filled(&templates.done),
             stream: templates.stream.as_deref().map(filled),
@@ -93,7 +103,10 @@ impl Addresses {
         ];
         for (variable, template) in all {
             if let Some(template) = template.filter(|template| !is_address(template)) {
-                return Err(BadTemplate { variable, template: template.clone() });
+                return Err(BadTemplate {
+                    variable,
+                    template: template.clone(),
+                });
             }
         }
         Ok(addresses)
@@ -107,7 +120,10 @@ impl Addresses {
         };
         match count {
             1 => parsed(&format!("{}&job_in_progress={busy}", self.take)),
-            _ => parsed(&format!("{}&batch_size={count}&job_in_progress={busy}", self.batch)),
+            _ => parsed(&format!(
+                "{}&batch_size={count}&job_in_progress={busy}",
+                self.batch
+            )),
         }
     }
 
@@ -119,12 +135,18 @@ impl Addresses {
     /// Where the result of a job goes, and its progress.
     pub fn done(&self, job: &str, delivered: Delivered) -> Url {
         let streamed = delivered == Delivered::InParts;
-        parsed(&format!("{}&isStream={streamed}", self.done.replace(ID, &encoded(job))))
+        parsed(&format!(
+            "{}&isStream={streamed}",
+            self.done.replace(ID, &encoded(job))
+        ))
     }
 
     /// Where the parts of a job's output go.
     pub fn stream(&self, job: &str) -> Option<Url> {
-        Some(parsed(&format!("{}&isStream=false", self.stream.as_ref()?.replace(ID, &encoded(job)))))
+        Some(parsed(&format!(
+            "{}&isStream=false",
+            self.stream.as_ref()?.replace(ID, &encoded(job))
+        )))
     }
 
     /// Where the worker says that it lives, with what it says.
@@ -149,7 +171,9 @@ fn encoded(id: &str) -> String {
     let mut text = String::with_capacity(id.len());
     for byte in id.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => text.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte))
+            }
             _ => write!(text, "%{byte:02X}").expect("a String never fails to write"),
         }
     }
@@ -180,7 +204,8 @@ mod tests {
             at.done("a/b", Delivered::AtOnce),
             at.done("j", Delivered::InParts),
             at.stream("j").unwrap(),
-            at.ping(&[("job_id", "a,b"), ("runpod_version", "1")]).unwrap(),
+            at.ping(&[("job_id", "a,b"), ("runpod_version", "1")])
+                .unwrap(),
         ];
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -200,19 +225,29 @@ mod tests {
     #[test]
     fn a_template_without_a_query_gets_its_parameters_all_the_same() {
         let at = addresses("http://p/job-take/$RUNPOD_POD_ID");
-        assert_eq!(at.take(1, Load::Idle).as_str(), "http://p/job-take/pod%201&job_in_progress=0");
+        assert_eq!(
+            at.take(1, Load::Idle).as_str(),
+            "http://p/job-take/pod%201&job_in_progress=0"
+        );
     }
 
     #[test]
     fn without_the_known_path_there_are_no_stops_and_batches_go_to_the_one_address() {
         let at = addresses("http://p/jobs?w=$ID");
         assert!(at.stop().is_none());
-        assert_eq!(at.take(2, Load::Idle).as_str(), "http://p/jobs?w=pod%201&batch_size=2&job_in_progress=0");
+        assert_eq!(
+            at.take(2, Load::Idle).as_str(),
+            "http://p/jobs?w=pod%201&batch_size=2&job_in_progress=0"
+        );
     }
 
     #[test]
     fn what_is_no_address_is_named_with_its_variable() {
-        let templates = Templates { take: "http://p/".to_owned(), done: "job-done/$ID".to_owned(), ..Templates::default() };
+        let templates = Templates {
+            take: "http://p/".to_owned(),
+            done: "job-done/$ID".to_owned(),
+            ..Templates::default()
+        };
         let bad = Addresses::read(&templates, "w").unwrap_err();
         assert_eq!(bad.variable, "RUNPOD_WEBHOOK_POST_OUTPUT");
     }

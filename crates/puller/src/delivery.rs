@@ -66,9 +66,21 @@ impl Mouth {
 }
 
 impl Delivery {
-    pub(crate) fn new(platform: Arc<Platform>, job: &str, stop: CancellationToken) -> (Mouth, Self) {
+    pub(crate) fn new(
+        platform: Arc<Platform>,
+        job: &str,
+        stop: CancellationToken,
+    ) -> (Mouth, Self) {
         let (tx, words) = mpsc::channel(QUEUE);
-        (Mouth(tx), Self { platform, job: job.to_owned(), stop, words })
+        (
+            Mouth(tx),
+            Self {
+                platform,
+                job: job.to_owned(),
+                stop,
+                words,
+            },
+        )
     }
 
     /// Brings everything; over when the platform has the end or does not want it, or when the job was stopped.
@@ -83,7 +95,13 @@ impl Delivery {
             if self.words.recv_many(&mut batch, QUEUE).await == 0 {
                 return;
             }
-            let ended_at = batch.last().and_then(|word| if let Word::End(end) = word { Some(end.at) } else { None });
+            let ended_at = batch.last().and_then(|word| {
+                if let Word::End(end) = word {
+                    Some(end.at)
+                } else {
+                    None
+                }
+            });
             let mut patience = true;
             for word in batch.drain(..) {
                 match word {
@@ -119,13 +137,25 @@ impl Delivery {
             tries += 1;
             let brought = match piece {
                 Piece::Part => self.platform.part(&self.job, body.clone()).await,
-                Piece::End(delivered) => self.platform.end(&self.job, delivered, body.clone()).await,
+                Piece::End(delivered) => {
+                    self.platform.end(&self.job, delivered, body.clone()).await
+                }
             };
             match brought {
-                Brought::Accepted if tries > 1 => return tracing::info!(job = self.job, tries, "the platform has taken it at last"),
+                Brought::Accepted if tries > 1 => {
+                    return tracing::info!(
+                        job = self.job,
+                        tries,
+                        "the platform has taken it at last"
+                    );
+                }
                 Brought::Accepted => return,
                 Brought::Refused(reason) => {
-                    return tracing::error!(job = self.job, reason, "the platform does not want what the job gave, and it is lost");
+                    return tracing::error!(
+                        job = self.job,
+                        reason,
+                        "the platform does not want what the job gave, and it is lost"
+                    );
                 }
                 Brought::NotNow(reason, asked) => {
                     let pause = pace.fail().max(asked.unwrap_or_default());

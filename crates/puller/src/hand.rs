@@ -46,7 +46,14 @@ impl Hand {
         }
         let (nth, stop) = (inner.next, CancellationToken::new());
         inner.next += 1;
-        inner.jobs.insert(id.to_owned(), Card { nth, stop: stop.clone(), over: false });
+        inner.jobs.insert(
+            id.to_owned(),
+            Card {
+                nth,
+                stop: stop.clone(),
+                over: false,
+            },
+        );
         Some(stop)
     }
 
@@ -77,7 +84,8 @@ impl Hand {
     /// The ids of all jobs in hand, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
         let inner = self.lock();
-        let mut ids: Vec<(u64, &String)> = inner.jobs.iter().map(|(id, card)| (card.nth, id)).collect();
+        let mut ids: Vec<(u64, &String)> =
+            inner.jobs.iter().map(|(id, card)| (card.nth, id)).collect();
         ids.sort_unstable();
         ids.into_iter().map(|(_, id)| id.clone()).collect()
     }
@@ -88,7 +96,8 @@ impl Hand {
 
     /// Waits until nothing is in hand.
     pub(crate) async fn empty(&self) {
-        self.until(|inner| inner.jobs.is_empty().then_some(())).await;
+        self.until(|inner| inner.jobs.is_empty().then_some(()))
+            .await;
     }
 
     /// Jobs at once from now on; those in hand are not touched.
@@ -102,7 +111,8 @@ impl Hand {
 
     /// Waits until there is room, and says for how many jobs.
     pub(crate) async fn room(&self) -> usize {
-        self.until(|inner| Some(inner.room()).filter(|room| *room > 0)).await
+        self.until(|inner| Some(inner.room()).filter(|room| *room > 0))
+            .await
     }
 
     /// Keeps room for jobs that are asked for, until it is dropped.
@@ -134,7 +144,8 @@ impl Inner {
         if over >= RESULTS {
             return 0;
         }
-        self.limit.saturating_sub(self.jobs.len() - over + self.asked)
+        self.limit
+            .saturating_sub(self.jobs.len() - over + self.asked)
     }
 }
 

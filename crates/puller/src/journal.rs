@@ -100,7 +100,10 @@ enum Line<'a> {
 impl Journal {
     /// One that is forgotten with the process.
     pub fn in_memory() -> Self {
-        Self(Mutex::new(Inner { held: BTreeMap::new(), file: None }))
+        Self(Mutex::new(Inner {
+            held: BTreeMap::new(),
+            file: None,
+        }))
     }
 
     /// Opens the journal of a folder, which is made if it is not there.
@@ -110,7 +113,9 @@ impl Journal {
         let lock = File::create(folder.join("worker.lock")).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::InUse(folder.to_owned())),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse(folder.to_owned()));
+            }
             Err(std::fs::TryLockError::Error(error)) => return Err(unusable(error)),
         }
         let path = folder.join("jobs.jsonl");
@@ -118,11 +123,23 @@ impl Journal {
         let (file, behind) = match replaced(&path, &lines(&held)) {
             Ok(file) => (file, false),
             // With a disk that is full, what is there already has to do.
-            Err(_) if path.exists() => (File::options().write(true).open(&path).map_err(unusable)?, true),
+            Err(_) if path.exists() => (
+                File::options().write(true).open(&path).map_err(unusable)?,
+                true,
+            ),
             Err(error) => return Err(unusable(error)),
         };
         let size = file.metadata().map_err(unusable)?.len();
-        Ok(Self(Mutex::new(Inner { held, file: Some(Kept { file, path, size, behind, _lock: lock }) })))
+        Ok(Self(Mutex::new(Inner {
+            held,
+            file: Some(Kept {
+                file,
+                path,
+                size,
+                behind,
+                _lock: lock,
+            }),
+        })))
     }
 
     /// What is in hand.
@@ -133,9 +150,18 @@ impl Journal {
     /// The platform handed out a job.
     pub(crate) fn taken(&self, job: &Job) {
         let mut inner = self.lock();
-        inner.held.insert(job.id.clone(), Left { job: job.clone(), stage: Stage::Taken { begun: 0 } });
+        inner.held.insert(
+            job.id.clone(),
+            Left {
+                job: job.clone(),
+                stage: Stage::Taken { begun: 0 },
+            },
+        );
         if let Some(whole) = raw(&job.whole) {
-            inner.note(&Line::Taken { id: job.id.clone(), job: whole });
+            inner.note(&Line::Taken {
+                id: job.id.clone(),
+                job: whole,
+            });
         }
     }
 
@@ -152,7 +178,14 @@ impl Journal {
     /// The job is over.
     pub(crate) fn over(&self, id: &str, delivered: Delivered, body: &Bytes) {
         let Some(raw) = raw(body) else { return };
-        self.moved(id, &Line::Over { id: id.to_owned(), in_parts: delivered == Delivered::InParts, body: raw });
+        self.moved(
+            id,
+            &Line::Over {
+                id: id.to_owned(),
+                in_parts: delivered == Delivered::InParts,
+                body: raw,
+            },
+        );
     }
 
     /// The job is no longer ours.
@@ -179,7 +212,9 @@ impl Inner {
     fn note(&mut self, line: &Line<'_>) {
         let Some(kept) = &mut self.file else { return };
         if !kept.behind {
-            let Err(error) = kept.append(&line_of(line)) else { return };
+            let Err(error) = kept.append(&line_of(line)) else {
+                return;
+            };
             // Jobs go on: a worker with a full disk is better than none.
             tracing::error!(file = %kept.path.display(), %error, "what this worker holds is not written down; free some space");
             kept.behind = true;
@@ -192,7 +227,11 @@ impl Inner {
 
     fn shorten(&mut self) {
         let Some(kept) = &mut self.file else { return };
-        let needed: usize = self.held.values().map(|left| left.job.whole.len() + 1024).sum();
+        let needed: usize = self
+            .held
+            .values()
+            .map(|left| left.job.whole.len() + 1024)
+            .sum();
         if kept.size < ROOM || kept.size / 4 < needed as u64 {
             return;
         }
@@ -229,11 +268,24 @@ impl Kept {
 fn apply(held: &mut BTreeMap<String, Left>, line: &Line<'_>) {
     match line {
         Line::Taken { id, job } => {
-            let job = Job { id: id.clone(), whole: Bytes::copy_from_slice(job.get().as_bytes()) };
-            held.insert(id.clone(), Left { job, stage: Stage::Taken { begun: 0 } });
+            let job = Job {
+                id: id.clone(),
+                whole: Bytes::copy_from_slice(job.get().as_bytes()),
+            };
+            held.insert(
+                id.clone(),
+                Left {
+                    job,
+                    stage: Stage::Taken { begun: 0 },
+                },
+            );
         }
         Line::Begun { id } => {
-            if let Some(Left { stage: Stage::Taken { begun }, .. }) = held.get_mut(id) {
+            if let Some(Left {
+                stage: Stage::Taken { begun },
+                ..
+            }) = held.get_mut(id)
+            {
                 *begun += 1;
             }
         }
@@ -244,8 +296,15 @@ fn apply(held: &mut BTreeMap<String, Left>, line: &Line<'_>) {
         }
         Line::Over { id, in_parts, body } => {
             if let Some(left) = held.get_mut(id) {
-                let delivered = if *in_parts { Delivered::InParts } else { Delivered::AtOnce };
-                left.stage = Stage::Over { delivered, body: Bytes::copy_from_slice(body.get().as_bytes()) };
+                let delivered = if *in_parts {
+                    Delivered::InParts
+                } else {
+                    Delivered::AtOnce
+                };
+                left.stage = Stage::Over {
+                    delivered,
+                    body: Bytes::copy_from_slice(body.get().as_bytes()),
+                };
             }
         }
         Line::Gone { id } => {
@@ -276,14 +335,25 @@ fn lines(held: &BTreeMap<String, Left>) -> Vec<u8> {
     let mut text = Vec::new();
     for Left { job, stage } in held.values() {
         let id = || job.id.clone();
-        let Some(whole) = raw(&job.whole) else { continue };
-        text.extend(line_of(&Line::Taken { id: id(), job: whole }));
+        let Some(whole) = raw(&job.whole) else {
+            continue;
+        };
+        text.extend(line_of(&Line::Taken {
+            id: id(),
+            job: whole,
+        }));
         match stage {
-            Stage::Taken { begun } => (0..*begun).for_each(|_| text.extend(line_of(&Line::Begun { id: id() }))),
+            Stage::Taken { begun } => {
+                (0..*begun).for_each(|_| text.extend(line_of(&Line::Begun { id: id() })))
+            }
             Stage::Parted => text.extend(line_of(&Line::Parted { id: id() })),
             Stage::Over { delivered, body } => {
                 let Some(body) = raw(body) else { continue };
-                text.extend(line_of(&Line::Over { id: id(), in_parts: *delivered == Delivered::InParts, body }));
+                text.extend(line_of(&Line::Over {
+                    id: id(),
+                    in_parts: *delivered == Delivered::InParts,
+                    body,
+                }));
             }
         }
     }
@@ -296,11 +366,16 @@ fn replaced(path: &Path, text: &[u8]) -> std::io::Result<File> {
     // Inputs are nobody else's business.
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.create(true).write(true).truncate(true).open(&next).and_then(|mut file| {
-        file.write_all(text)?;
-        std::fs::rename(&next, path)?;
-        Ok(file)
-    });
+    let written = options
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(&next)
+        .and_then(|mut file| {
+            file.write_all(text)?;
+            std::fs::rename(&next, path)?;
+            Ok(file)
+        });
     if written.is_err() {
         // Half a file would take the room that there is.
         std::fs::remove_file(&next).ok();
@@ -311,7 +386,9 @@ fn replaced(path: &Path, text: &[u8]) -> std::io::Result<File> {
 fn line_of(line: &Line<'_>) -> Vec<u8> {
     let mut text = serde_json::to_vec(line).expect("a line is JSON");
     // A line break inside somebody's JSON can only be a blank between two words.
-    text.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+    text.iter_mut()
+        .filter(|byte| **byte == b'\n')
+        .for_each(|byte| *byte = b' ');
     text.push(b'\n');
     text
 }

@@ -70,7 +70,10 @@ struct Failed {
 
 impl From<String> for Failed {
     fn from(error: String) -> Self {
-        Self { error, beside: None }
+        Self {
+            error,
+            beside: None,
+        }
     }
 }
 
@@ -83,15 +86,29 @@ enum Cause {
 
 impl Labour {
     pub(crate) async fn work(&self, job: &Job, stop: &CancellationToken, mouth: &Mouth) -> Came {
-        let ready = stop.run_until_cancelled(async { (self.admission().await, self.porter.carry_in(job).await) });
-        let Some((admission, carried)) = ready.await else { return Came::Stopped };
+        let ready = stop.run_until_cancelled(async {
+            (self.admission().await, self.porter.carry_in(job).await)
+        });
+        let Some((admission, carried)) = ready.await else {
+            return Came::Stopped;
+        };
         let carried = match carried {
             Ok(carried) => carried,
-            Err(error) => return self.end(self.habits.no_parts, Err(error.into()), Refresh::WhenAsked),
+            Err(error) => {
+                return self.end(self.habits.no_parts, Err(error.into()), Refresh::WhenAsked);
+            }
         };
         let scratch = carried.scratch.clone();
         let id = JobId::parse(&job.id).unwrap_or_else(|_| JobId::from_random(random()));
-        let task = Task { job, stop, mouth, id, parts: Vec::new(), said: 0, beside: None };
+        let task = Task {
+            job,
+            stop,
+            mouth,
+            id,
+            parts: Vec::new(),
+            said: 0,
+            beside: None,
+        };
         let came = self.on_executor(task, admission, carried).await;
         // It is there only if somebody needed it.
         tokio::fs::remove_dir_all(scratch).await.ok();
@@ -114,9 +131,26 @@ impl Labour {
         }
     }
 
-    async fn on_executor(&self, mut task: Task<'_>, admission: Box<dyn Admission>, carried: Carried) -> Came {
-        let Carried { input, files, context, scratch } = carried;
-        let work = Work { id: task.id.clone(), kind: JobKind::Prediction, input, files, context, scratch: scratch.clone() };
+    async fn on_executor(
+        &self,
+        mut task: Task<'_>,
+        admission: Box<dyn Admission>,
+        carried: Carried,
+    ) -> Came {
+        let Carried {
+            input,
+            files,
+            context,
+            scratch,
+        } = carried;
+        let work = Work {
+            id: task.id.clone(),
+            kind: JobKind::Prediction,
+            input,
+            files,
+            context,
+            scratch: scratch.clone(),
+        };
         self.journal.begun(&task.job.id);
         let batch = task.job.batch();
         tracing::info!(job = task.job.id, batch, "Started.");
@@ -136,7 +170,11 @@ impl Labour {
                     Ok(()) => continue,
                     Err(error) => {
                         abandon(running).await;
-                        return self.end(self.delivered(&task), Err(error.into()), Refresh::WhenAsked);
+                        return self.end(
+                            self.delivered(&task),
+                            Err(error.into()),
+                            Refresh::WhenAsked,
+                        );
                     }
                 },
             };
@@ -145,7 +183,11 @@ impl Labour {
                 Some(Cause::Time) => Err(self.took_too_long().into()),
                 None => self.result(&mut task, outcome, &scratch).await,
             };
-            let refresh = if running.refreshes() { Refresh::AfterEachJob } else { Refresh::WhenAsked };
+            let refresh = if running.refreshes() {
+                Refresh::AfterEachJob
+            } else {
+                Refresh::WhenAsked
+            };
             // The place is free before anybody can see the end.
             drop(running);
             tracing::info!(job = task.job.id, batch, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
@@ -156,7 +198,9 @@ impl Labour {
     /// Passes on what the model says before its end.
     async fn heard(&self, task: &mut Task<'_>, event: Event, scratch: &Path) -> Result<(), String> {
         match event {
-            Event::Log { text, .. } => tracing::info!(target: "model", job = task.job.id, "{}", text.trim_end()),
+            Event::Log { text, .. } => {
+                tracing::info!(target: "model", job = task.job.id, "{}", text.trim_end())
+            }
             Event::Metric(metric) => {
                 if let Some(json) = self.porter.progress(&metric) {
                     task.say(Word::Progress(wire::progress(&json))).await;
@@ -186,33 +230,65 @@ impl Labour {
         }
     }
 
-    async fn result(&self, task: &mut Task<'_>, outcome: Outcome, scratch: &Path) -> Result<Option<Bytes>, Failed> {
+    async fn result(
+        &self,
+        task: &mut Task<'_>,
+        outcome: Outcome,
+        scratch: &Path,
+    ) -> Result<Option<Bytes>, Failed> {
         match outcome {
-            Outcome::Succeeded { output: Some(value) } => {
+            Outcome::Succeeded {
+                output: Some(value),
+            } => {
                 let json = self.porter.carry_out(&task.id, value, scratch).await?;
-                let nothing = self.habits.empty_object == EmptyObject::Nothing && &json[..] == b"{}";
+                let nothing =
+                    self.habits.empty_object == EmptyObject::Nothing && &json[..] == b"{}";
                 Ok((!nothing).then_some(json))
             }
-            Outcome::Succeeded { output: None } => Ok(Some(wire::list(&std::mem::take(&mut task.parts)).into())),
-            Outcome::Failed { error } => Err(Failed { error, beside: task.beside.take() }),
+            Outcome::Succeeded { output: None } => {
+                Ok(Some(wire::list(&std::mem::take(&mut task.parts)).into()))
+            }
+            Outcome::Failed { error } => Err(Failed {
+                error,
+                beside: task.beside.take(),
+            }),
             // Nobody asked for it: the model was taken away.
             Outcome::Canceled => Err("the job was stopped by its worker".to_owned().into()),
         }
     }
 
-    fn end(&self, delivered: Delivered, result: Result<Option<Bytes>, Failed>, refresh: Refresh) -> Came {
+    fn end(
+        &self,
+        delivered: Delivered,
+        result: Result<Option<Bytes>, Failed>,
+        refresh: Refresh,
+    ) -> Came {
         let (output, error) = match result {
             Ok(output) => (output, None),
             Err(Failed { error, beside }) => (beside, Some(error)),
         };
-        let output = output.as_ref().and_then(|json| serde_json::from_slice::<&RawValue>(json).ok());
+        let output = output
+            .as_ref()
+            .and_then(|json| serde_json::from_slice::<&RawValue>(json).ok());
         let replaced = [refresh, self.habits.refresh].contains(&Refresh::AfterEachJob);
-        let ending = Ending { output, error: error.as_deref(), stop_pod: replaced.then_some(true) };
-        Came::Out(End { delivered, body: ending.to_bytes(), at: Instant::now() })
+        let ending = Ending {
+            output,
+            error: error.as_deref(),
+            stop_pod: replaced.then_some(true),
+        };
+        Came::Out(End {
+            delivered,
+            body: ending.to_bytes(),
+            at: Instant::now(),
+        })
     }
 
     fn delivered(&self, task: &Task<'_>) -> Delivered {
-        if task.said > 0 { Delivered::InParts } else { self.habits.no_parts }
+        if task.said > 0 {
+            Delivered::InParts
+        } else {
+            self.habits.no_parts
+        }
     }
 
     async fn too_late(&self, began: Instant) {
@@ -223,7 +299,10 @@ impl Labour {
     }
 
     fn took_too_long(&self) -> String {
-        format!("the job took longer than {:?}, which is the worker's --job-timeout", self.job_timeout.unwrap_or_default())
+        format!(
+            "the job took longer than {:?}, which is the worker's --job-timeout",
+            self.job_timeout.unwrap_or_default()
+        )
     }
 }
 

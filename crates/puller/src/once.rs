@@ -20,7 +20,14 @@ pub async fn once(
     job: &Job,
     stop: &CancellationToken,
 ) -> Option<Bytes> {
-    let labour = Labour { executor, porter, habits, journal: Journal::in_memory(), parts: SaidParts::AtTheEnd, job_timeout: None };
+    let labour = Labour {
+        executor,
+        porter,
+        habits,
+        journal: Journal::in_memory(),
+        parts: SaidParts::AtTheEnd,
+        job_timeout: None,
+    };
     match labour.work(job, stop, &Mouth::unheard()).await {
         Came::Out(end) => Some(end.body),
         Came::Stopped => None,

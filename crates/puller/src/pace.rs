@@ -13,7 +13,11 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
+        Self {
+            first,
+            longest,
+            next: first,
+        }
     }
 
     /// The pause after one more failure: between half of it and all of it.
@@ -37,7 +41,9 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_and_begin_again() {
         let mut pace = Pace::new(Duration::from_millis(100), Duration::from_millis(400));
-        let longest = |pause: Duration, limit: u64| pause <= Duration::from_millis(limit) && pause >= Duration::from_millis(limit / 2);
+        let longest = |pause: Duration, limit: u64| {
+            pause <= Duration::from_millis(limit) && pause >= Duration::from_millis(limit / 2)
+        };
         for limit in [100, 200, 400, 400] {
             assert!(longest(pace.fail(), limit));
         }

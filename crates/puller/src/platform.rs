@@ -59,11 +59,17 @@ pub(crate) enum Brought {
 impl Platform {
     /// A platform at these addresses. `key` is what `RUNPOD_AI_API_KEY` says.
     pub fn new(client: Client, addresses: Addresses, key: Option<&str>) -> Self {
-        let key = key.and_then(|key| HeaderValue::from_str(key.trim()).ok()).map(|mut key| {
-            key.set_sensitive(true);
-            key
-        });
-        Self { client, addresses, key }
+        let key = key
+            .and_then(|key| HeaderValue::from_str(key.trim()).ok())
+            .map(|mut key| {
+                key.set_sensitive(true);
+                key
+            });
+        Self {
+            client,
+            addresses,
+            key,
+        }
     }
 
     /// Whether parts of an output can be sent before its end.
@@ -87,7 +93,9 @@ impl Platform {
 
     /// Asks which jobs to stop. An error is told with what to do about it.
     pub(crate) async fn stops(&self) -> Result<Vec<String>, String> {
-        let Some(url) = self.addresses.stop() else { return Ok(Vec::new()) };
+        let Some(url) = self.addresses.stop() else {
+            return Ok(Vec::new());
+        };
         match self.get(url, POLL).await {
             Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
             Ok(reply) => Ok(wire::stops(&reply.body)),
@@ -99,7 +107,8 @@ impl Platform {
     /// Brings the end of a job.
     pub(crate) async fn end(&self, job: &str, delivered: Delivered, body: Bytes) -> Brought {
         let limit = long_enough(&body);
-        self.post(self.addresses.done(job, delivered), job, body, limit).await
+        self.post(self.addresses.done(job, delivered), job, body, limit)
+            .await
     }
 
     /// Brings a part of a job's output.
@@ -115,7 +124,13 @@ impl Platform {
 
     /// Tells how far a job is.
     pub(crate) async fn progress(&self, job: &str, body: Bytes) -> Brought {
-        self.post(self.addresses.done(job, Delivered::AtOnce), job, body, BRIEF).await
+        self.post(
+            self.addresses.done(job, Delivered::AtOnce),
+            job,
+            body,
+            BRIEF,
+        )
+        .await
     }
 
     /// Says that the worker lives and what it works on.
@@ -131,13 +146,20 @@ impl Platform {
     /// Says that the worker cannot work, and why. Nobody waits long for that.
     pub async fn unhealthy(&self, check: &str, reason: &str) {
         let reason: String = reason.chars().take(256).collect();
-        let said = [("status", "unhealthy"), ("check", check), ("reason", &reason), ("runpod_version", SPEAKS)];
+        let said = [
+            ("status", "unhealthy"),
+            ("check", check),
+            ("reason", &reason),
+            ("runpod_version", SPEAKS),
+        ];
         // The worker ends either way.
         self.say(&said, Duration::from_secs(2)).await.ok();
     }
 
     async fn say(&self, said: &[(&str, &str)], limit: Duration) -> Result<(), String> {
-        let Some(url) = self.addresses.ping(said) else { return Ok(()) };
+        let Some(url) = self.addresses.ping(said) else {
+            return Ok(());
+        };
         match self.get(url, limit).await {
             Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
             Ok(_) => Ok(()),
@@ -148,18 +170,40 @@ impl Platform {
     async fn get(&self, url: Url, limit: Duration) -> Result<Reply, Error> {
         let mut headers = self.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.client.call(Call { url, headers, body: None, limit }).await
+        self.client
+            .call(Call {
+                url,
+                headers,
+                body: None,
+                limit,
+            })
+            .await
     }
 
     async fn post(&self, url: Url, job: &str, body: Bytes, limit: Duration) -> Brought {
         let mut headers = self.headers();
         // It is JSON; platforms know their own workers by saying so.
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        headers.insert(HeaderName::from_static("charset"), HeaderValue::from_static("utf-8"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
+        headers.insert(
+            HeaderName::from_static("charset"),
+            HeaderValue::from_static("utf-8"),
+        );
         if let Ok(id) = HeaderValue::from_str(job) {
             headers.insert(HeaderName::from_static("x-request-id"), id);
         }
-        match self.client.call(Call { url, headers, body: Some(body), limit }).await {
+        match self
+            .client
+            .call(Call {
+                url,
+                headers,
+                body: Some(body),
+                limit,
+            })
+            .await
+        {
             Ok(reply) => brought(&reply),
             Err(error) => Brought::NotNow(chain(&error).to_string(), None),
         }
@@ -186,11 +230,19 @@ fn asked(reply: Reply) -> Asked {
         429 => Asked::TooMuch(pause(&reply)),
         200..300 => match wire::jobs(&reply.body) {
             Some(taken) if taken == Taken::default() => Asked::Nothing,
-            Some(Taken { jobs, empty, nameless: 1.. }) if jobs.is_empty() && empty.is_empty() => {
-                Asked::Failed("the platform handed out something without an id, which nobody can answer".to_owned())
-            }
+            Some(Taken {
+                jobs,
+                empty,
+                nameless: 1..,
+            }) if jobs.is_empty() && empty.is_empty() => Asked::Failed(
+                "the platform handed out something without an id, which nobody can answer"
+                    .to_owned(),
+            ),
             Some(taken) => Asked::Given(taken),
-            None => Asked::Failed(format!("the platform's answer is no job: `{}`", beginning(&reply.body))),
+            None => Asked::Failed(format!(
+                "the platform's answer is no job: `{}`",
+                beginning(&reply.body)
+            )),
         },
         status => Asked::Failed(told(status)),
     }
@@ -198,7 +250,11 @@ fn asked(reply: Reply) -> Asked {
 
 /// As much of an answer as tells what it is.
 fn beginning(body: &[u8]) -> String {
-    String::from_utf8_lossy(body).chars().take(60).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    String::from_utf8_lossy(body)
+        .chars()
+        .take(60)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
 }
 
 fn brought(reply: &Reply) -> Brought {
@@ -206,7 +262,10 @@ fn brought(reply: &Reply) -> Brought {
         200..300 => Brought::Accepted,
         429 => Brought::NotNow(told(429), Some(pause(reply))),
         // A key can be put right, and then the work was not in vain.
-        status @ (401 | 403 | 408 | 425 | 500..) => Brought::NotNow(told(status), reply.retry_after.map(|pause| pause.min(LONGEST_PAUSE))),
+        status @ (401 | 403 | 408 | 425 | 500..) => Brought::NotNow(
+            told(status),
+            reply.retry_after.map(|pause| pause.min(LONGEST_PAUSE)),
+        ),
         status => Brought::Refused(told(status)),
     }
 }
@@ -230,16 +289,26 @@ mod tests {
     use super::*;
 
     fn reply(status: u16, retry_after: Option<u64>) -> Reply {
-        Reply { status, retry_after: retry_after.map(Duration::from_secs), body: Bytes::new() }
+        Reply {
+            status,
+            retry_after: retry_after.map(Duration::from_secs),
+            body: Bytes::new(),
+        }
     }
 
     #[test]
     fn no_result_is_given_up_for_a_reason_that_passes() {
         for status in [401, 403, 408, 429, 500, 502, 503, 599] {
-            assert!(matches!(brought(&reply(status, None)), Brought::NotNow(..)), "{status}");
+            assert!(
+                matches!(brought(&reply(status, None)), Brought::NotNow(..)),
+                "{status}"
+            );
         }
         for status in [301, 400, 404, 409, 410, 413, 422] {
-            assert!(matches!(brought(&reply(status, None)), Brought::Refused(_)), "{status}");
+            assert!(
+                matches!(brought(&reply(status, None)), Brought::Refused(_)),
+                "{status}"
+            );
         }
         assert_eq!(brought(&reply(201, None)), Brought::Accepted);
     }
@@ -247,14 +316,22 @@ mod tests {
     #[test]
     fn a_platform_is_left_alone_as_long_as_it_says_within_reason() {
         assert!(matches!(asked(reply(429, None)), Asked::TooMuch(TOO_MUCH)));
-        assert!(matches!(asked(reply(429, Some(7))), Asked::TooMuch(pause) if pause.as_secs() == 7));
-        assert!(matches!(asked(reply(429, Some(1 << 40))), Asked::TooMuch(LONGEST_PAUSE)));
+        assert!(
+            matches!(asked(reply(429, Some(7))), Asked::TooMuch(pause) if pause.as_secs() == 7)
+        );
+        assert!(matches!(
+            asked(reply(429, Some(1 << 40))),
+            Asked::TooMuch(LONGEST_PAUSE)
+        ));
     }
 
     #[test]
     fn answers_without_jobs_are_no_errors() {
         for status in [200, 204, 400] {
-            assert!(matches!(asked(reply(status, None)), Asked::Nothing), "{status}");
+            assert!(
+                matches!(asked(reply(status, None)), Asked::Nothing),
+                "{status}"
+            );
         }
         assert!(matches!(asked(reply(500, None)), Asked::Failed(_)));
     }
@@ -262,7 +339,11 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_job_is_not_asked_for_all_the_time() {
         for body in ["<html>", "{}", "[5]", r#"{"input":1}"#] {
-            let reply = Reply { status: 200, retry_after: None, body: body.into() };
+            let reply = Reply {
+                status: 200,
+                retry_after: None,
+                body: body.into(),
+            };
             assert!(matches!(asked(reply), Asked::Failed(_)), "{body}");
         }
     }

@@ -18,7 +18,12 @@ pub trait Porter: Send + Sync {
     async fn carry_in(&self, job: &Job) -> Result<Carried, String>;
 
     /// The JSON of a value, without files in it.
-    async fn carry_out(&self, id: &JobId, value: OutputValue, scratch: &Path) -> Result<Bytes, String>;
+    async fn carry_out(
+        &self,
+        id: &JobId,
+        value: OutputValue,
+        scratch: &Path,
+    ) -> Result<Bytes, String>;
 
     /// The progress that a note of the model's is, if it is one.
     fn progress(&self, metric: &Metric) -> Option<Bytes>;

@@ -89,12 +89,38 @@ pub struct Parts {
 impl Puller {
     /// A worker that does nothing yet.
     pub fn new(parts: Parts, options: Options) -> Self {
-        let Parts { executor, porter, platform, journal } = parts;
-        let parts = if platform.takes_parts() { SaidParts::OneByOne } else { SaidParts::AtTheEnd };
+        let Parts {
+            executor,
+            porter,
+            platform,
+            journal,
+        } = parts;
+        let parts = if platform.takes_parts() {
+            SaidParts::OneByOne
+        } else {
+            SaidParts::AtTheEnd
+        };
         let (habits, job_timeout) = (options.habits, options.job_timeout);
-        let labour = Labour { executor, porter, journal, habits, parts, job_timeout };
-        let runner = Arc::new(Runner { labour, platform, hand: Hand::default() });
-        Self { runner, options, tasks: TaskTracker::new(), enough: CancellationToken::new(), over: CancellationToken::new() }
+        let labour = Labour {
+            executor,
+            porter,
+            journal,
+            habits,
+            parts,
+            job_timeout,
+        };
+        let runner = Arc::new(Runner {
+            labour,
+            platform,
+            hand: Hand::default(),
+        });
+        Self {
+            runner,
+            options,
+            tasks: TaskTracker::new(),
+            enough: CancellationToken::new(),
+            over: CancellationToken::new(),
+        }
     }
 
     /// Works until `leave` is canceled or the model is broken; then what is in hand is brought to its end, for at most
@@ -105,7 +131,11 @@ impl Puller {
         for task in [Loop::Ping, Loop::Stops, Loop::Limit] {
             self.spawn(task);
         }
-        let takes = Takes::new(Arc::clone(&self.runner), self.starter(), self.enough.clone());
+        let takes = Takes::new(
+            Arc::clone(&self.runner),
+            self.starter(),
+            self.enough.clone(),
+        );
         let takes = self.tasks.spawn(takes.run());
         let over = tokio::select! {
             () = leave.cancelled() => Over::Asked,
@@ -120,7 +150,10 @@ impl Puller {
             // Nobody works on what is not over yet; results are still brought.
             Over::Broken(_) => patience.min(LAST_RESULTS),
         };
-        if tokio::time::timeout(patience, self.runner.hand.empty()).await.is_err() {
+        if tokio::time::timeout(patience, self.runner.hand.empty())
+            .await
+            .is_err()
+        {
             tracing::warn!(jobs = ?self.runner.hand.ids(), "these jobs are left to the next worker");
         }
         self.over.cancel();
@@ -130,12 +163,18 @@ impl Puller {
     /// What a worker before this one has left.
     fn resume(&self) {
         for Left { job, stage } in self.runner.labour.journal.held() {
-            let Some(stop) = self.runner.hand.add(&job.id) else { continue };
+            let Some(stop) = self.runner.hand.add(&job.id) else {
+                continue;
+            };
             let runner = Arc::clone(&self.runner);
             let lost = match (stage, self.options.on_lost) {
                 (Stage::Over { delivered, body }, _) => {
-                    tracing::info!(job = job.id, "the result of a worker before this one is brought");
-                    self.starter().start(runner.bring(job.id, stop, delivered, body));
+                    tracing::info!(
+                        job = job.id,
+                        "the result of a worker before this one is brought"
+                    );
+                    self.starter()
+                        .start(runner.bring(job.id, stop, delivered, body));
                     continue;
                 }
                 (Stage::Taken { begun: 0 }, _) => None,
@@ -149,10 +188,14 @@ impl Puller {
                     self.starter().start(runner.run(job, stop));
                 }
                 Some(delivered) => {
-                    tracing::warn!(job = job.id, "a job was lost with the worker before this one");
+                    tracing::warn!(
+                        job = job.id,
+                        "a job was lost with the worker before this one"
+                    );
                     let body = wire::failure("the worker died while it worked on the job");
                     self.runner.labour.journal.over(&job.id, delivered, &body);
-                    self.starter().start(runner.bring(job.id, stop, delivered, body));
+                    self.starter()
+                        .start(runner.bring(job.id, stop, delivered, body));
                 }
             }
         }
@@ -170,7 +213,10 @@ impl Puller {
     }
 
     fn starter(&self) -> Starter {
-        Starter { tasks: self.tasks.clone(), over: self.over.clone() }
+        Starter {
+            tasks: self.tasks.clone(),
+            over: self.over.clone(),
+        }
     }
 
     /// Waits until the model is given up.
@@ -178,7 +224,9 @@ impl Puller {
         loop {
             let report = self.runner.labour.executor.report();
             if matches!(report.health, Health::SetupFailed | Health::Defunct) {
-                return report.complaint.unwrap_or_else(|| "the model does not work any more".to_owned());
+                return report
+                    .complaint
+                    .unwrap_or_else(|| "the model does not work any more".to_owned());
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -203,7 +251,8 @@ pub(crate) struct Starter {
 impl Starter {
     pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         let over = self.over.clone();
-        self.tasks.spawn(async move { over.run_until_cancelled(task).await });
+        self.tasks
+            .spawn(async move { over.run_until_cancelled(task).await });
     }
 }
 
@@ -227,7 +276,10 @@ async fn limits(runner: &Runner) {
 /// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that
 /// could do the next one can.
 fn set_limit(runner: &Runner) {
-    match (runner.labour.executor.crew().slots, runner.labour.executor.wants()) {
+    match (
+        runner.labour.executor.crew().slots,
+        runner.labour.executor.wants(),
+    ) {
         (0, _) => {}
         (slots, wanted) => runner.hand.set_limit(wanted.unwrap_or(slots).min(slots)),
     }
@@ -238,7 +290,11 @@ async fn pings(runner: &Runner, every: Duration) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(reason) = runner.platform.ping(&runner.hand.ids(), every.max(Duration::from_secs(1)) * 2).await {
+        if let Err(reason) = runner
+            .platform
+            .ping(&runner.hand.ids(), every.max(Duration::from_secs(1)) * 2)
+            .await
+        {
             tracing::warn!(reason, "the platform did not take a sign of life");
         }
     }
@@ -246,7 +302,9 @@ async fn pings(runner: &Runner, every: Duration) {
 
 async fn stops(runner: &Runner) {
     if !runner.platform.says_stops() {
-        return tracing::warn!("RUNPOD_WEBHOOK_GET_JOB has no `/job-take/`, so the platform cannot stop jobs");
+        return tracing::warn!(
+            "RUNPOD_WEBHOOK_GET_JOB has no `/job-take/`, so the platform cannot stop jobs"
+        );
     }
     let mut trouble = Pace::new(Duration::from_secs(1), Duration::from_secs(15));
     loop {
@@ -260,7 +318,11 @@ async fn stops(runner: &Runner) {
             }
             Err(reason) => {
                 let pause = trouble.fail();
-                tracing::warn!(reason, ?pause, "the platform did not say which jobs to stop; it is asked again");
+                tracing::warn!(
+                    reason,
+                    ?pause,
+                    "the platform did not say which jobs to stop; it is asked again"
+                );
                 tokio::time::sleep(pause).await;
             }
         }

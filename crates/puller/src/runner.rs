@@ -32,10 +32,23 @@ impl Runner {
     }
 
     /// Brings a result that is known already.
-    pub(crate) async fn bring(self: Arc<Self>, id: String, stop: CancellationToken, delivered: Delivered, body: Bytes) {
+    pub(crate) async fn bring(
+        self: Arc<Self>,
+        id: String,
+        stop: CancellationToken,
+        delivered: Delivered,
+        body: Bytes,
+    ) {
         self.hand.over(&id);
         let (mouth, delivery) = Delivery::new(Arc::clone(&self.platform), &id, stop);
-        tokio::join!(delivery.run(), mouth.say(Word::End(End { delivered, body, at: Instant::now() })));
+        tokio::join!(
+            delivery.run(),
+            mouth.say(Word::End(End {
+                delivered,
+                body,
+                at: Instant::now()
+            }))
+        );
         self.done(&id);
     }
 

@@ -44,7 +44,13 @@ impl Takes {
     pub(crate) fn new(runner: Arc<Runner>, starter: Starter, enough: CancellationToken) -> Self {
         let trouble = Pace::new(Duration::from_millis(500), Duration::from_secs(15));
         let nothing = Pace::new(Duration::from_millis(20), Duration::from_millis(250));
-        Self { runner, starter, enough, trouble, nothing }
+        Self {
+            runner,
+            starter,
+            enough,
+            trouble,
+            nothing,
+        }
     }
 
     pub(crate) async fn run(mut self) {
@@ -76,7 +82,11 @@ impl Takes {
             }
             Asked::Nothing => {
                 self.trouble.succeed();
-                if took < TOO_SOON { self.nothing.fail() } else { Duration::ZERO }
+                if took < TOO_SOON {
+                    self.nothing.fail()
+                } else {
+                    Duration::ZERO
+                }
             }
             Asked::TooMuch(pause) => {
                 tracing::warn!(?pause, "the platform says that it is asked too often");
@@ -84,16 +94,27 @@ impl Takes {
             }
             Asked::Failed(reason) => {
                 let pause = self.trouble.fail();
-                tracing::error!(reason, ?pause, "no jobs could be had; the platform is asked again");
+                tracing::error!(
+                    reason,
+                    ?pause,
+                    "no jobs could be had; the platform is asked again"
+                );
                 pause
             }
         }
     }
 
     fn take_in(&self, taken: Taken) {
-        let Taken { jobs, empty, nameless } = taken;
+        let Taken {
+            jobs,
+            empty,
+            nameless,
+        } = taken;
         if nameless > 0 {
-            tracing::error!(count = nameless, "the platform handed out something without an id, which nobody can answer");
+            tracing::error!(
+                count = nameless,
+                "the platform handed out something without an id, which nobody can answer"
+            );
         }
         for id in empty {
             self.send_back(id);
@@ -101,14 +122,19 @@ impl Takes {
         for job in jobs {
             self.start(job);
         }
-        if self.runner.labour.habits.refresh == Refresh::AfterEachJob && !self.runner.hand.is_empty() {
+        if self.runner.labour.habits.refresh == Refresh::AfterEachJob
+            && !self.runner.hand.is_empty()
+        {
             self.enough.cancel();
         }
     }
 
     fn start(&self, job: Job) {
         let Some(stop) = self.runner.hand.add(&job.id) else {
-            return tracing::warn!(job = job.id, "the platform handed out a job that is in hand already");
+            return tracing::warn!(
+                job = job.id,
+                "the platform handed out a job that is in hand already"
+            );
         };
         self.runner.labour.journal.taken(&job);
         self.starter.start(Arc::clone(&self.runner).run(job, stop));
@@ -116,10 +142,13 @@ impl Takes {
 
     /// A job that nobody can work on gets its answer too.
     fn send_back(&self, id: String) {
-        let Some(stop) = self.runner.hand.add(&id) else { return };
+        let Some(stop) = self.runner.hand.add(&id) else {
+            return;
+        };
         tracing::error!(job = id, "the platform handed out a job without `input`");
         let body = wire::failure("the job has no `input`");
-        self.starter.start(Arc::clone(&self.runner).bring(id, stop, Delivered::AtOnce, body));
+        self.starter
+            .start(Arc::clone(&self.runner).bring(id, stop, Delivered::AtOnce, body));
     }
 }
 
@@ -128,7 +157,10 @@ async fn room(runner: &Runner, not_before: Instant) -> usize {
     tokio::time::sleep_until(not_before).await;
     loop {
         let room = runner.hand.room().await;
-        if matches!(runner.labour.executor.report().health, Health::Ready | Health::Busy) {
+        if matches!(
+            runner.labour.executor.report().health,
+            Health::Ready | Health::Busy
+        ) {
             return room;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -138,7 +170,11 @@ async fn room(runner: &Runner, not_before: Instant) -> usize {
 async fn ask(runner: &Runner, count: usize) -> (Duration, Asked) {
     let began = Instant::now();
     let _asking = runner.hand.ask(count);
-    let load = if runner.hand.is_empty() { Load::Idle } else { Load::Busy };
+    let load = if runner.hand.is_empty() {
+        Load::Idle
+    } else {
+        Load::Busy
+    };
     let asked = runner.platform.take(count, load).await;
     (began.elapsed(), asked)
 }

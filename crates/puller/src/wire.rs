@@ -29,8 +29,13 @@ pub(crate) struct Taken {
 impl Job {
     /// The job's input, as its caller wrote it.
     pub fn input(&self) -> Bytes {
-        let members: HashMap<String, &RawValue> = serde_json::from_slice(&self.whole).unwrap_or_default();
-        members.get("input").map_or(Bytes::from_static(b"null"), |input| self.whole.slice_ref(input.get().as_bytes()))
+        let members: HashMap<String, &RawValue> =
+            serde_json::from_slice(&self.whole).unwrap_or_default();
+        members
+            .get("input")
+            .map_or(Bytes::from_static(b"null"), |input| {
+                self.whole.slice_ref(input.get().as_bytes())
+            })
     }
 
     /// The batch that it came with, for log lines.
@@ -63,7 +68,10 @@ pub(crate) fn jobs(body: &Bytes) -> Option<Taken> {
 
 fn take_in(taken: &mut Taken, whole: Bytes) {
     let members: HashMap<String, &RawValue> = serde_json::from_slice(&whole).unwrap_or_default();
-    match (members.get("id").and_then(|id| name(id.get())), members.contains_key("input")) {
+    match (
+        members.get("id").and_then(|id| name(id.get())),
+        members.contains_key("input"),
+    ) {
         (Some(id), true) => taken.jobs.push(Job { id, whole }),
         (Some(id), false) => taken.empty.push(id),
         (None, _) => taken.nameless += 1,
@@ -73,7 +81,11 @@ fn take_in(taken: &mut Taken, whole: Bytes) {
 /// An id: a text, or a number, which in an address is a text too.
 fn name(json: &str) -> Option<String> {
     let text = serde_json::from_str::<String>(json).ok();
-    let number = || serde_json::from_str::<i64>(json).ok().map(|number| number.to_string());
+    let number = || {
+        serde_json::from_str::<i64>(json)
+            .ok()
+            .map(|number| number.to_string())
+    };
     text.or_else(number).filter(|id| !id.is_empty())
 }
 
@@ -85,7 +97,11 @@ pub(crate) fn stops(body: &[u8]) -> Vec<String> {
         jobs: Vec<&'a RawValue>,
     }
     let stops: Stops<'_> = serde_json::from_slice(body).unwrap_or(Stops { jobs: Vec::new() });
-    stops.jobs.iter().filter_map(|id| serde_json::from_str(id.get()).ok()).collect()
+    stops
+        .jobs
+        .iter()
+        .filter_map(|id| serde_json::from_str(id.get()).ok())
+        .collect()
 }
 
 /// The end of a job, as the platform is told.
@@ -111,7 +127,11 @@ impl Ending<'_> {
 
 /// The body of a failed job.
 pub(crate) fn failure(error: &str) -> Bytes {
-    Ending { error: Some(error), ..Ending::default() }.to_bytes()
+    Ending {
+        error: Some(error),
+        ..Ending::default()
+    }
+    .to_bytes()
 }
 
 /// The body of one part of an output.
@@ -121,7 +141,9 @@ pub(crate) fn part(json: &[u8]) -> Bytes {
 
 /// The body of a message about progress.
 pub(crate) fn progress(json: &[u8]) -> Bytes {
-    [b"{\"status\":\"IN_PROGRESS\",\"output\":", json, b"}"].concat().into()
+    [b"{\"status\":\"IN_PROGRESS\",\"output\":", json, b"}"]
+        .concat()
+        .into()
 }
 
 /// A JSON list of these values.
@@ -143,19 +165,39 @@ mod tests {
 
     fn read(text: &str) -> (Vec<String>, Vec<String>, usize) {
         let taken = jobs(&Bytes::copy_from_slice(text.as_bytes())).unwrap();
-        (taken.jobs.into_iter().map(|job| job.id).collect(), taken.empty, taken.nameless)
+        (
+            taken.jobs.into_iter().map(|job| job.id).collect(),
+            taken.empty,
+            taken.nameless,
+        )
     }
 
     #[test]
     fn one_job_a_list_or_nothing() {
         let none: Vec<String> = Vec::new();
-        assert_eq!(read(r#"{"id":"a","input":{"x":1}}"#), (vec!["a".to_owned()], none.clone(), 0));
-        assert_eq!(read(r#"[{"id":"a","input":1},{"id":"b","input":[]}]"#).0, ["a", "b"]);
+        assert_eq!(
+            read(r#"{"id":"a","input":{"x":1}}"#),
+            (vec!["a".to_owned()], none.clone(), 0)
+        );
+        assert_eq!(
+            read(r#"[{"id":"a","input":1},{"id":"b","input":[]}]"#).0,
+            ["a", "b"]
+        );
         for nothing in ["", "null", "[]", "   "] {
-            assert_eq!(read(nothing), (none.clone(), none.clone(), 0), "{nothing:?}");
+            assert_eq!(
+                read(nothing),
+                (none.clone(), none.clone(), 0),
+                "{nothing:?}"
+            );
         }
-        assert_eq!(read(r#"{"id":"a"}"#), (none.clone(), vec!["a".to_owned()], 0));
-        assert_eq!(read(r#"[{"input":{}}, 5, {"id":"","input":{}}]"#), (none, Vec::new(), 3));
+        assert_eq!(
+            read(r#"{"id":"a"}"#),
+            (none.clone(), vec!["a".to_owned()], 0)
+        );
+        assert_eq!(
+            read(r#"[{"input":{}}, 5, {"id":"","input":{}}]"#),
+            (none, Vec::new(), 3)
+        );
         assert_eq!(read(r#"{"id":7,"input":{"x":NaN}}"#).0, ["7"]);
         assert_eq!(jobs(&Bytes::from_static(b"<html>")), None);
     }
@@ -177,7 +219,10 @@ mod tests {
     #[test]
     fn bodies_are_joined_without_being_read() {
         assert_eq!(part(b"1"), r#"{"output":1}"#);
-        assert_eq!(progress(b"\"x\""), r#"{"status":"IN_PROGRESS","output":"x"}"#);
+        assert_eq!(
+            progress(b"\"x\""),
+            r#"{"status":"IN_PROGRESS","output":"x"}"#
+        );
         assert_eq!(list(&["1".into(), "2".into()]), b"[1,2]");
         assert_eq!(failure("no"), r#"{"error":"no"}"#);
     }

@@ -70,7 +70,11 @@ impl Embedded {
         self.with(|lines| {
             let lease = lines.number();
             let entry = lines.line(name).take(lease)?;
-            Some(Claim { line: name.clone(), entry, ticket: lease.to_string() })
+            Some(Claim {
+                line: name.clone(),
+                entry,
+                ticket: lease.to_string(),
+            })
         })
     }
 }
@@ -78,13 +82,19 @@ impl Embedded {
 /// A moment by the clock that nobody sets.
 fn steady(at: Timestamp) -> Instant {
     let (now, from_now) = (Instant::now(), at.duration_since(Timestamp::now()));
-    let then = if from_now.is_negative() { now.checked_sub(from_now.unsigned_abs()) } else { now.checked_add(from_now.unsigned_abs()) };
+    let then = if from_now.is_negative() {
+        now.checked_sub(from_now.unsigned_abs())
+    } else {
+        now.checked_add(from_now.unsigned_abs())
+    };
     then.unwrap_or(now)
 }
 
 /// The other way round.
 fn wall(due: Instant) -> Option<Timestamp> {
-    Timestamp::now().checked_add(due.saturating_duration_since(Instant::now())).ok()
+    Timestamp::now()
+        .checked_add(due.saturating_duration_since(Instant::now()))
+        .ok()
 }
 
 /// The number on a ticket of ours; one of somebody else is no lease of anybody.
@@ -113,12 +123,20 @@ impl Queue for Embedded {
         }
     }
 
-    async fn take(&self, name: &LineName, _holder: &Holder, patience: Duration) -> Result<Option<Claim>, QueueError> {
+    async fn take(
+        &self,
+        name: &LineName,
+        _holder: &Holder,
+        patience: Duration,
+    ) -> Result<Option<Claim>, QueueError> {
         if let Some(claim) = self.take_now(name) {
             return Ok(Some(claim));
         }
         let until = Instant::now() + patience;
-        while tokio::time::timeout_at(until, self.waits(name, 0)).await.is_ok() {
+        while tokio::time::timeout_at(until, self.waits(name, 0))
+            .await
+            .is_ok()
+        {
             if let Some(claim) = self.take_now(name) {
                 return Ok(Some(claim));
             }
@@ -127,18 +145,24 @@ impl Queue for Embedded {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError> {
-        self.with(|lines| claims.iter().for_each(|claim| lines.line(&claim.line).renew(lease(claim))));
+        self.with(|lines| {
+            claims
+                .iter()
+                .for_each(|claim| lines.line(&claim.line).renew(lease(claim)))
+        });
         Ok(())
     }
 
     async fn done(&self, claim: &Claim) -> Result<bool, QueueError> {
-        Ok(self.with(|lines| match lines.line(&claim.line).done(lease(claim)) {
-            Some(gone) => {
-                lines.forget(&claim.line, gone);
-                true
-            }
-            None => false,
-        }))
+        Ok(
+            self.with(|lines| match lines.line(&claim.line).done(lease(claim)) {
+                Some(gone) => {
+                    lines.forget(&claim.line, gone);
+                    true
+                }
+                None => false,
+            }),
+        )
     }
 
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError> {
@@ -146,7 +170,12 @@ impl Queue for Embedded {
         Ok(())
     }
 
-    async fn strike(&self, name: &LineName, account: &Account, id: &JobId) -> Result<(), QueueError> {
+    async fn strike(
+        &self,
+        name: &LineName,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<(), QueueError> {
         self.with(|lines| {
             if let Some(gone) = lines.line(name).strike(account, id) {
                 lines.forget(name, gone);
@@ -158,7 +187,9 @@ impl Queue for Embedded {
     async fn overdue(&self, now: Timestamp) -> Result<Vec<(LineName, Entry)>, QueueError> {
         Ok(self.with(|lines| {
             let later = lines.deadlines.split_off(&(steady(now), u64::MAX));
-            let overdue: Vec<_> = std::mem::replace(&mut lines.deadlines, later).into_values().collect();
+            let overdue: Vec<_> = std::mem::replace(&mut lines.deadlines, later)
+                .into_values()
+                .collect();
             for (name, entry) in &overdue {
                 lines.line(name).strike(&entry.account, &entry.id);
             }
@@ -167,10 +198,21 @@ impl Queue for Embedded {
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError> {
-        Ok(self.with(|lines| lines.deadlines.keys().next().and_then(|(due, _)| wall(*due))))
+        Ok(self.with(|lines| {
+            lines
+                .deadlines
+                .keys()
+                .next()
+                .and_then(|(due, _)| wall(*due))
+        }))
     }
 
-    async fn lost(&self, _holder: &Holder, idle: Duration, limit: usize) -> Result<Vec<Claim>, QueueError> {
+    async fn lost(
+        &self,
+        _holder: &Holder,
+        idle: Duration,
+        limit: usize,
+    ) -> Result<Vec<Claim>, QueueError> {
         Ok(self.with(|lines| {
             let names: Vec<LineName> = lines.lines.keys().cloned().collect();
             let mut claims = Vec::new();
@@ -178,7 +220,11 @@ impl Queue for Embedded {
                 for old in lines.line(&name).idle(idle, limit - claims.len()) {
                     let lease = lines.number();
                     if let Some(entry) = lines.line(&name).pass_on(old, lease) {
-                        claims.push(Claim { line: name.clone(), entry, ticket: lease.to_string() });
+                        claims.push(Claim {
+                            line: name.clone(),
+                            entry,
+                            ticket: lease.to_string(),
+                        });
                     }
                 }
             }
@@ -194,14 +240,24 @@ impl Queue for Embedded {
         }))
     }
 
-    async fn old(&self, before: Timestamp, limit: usize) -> Result<Vec<(LineName, Entry)>, QueueError> {
+    async fn old(
+        &self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(LineName, Entry)>, QueueError> {
         Ok(self.with(|lines| {
             let mut old: Vec<_> = Vec::new();
             for (name, line) in &lines.lines {
-                old.extend(line.since_before(before).map(|(number, entry)| (number, name.clone(), entry.clone())));
+                old.extend(
+                    line.since_before(before)
+                        .map(|(number, entry)| (number, name.clone(), entry.clone())),
+                );
             }
             old.sort_by_key(|(number, ..)| *number);
-            old.into_iter().take(limit).map(|(_, name, entry)| (name, entry)).collect()
+            old.into_iter()
+                .take(limit)
+                .map(|(_, name, entry)| (name, entry))
+                .collect()
         }))
     }
 

@@ -33,7 +33,9 @@ impl Early {
         self.order.push_back(id.clone());
         self.results.insert(id.clone(), finish);
         while self.order.len() > MOST || self.bytes > MOST_BYTES {
-            let Some(oldest) = self.order.front().cloned() else { break };
+            let Some(oldest) = self.order.front().cloned() else {
+                break;
+            };
             self.take(&oldest);
         }
         true

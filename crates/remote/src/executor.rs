@@ -29,8 +29,13 @@ impl Executor for Remote {
             return Err(Refusal::AtCapacity);
         }
         let (give, place) = oneshot::channel();
-        self.stand_in_line(Waiting { account: account.clone(), give })?;
-        let closed = Refusal::NotReady { health: Health::Unknown };
+        self.stand_in_line(Waiting {
+            account: account.clone(),
+            give,
+        })?;
+        let closed = Refusal::NotReady {
+            health: Health::Unknown,
+        };
         Ok(Turn::Line(Box::pin(async move {
             let seat: Seat = place.await.map_err(|_| closed)?;
             Ok(Box::new(seat) as Box<dyn Admission>)
@@ -38,7 +43,11 @@ impl Executor for Remote {
     }
 
     fn accepts(&self) -> Result<(), Refusal> {
-        if self.is_closed() { Err(Refusal::Closing) } else { Ok(()) }
+        if self.is_closed() {
+            Err(Refusal::Closing)
+        } else {
+            Ok(())
+        }
     }
 
     /// A worker may ask for many jobs at once.
@@ -53,7 +62,13 @@ impl Executor for Remote {
 
     fn report(&self) -> Report {
         // It takes jobs, also while no worker is there.
-        Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None }
+        Report {
+            health: Health::Ready,
+            setup: None,
+            complaint: None,
+            python: None,
+            sdk: None,
+        }
     }
 
     async fn check(&self) -> Report {
@@ -66,7 +81,11 @@ impl Executor for Remote {
 
     fn crew(&self) -> Crew {
         let count = self.count();
-        Crew { slots: count.at_work(), free: count.idle, ..Crew::default() }
+        Crew {
+            slots: count.at_work(),
+            free: count.idle,
+            ..Crew::default()
+        }
     }
 }
 
@@ -81,7 +100,11 @@ pub(crate) struct Seat {
 #[async_trait]
 impl Admission for Seat {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
-        let Self { remote, worker, parcel: seat } = *self;
+        let Self {
+            remote,
+            worker,
+            parcel: seat,
+        } = *self;
         let (tell, events) = mpsc::unbounded_channel();
         let id = work.id.clone();
         if let Some(parcel) = remote.begin(work, tell, worker) {
@@ -105,7 +128,11 @@ impl Admission for Keeping {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
         let (tell, events) = mpsc::unbounded_channel();
         self.remote.adopt(&work, tell, &self.worker, self.before);
-        Box::new(Errand { remote: self.remote, id: work.id, events })
+        Box::new(Errand {
+            remote: self.remote,
+            id: work.id,
+            events,
+        })
     }
 }
 

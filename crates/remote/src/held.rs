@@ -42,7 +42,15 @@ pub(crate) struct Holder {
 
 impl Holder {
     fn new(worker: &WorkerId, how: How, now: Instant) -> Self {
-        Self { worker: worker.clone(), since: now, how, parts: 0, before: Duration::ZERO, named: false, unnamed: 0 }
+        Self {
+            worker: worker.clone(),
+            since: now,
+            how,
+            parts: 0,
+            before: Duration::ZERO,
+            named: false,
+            unnamed: 0,
+        }
     }
 }
 
@@ -60,7 +68,14 @@ pub(crate) enum How {
 impl Held {
     /// In nobody's hands.
     pub(crate) fn new(work: Work, events: mpsc::UnboundedSender<Event>) -> Self {
-        Self { work, events, holder: None, deliveries: 0, undelivered: 0, told: 0 }
+        Self {
+            work,
+            events,
+            holder: None,
+            deliveries: 0,
+            undelivered: 0,
+            told: 0,
+        }
     }
 
     pub(crate) fn tell(&self, event: Event) {
@@ -70,7 +85,12 @@ impl Held {
 
     /// How long one worker may have it.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        self.work.context.get(EXECUTION_TIMEOUT)?.parse().ok().map(Duration::from_millis)
+        self.work
+            .context
+            .get(EXECUTION_TIMEOUT)?
+            .parse()
+            .ok()
+            .map(Duration::from_millis)
     }
 
     /// It is on its way to a worker; the number of the delivery.
@@ -82,7 +102,11 @@ impl Held {
 
     /// A worker has it from a server before this one, for so long already.
     pub(crate) fn is_with(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
-        self.holder = Some(Holder { before, named: true, ..Holder::new(worker, How::Adopted, now) });
+        self.holder = Some(Holder {
+            before,
+            named: true,
+            ..Holder::new(worker, How::Adopted, now)
+        });
     }
 
     /// It is in nobody's hands, and waits for another worker.
@@ -94,7 +118,9 @@ impl Held {
 
     /// Parts that a worker before this one has given are not told again.
     pub(crate) fn part(&mut self, json: bytes::Bytes) -> Heard {
-        let Some(holder) = &mut self.holder else { return Heard::Ignored };
+        let Some(holder) = &mut self.holder else {
+            return Heard::Ignored;
+        };
         holder.parts += 1;
         if holder.parts <= self.told {
             return Heard::Ignored;
@@ -103,7 +129,10 @@ impl Held {
             self.tell(noted(note::STREAMED, true.into()));
         }
         self.told += 1;
-        self.tell(Event::Output(OutputValue { json, files: Vec::new() }));
+        self.tell(Event::Output(OutputValue {
+            json,
+            files: Vec::new(),
+        }));
         Heard::Told
     }
 }

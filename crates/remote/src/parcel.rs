@@ -19,7 +19,13 @@ pub struct Parcel {
 
 impl Parcel {
     pub(crate) fn new(remote: Remote, work: Work, worker: WorkerId, delivery: u32) -> Self {
-        Self { remote, work, worker, delivery, arrived: false }
+        Self {
+            remote,
+            work,
+            worker,
+            delivery,
+            arrived: false,
+        }
     }
 
     /// The job.
@@ -37,7 +43,8 @@ impl Parcel {
 impl Drop for Parcel {
     fn drop(&mut self) {
         if !self.arrived {
-            self.remote.came_back(&self.work.id, &self.worker, self.delivery);
+            self.remote
+                .came_back(&self.work.id, &self.worker, self.delivery);
         }
     }
 }

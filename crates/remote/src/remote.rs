@@ -29,7 +29,11 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        Self { ping_within: 30 * second, return_within: 5 * second, deliveries: 3 }
+        Self {
+            ping_within: 30 * second,
+            return_within: 5 * second,
+            deliveries: 3,
+        }
     }
 }
 
@@ -59,12 +63,23 @@ struct Inner {
 impl Remote {
     /// No jobs and no workers yet.
     pub fn new(config: Config) -> Self {
-        let inner = Inner { config, ledger: Mutex::default(), came: Notify::new(), closing: CancellationToken::new() };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner {
+            config,
+            ledger: Mutex::default(),
+            came: Notify::new(),
+            closing: CancellationToken::new(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
-        f(&mut self.inner.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self
+            .inner
+            .ledger
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Jobs for a worker, at most so many; waits for the first. Cancel-safe: a worker that leaves gets none.
@@ -80,7 +95,8 @@ impl Remote {
             came.as_mut().enable();
             let (mut parcels, seats) = self.seats(worker, most);
             let tried = !seats.is_empty();
-            let rests_until = self.with(|ledger| ledger.rests_until.filter(|at| *at > Instant::now()));
+            let rests_until =
+                self.with(|ledger| ledger.rests_until.filter(|at| *at > Instant::now()));
             let look_again = rests_until.map_or(until, |at| at.min(until));
             for seat in seats {
                 // The job may have been canceled on the way here.
@@ -101,7 +117,11 @@ impl Remote {
     }
 
     /// Jobs that wait for another worker, and places for those from the line.
-    fn seats(&self, worker: &WorkerId, most: usize) -> (Vec<Parcel>, Vec<oneshot::Receiver<Parcel>>) {
+    fn seats(
+        &self,
+        worker: &WorkerId,
+        most: usize,
+    ) -> (Vec<Parcel>, Vec<oneshot::Receiver<Parcel>>) {
         let (mut parcels, mut seats) = (Vec::new(), Vec::new());
         self.with(|ledger| {
             if ledger.closed || ledger.rests_until.is_some_and(|at| at > Instant::now()) {
@@ -116,7 +136,11 @@ impl Remote {
                 && let Some(waiting) = ledger.line.pop()
             {
                 let (parcel, seat) = oneshot::channel();
-                let given = waiting.give.send(Seat { remote: self.clone(), worker: worker.clone(), parcel });
+                let given = waiting.give.send(Seat {
+                    remote: self.clone(),
+                    worker: worker.clone(),
+                    parcel,
+                });
                 // Whoever left the line needs no place.
                 if given.is_ok() {
                     seats.push(seat);
@@ -129,7 +153,10 @@ impl Remote {
     /// The jobs that a worker is to stop; waits for one.
     pub async fn stops(&self, worker: &WorkerId, holds: Holds) -> Vec<JobId> {
         let mut question = self.question(worker, About::Stops);
-        let (since, stirred) = (Instant::now(), self.with(|ledger| Arc::clone(&ledger.worker(worker, Instant::now()).stirred)));
+        let (since, stirred) = (
+            Instant::now(),
+            self.with(|ledger| Arc::clone(&ledger.worker(worker, Instant::now()).stirred)),
+        );
         loop {
             let stir = stirred.notified();
             tokio::pin!(stir);
@@ -139,7 +166,8 @@ impl Remote {
                 (stops, ledger.is_busy(worker))
             });
             let until = since + if busy { holds.busy } else { holds.idle };
-            let over = !stops.is_empty() || until <= Instant::now() || self.inner.closing.is_cancelled();
+            let over =
+                !stops.is_empty() || until <= Instant::now() || self.inner.closing.is_cancelled();
             if over {
                 question.answered = true;
                 return stops.into_iter().collect();
@@ -155,8 +183,13 @@ impl Remote {
     /// Something that a worker says about a job.
     pub fn hear(&self, worker: &WorkerId, id: &JobId, report: Report) -> Heard {
         let (heard, waiting) = self.with(|ledger| {
-            ledger.worker(worker, Instant::now()).is_there(Instant::now());
-            (ledger.report(worker, id, report, &self.inner.config), ledger.has_waiting())
+            ledger
+                .worker(worker, Instant::now())
+                .is_there(Instant::now());
+            (
+                ledger.report(worker, id, report, &self.inner.config),
+                ledger.has_waiting(),
+            )
         });
         // It may have cost the worker its job.
         if waiting {
@@ -182,7 +215,11 @@ impl Remote {
 
     /// A place for a job that a worker has from a server before this one, for so long already.
     pub fn keeping(&self, worker: &WorkerId, before: Duration) -> Box<dyn Admission> {
-        Box::new(Keeping { remote: self.clone(), worker: worker.clone(), before })
+        Box::new(Keeping {
+            remote: self.clone(),
+            worker: worker.clone(),
+            before,
+        })
     }
 
     /// A worker that is about to ask says that it has no jobs.
@@ -243,12 +280,25 @@ impl Remote {
     }
 
     /// A job begins; what is sent to the worker, unless its result is there already.
-    pub(crate) fn begin(&self, work: Work, events: mpsc::UnboundedSender<Event>, worker: WorkerId) -> Option<Parcel> {
-        let delivery = self.with(|ledger| ledger.begin(&work, events, &worker, &self.inner.config, Instant::now()))?;
+    pub(crate) fn begin(
+        &self,
+        work: Work,
+        events: mpsc::UnboundedSender<Event>,
+        worker: WorkerId,
+    ) -> Option<Parcel> {
+        let delivery = self.with(|ledger| {
+            ledger.begin(&work, events, &worker, &self.inner.config, Instant::now())
+        })?;
         Some(Parcel::new(self.clone(), work, worker, delivery))
     }
 
-    pub(crate) fn adopt(&self, work: &Work, events: mpsc::UnboundedSender<Event>, worker: &WorkerId, before: Duration) {
+    pub(crate) fn adopt(
+        &self,
+        work: &Work,
+        events: mpsc::UnboundedSender<Event>,
+        worker: &WorkerId,
+        before: Duration,
+    ) {
         self.with(|ledger| ledger.adopt(work, events, worker, before, Instant::now()));
     }
 
@@ -279,7 +329,12 @@ impl Remote {
             worker.is_there(Instant::now());
             worker.unhealthy = false;
         });
-        Question { remote: self.clone(), worker: worker.clone(), about, answered: false }
+        Question {
+            remote: self.clone(),
+            worker: worker.clone(),
+            about,
+            answered: false,
+        }
     }
 }
 

@@ -63,7 +63,11 @@ pub enum Heard {
 impl Finish {
     /// Whether nothing is in it but that the job is over.
     pub(crate) fn is_bare(&self) -> bool {
-        self.error.is_none() && self.output.as_ref().is_none_or(|json| json.as_ref() == b"[]")
+        self.error.is_none()
+            && self
+                .output
+                .as_ref()
+                .is_none_or(|json| json.as_ref() == b"[]")
     }
 
     pub(crate) fn weight(&self) -> usize {
@@ -76,7 +80,12 @@ impl Finish {
         let mut events = vec![noted(note::PROGRESS, Value::Null)];
         let Self { output, error } = self;
         if let Some(error) = error {
-            events.extend(output.and_then(|json| Some(noted(note::FINAL_OUTPUT, serde_json::from_slice(&json).ok()?))));
+            events.extend(output.and_then(|json| {
+                Some(noted(
+                    note::FINAL_OUTPUT,
+                    serde_json::from_slice(&json).ok()?,
+                ))
+            }));
             events.push(Event::Ended(Outcome::Failed { error }));
             return events;
         }
@@ -85,7 +94,10 @@ impl Finish {
                 events.push(noted(note::NO_OUTPUT, true.into()));
                 None
             }
-            Some(json) if parts == 0 => Some(OutputValue { json, files: Vec::new() }),
+            Some(json) if parts == 0 => Some(OutputValue {
+                json,
+                files: Vec::new(),
+            }),
             Some(json) => {
                 let last: Value = serde_json::from_slice(&json).unwrap_or_default();
                 // A worker may send all parts once more as a list; nobody needs them twice.
@@ -102,5 +114,9 @@ impl Finish {
 
 /// Notes something about a job in the place of what was there; `Null` takes it away.
 pub(crate) fn noted(name: &str, value: Value) -> Event {
-    Event::Metric(Metric { name: name.to_owned(), value, mode: MetricMode::Replace })
+    Event::Metric(Metric {
+        name: name.to_owned(),
+        value,
+        mode: MetricMode::Replace,
+    })
 }

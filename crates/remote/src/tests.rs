@@ -15,7 +15,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::{Config, EXECUTION_TIMEOUT, Finish, Heard, Holds, Parcel, Remote, Report, WorkerId};
 
 const HOLD: Duration = Duration::from_secs(20);
-const STOPS: Holds = Holds { idle: Duration::from_secs(20), busy: Duration::from_secs(80) };
+const STOPS: Holds = Holds {
+    idle: Duration::from_secs(20),
+    busy: Duration::from_secs(80),
+};
 
 fn worker(name: &str) -> WorkerId {
     WorkerId::parse(name).unwrap()
@@ -59,18 +62,25 @@ impl Desk {
     }
 
     fn run_for(&mut self, remote: &Remote, work: Work, account: Account) -> JoinHandle<Ran> {
-        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::Endless) else { panic!("a line is always there") };
+        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::Endless) else {
+            panic!("a line is always there")
+        };
         let (tell, told) = tokio::sync::oneshot::channel();
         self.0.spawn(async move {
             let mut running = place.await.ok().unwrap().start(work).await;
             let mut ran = Ran::default();
             while ran.end.is_none() {
                 match running.next().await {
-                    Event::Output(value) => ran.parts.push(String::from_utf8(value.json.to_vec()).unwrap()),
+                    Event::Output(value) => ran
+                        .parts
+                        .push(String::from_utf8(value.json.to_vec()).unwrap()),
                     Event::Metric(metric) => drop(ran.notes.insert(metric.name, metric.value)),
                     Event::Log { .. } => {}
                     Event::Ended(Outcome::Succeeded { output }) => {
-                        ran.end = Some(Ok(output.map(|output| String::from_utf8(output.json.to_vec()).unwrap())));
+                        ran.end =
+                            Some(Ok(output.map(|output| {
+                                String::from_utf8(output.json.to_vec()).unwrap()
+                            })));
                     }
                     Event::Ended(Outcome::Failed { error }) => ran.end = Some(Err(error)),
                     Event::Ended(Outcome::Canceled) => ran.end = Some(Err("canceled".to_owned())),
@@ -84,7 +94,10 @@ impl Desk {
 }
 
 fn done(output: &'static str) -> Report {
-    Report::Done(Finish { output: Some(Bytes::from_static(output.as_bytes())), error: None })
+    Report::Done(Finish {
+        output: Some(Bytes::from_static(output.as_bytes())),
+        error: None,
+    })
 }
 
 fn part(json: &'static str) -> Report {
@@ -92,7 +105,10 @@ fn part(json: &'static str) -> Report {
 }
 
 fn names(parcels: &[Parcel]) -> Vec<&str> {
-    parcels.iter().map(|parcel| parcel.work().id.as_str()).collect()
+    parcels
+        .iter()
+        .map(|parcel| parcel.work().id.as_str())
+        .collect()
 }
 
 async fn take_one(remote: &Remote, name: &str) -> String {
@@ -114,9 +130,19 @@ async fn a_job_goes_to_a_worker_and_its_result_comes_back() {
         let ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "w").await, "a");
         assert_eq!(remote.count().running, 1);
-        assert_eq!(remote.hear(&worker("w"), &id("a"), Report::Progress(json!("half"))), Heard::Told);
-        assert_eq!(remote.hear(&worker("w"), &id("a"), done("[1]")), Heard::Told);
-        assert_eq!(remote.hear(&worker("w"), &id("a"), done("[2]")), Heard::Ignored, "the first end counts");
+        assert_eq!(
+            remote.hear(&worker("w"), &id("a"), Report::Progress(json!("half"))),
+            Heard::Told
+        );
+        assert_eq!(
+            remote.hear(&worker("w"), &id("a"), done("[1]")),
+            Heard::Told
+        );
+        assert_eq!(
+            remote.hear(&worker("w"), &id("a"), done("[2]")),
+            Heard::Ignored,
+            "the first end counts"
+        );
         let ran = ran.await.unwrap();
         assert_eq!(ran.end, Some(Ok(Some("[1]".to_owned()))));
         assert_eq!(ran.notes["worker"], "w");
@@ -153,7 +179,10 @@ async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
         let _ran: Vec<_> = [("a1", "ann"), ("a2", "ann"), ("a3", "ann"), ("b1", "bob")]
             .map(|(job, owner)| desk.run_for(&remote, work(job, None), account(owner)))
             .into();
-        assert_eq!(names(&remote.take(&worker("w"), 3, HOLD).await), ["a1", "b1", "a2"]);
+        assert_eq!(
+            names(&remote.take(&worker("w"), 3, HOLD).await),
+            ["a1", "b1", "a2"]
+        );
     })
     .await;
 }
@@ -165,12 +194,16 @@ async fn a_cancel_ends_the_job_at_once_and_tells_its_worker() {
         let ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "w").await, "a");
         let asked = remote.clone();
-        let asking = tokio::task::spawn_local(async move { asked.stops(&worker("w"), STOPS).await });
+        let asking =
+            tokio::task::spawn_local(async move { asked.stops(&worker("w"), STOPS).await });
         tokio::task::yield_now().await;
         remote.cancel(&id("a"));
         assert_eq!(asking.await.unwrap(), [id("a")]);
         assert_eq!(ran.await.unwrap().end, Some(Err("canceled".to_owned())));
-        assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Ignored);
+        assert_eq!(
+            remote.hear(&worker("w"), &id("a"), done("1")),
+            Heard::Ignored
+        );
     })
     .await;
 }
@@ -198,8 +231,17 @@ async fn whoever_closes_answers_all_questions_and_still_hears() {
         let ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "w").await, "a");
         remote.close();
-        assert!(remote.take(&worker("x"), 1, Duration::MAX / 4).await.is_empty());
-        assert!(remote.admit(&Account::ANONYMOUS, Patience::Endless).is_err());
+        assert!(
+            remote
+                .take(&worker("x"), 1, Duration::MAX / 4)
+                .await
+                .is_empty()
+        );
+        assert!(
+            remote
+                .admit(&Account::ANONYMOUS, Patience::Endless)
+                .is_err()
+        );
         remote.hear(&worker("w"), &id("a"), done("1"));
         assert!(ran.await.unwrap().end.unwrap().is_ok());
     })

@@ -27,7 +27,11 @@ impl WorkerId {
     pub fn parse(text: &str) -> Result<Self, InvalidWorkerId> {
         let allowed = |byte: &u8| byte.is_ascii_graphic() && *byte != b'/';
         let fits = !text.is_empty() && text.len() <= MAX_LEN && text.as_bytes().iter().all(allowed);
-        if fits { Ok(Self(text.into())) } else { Err(InvalidWorkerId) }
+        if fits {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidWorkerId)
+        }
     }
 
     /// The name.
@@ -125,16 +129,21 @@ impl Worker {
     /// Why its jobs should not be left to it any longer, if so.
     pub(crate) fn is_lost(&self, config: &Config, now: Instant) -> Option<&'static str> {
         let longer = |since: Instant, than| now.saturating_duration_since(since) > than;
-        if self.vanished.is_some_and(|at| longer(at, config.return_within)) {
+        if self
+            .vanished
+            .is_some_and(|at| longer(at, config.return_within))
+        {
             return Some("its connection broke and it did not come back");
         }
         // One that has never pinged may be at work without a word.
-        let silent = self.pinged.is_some_and(|at| longer(at, config.ping_within)) && longer(self.seen, config.ping_within);
+        let silent = self.pinged.is_some_and(|at| longer(at, config.ping_within))
+            && longer(self.seen, config.ping_within);
         silent.then_some("it is silent")
     }
 
     /// The last sign of life of any kind.
     pub(crate) fn last_sign(&self) -> Instant {
-        self.pinged.map_or(self.seen, |pinged| pinged.max(self.seen))
+        self.pinged
+            .map_or(self.seen, |pinged| pinged.max(self.seen))
     }
 }

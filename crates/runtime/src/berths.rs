@@ -45,7 +45,11 @@ impl Berths {
     /// Places for `most` models at once, or for any number.
     pub fn new(most: Option<usize>) -> Self {
         let free = most.map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))));
-        Self { free, guests: Arc::default(), turn: Arc::default() }
+        Self {
+            free,
+            guests: Arc::default(),
+            turn: Arc::default(),
+        }
     }
 
     /// Somebody who may be asked to leave from now on.
@@ -57,24 +61,40 @@ impl Berths {
 
     /// Takes a place as soon as there is one.
     pub(crate) async fn take(&self) -> Berth {
-        let Some(free) = &self.free else { return Berth { _permit: None } };
+        let Some(free) = &self.free else {
+            return Berth { _permit: None };
+        };
         let _turn = self.turn.lock().await;
         let came = Instant::now();
         loop {
             if let Ok(permit) = Arc::clone(free).try_acquire_owned() {
-                return Berth { _permit: Some(permit) };
+                return Berth {
+                    _permit: Some(permit),
+                };
             }
             let patient = came.elapsed() < GIVE_WAY_AFTER;
-            match self.longest_unused(|guest| if patient { guest.idle_since() } else { guest.busy_since() }) {
+            match self.longest_unused(|guest| {
+                if patient {
+                    guest.idle_since()
+                } else {
+                    guest.busy_since()
+                }
+            }) {
                 Some(guest) => guest.make_room().await,
                 None => tokio::time::sleep(LOOK_AGAIN).await,
             }
         }
     }
 
-    fn longest_unused(&self, when: impl Fn(&dyn Guest) -> Option<Instant>) -> Option<Arc<dyn Guest>> {
+    fn longest_unused(
+        &self,
+        when: impl Fn(&dyn Guest) -> Option<Instant>,
+    ) -> Option<Arc<dyn Guest>> {
         let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = guests.iter().filter_map(Weak::upgrade).filter_map(|guest| Some((when(&*guest)?, guest)));
+        let loaded = guests
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|guest| Some((when(&*guest)?, guest)));
         loaded.min_by_key(|(used, _)| *used).map(|(_, guest)| guest)
     }
 }

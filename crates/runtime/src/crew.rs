@@ -20,7 +20,13 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn new() -> Self {
-        Self { pid: None, since: Timestamp::now(), slots: 0, started: 0, last_end: None }
+        Self {
+            pid: None,
+            since: Timestamp::now(),
+            slots: 0,
+            started: 0,
+            last_end: None,
+        }
     }
 
     /// A process was started.
@@ -73,14 +79,22 @@ impl Notes {
 
 fn tail(reason: &str) -> &str {
     let from = reason.len().saturating_sub(SHOWN_REASON);
-    (from..).find_map(|from| reason.get(from..)).unwrap_or_default()
+    (from..)
+        .find_map(|from| reason.get(from..))
+        .unwrap_or_default()
 }
 
 /// What a process holds in memory, in bytes.
 pub(crate) fn memory_of(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
 }
 
 #[cfg(test)]
@@ -93,12 +107,18 @@ mod tests {
         notes.begun(7);
         notes.ready(2);
         let seen = notes.member(0, &Worker::Starting, &[7, 8]);
-        assert_eq!((seen.pid, seen.slots, seen.jobs, seen.restarts), (Some(7), 2, 1, 0));
+        assert_eq!(
+            (seen.pid, seen.slots, seen.jobs, seen.restarts),
+            (Some(7), 2, 1, 0)
+        );
         notes.ended("it fell");
         notes.ended("");
         notes.begun(9);
         let seen = notes.member(0, &Worker::Starting, &[]);
-        assert_eq!((seen.pid, seen.slots, seen.jobs, seen.restarts), (Some(9), 0, 0, 1));
+        assert_eq!(
+            (seen.pid, seen.slots, seen.jobs, seen.restarts),
+            (Some(9), 0, 0, 1)
+        );
         assert_eq!(seen.last_end.as_deref(), Some("it fell"));
     }
 

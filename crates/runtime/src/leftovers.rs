@@ -32,7 +32,9 @@ impl Mark {
         let wanted = format!("{NAME}={}", self.0).into_bytes();
         // Processes of others cannot be read, and are not ours.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == wanted)
     }
 }
 
@@ -63,7 +65,11 @@ impl Family {
     }
 
     /// Starts a child. Until it is known here nobody looks for strangers, who it would seem to be.
-    pub(crate) fn add<T, E>(&self, mark: &Mark, start: impl FnOnce() -> Result<(T, u32), E>) -> Result<T, E> {
+    pub(crate) fn add<T, E>(
+        &self,
+        mark: &Mark,
+        start: impl FnOnce() -> Result<(T, u32), E>,
+    ) -> Result<T, E> {
         let mut living = self.living();
         let (child, pid) = start()?;
         living.insert(pid.cast_signed(), mark.clone());
@@ -81,10 +87,15 @@ impl Family {
         living.remove(&pid.cast_signed());
         let alone = living.is_empty();
         let gone = |process: &Process| {
-            let adopted = process.parent == std::process::id().cast_signed() && !living.contains_key(&process.pid);
+            let adopted = process.parent == std::process::id().cast_signed()
+                && !living.contains_key(&process.pid);
             mark.is_on(process.pid) || (adopted && alone)
         };
-        processes().into_iter().filter(gone).filter(|process| process.end()).count()
+        processes()
+            .into_iter()
+            .filter(gone)
+            .filter(|process| process.end())
+            .count()
     }
 
     /// Lets go of taken-in processes that have ended.
@@ -111,13 +122,18 @@ impl Process {
         // The name before it is in brackets and may hold anything.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
-        Some(Self { pid, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+        Some(Self {
+            pid,
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+        })
     }
 
     /// Kills it; says whether it was alive.
     fn end(&self) -> bool {
-        let killed =
-            self.state != 'Z' && Pid::from_raw(self.pid).is_some_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok());
+        let killed = self.state != 'Z'
+            && Pid::from_raw(self.pid)
+                .is_some_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok());
         self.reap();
         killed
     }
@@ -133,7 +149,9 @@ impl Process {
 }
 
 fn processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     numbers.filter_map(Process::read).collect()
 }
@@ -148,8 +166,16 @@ mod tests {
         let family = Family::default();
         let sleep = |mark: &Mark| {
             let (name, value) = mark.variable();
-            let start = || std::process::Command::new("sleep").arg("60").env(name, value).spawn().map(|child| (child.id(), child));
-            family.add(mark, || start().map(|(pid, child)| (child, pid))).unwrap()
+            let start = || {
+                std::process::Command::new("sleep")
+                    .arg("60")
+                    .env(name, value)
+                    .spawn()
+                    .map(|child| (child.id(), child))
+            };
+            family
+                .add(mark, || start().map(|(pid, child)| (child, pid)))
+                .unwrap()
         };
         let (mut gone, mut stays) = (sleep(&mine), sleep(&other));
         // Somebody else is buried; what has this mark goes.

@@ -72,7 +72,12 @@ struct Loaded {
 
 impl OnDemand {
     /// A model that `start` can load and whose schema is known. It is not loaded yet.
-    pub fn new(schema: Bytes, idle_timeout: Option<Duration>, berths: Berths, start: Start) -> Self {
+    pub fn new(
+        schema: Bytes,
+        idle_timeout: Option<Duration>,
+        berths: Berths,
+        start: Start,
+    ) -> Self {
         let inner = Arc::new(Inner {
             start,
             schema: Arc::new(schema),
@@ -85,7 +90,9 @@ impl OnDemand {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        inner.berths.welcome(Arc::downgrade(&inner) as Weak<dyn Guest>);
+        inner
+            .berths
+            .welcome(Arc::downgrade(&inner) as Weak<dyn Guest>);
         Self { inner }
     }
 
@@ -95,11 +102,15 @@ impl OnDemand {
         Box::pin(async move {
             loop {
                 let loaded = this.inner.load().await?;
-                let admitted = match loaded.runtime.admit_numbered(&account, Patience::Endless, number) {
-                    Ok(Turn::Now(admission)) => Ok(admission),
-                    Ok(Turn::Line(place)) => place.await,
-                    Err(refusal) => Err(refusal),
-                };
+                let admitted =
+                    match loaded
+                        .runtime
+                        .admit_numbered(&account, Patience::Endless, number)
+                    {
+                        Ok(Turn::Now(admission)) => Ok(admission),
+                        Ok(Turn::Line(place)) => place.await,
+                        Err(refusal) => Err(refusal),
+                    };
                 match admitted {
                     Err(_) if !this.inner.is_there(&loaded) && !this.inner.stop.is_cancelled() => {}
                     admitted => return admitted,
@@ -115,7 +126,10 @@ impl Inner {
     }
 
     fn is_there(&self, loaded: &Arc<Loaded>) -> bool {
-        self.loaded.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, loaded))
+        self.loaded
+            .load()
+            .as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, loaded))
     }
 
     /// The model, loaded by this call if it is not there.
@@ -127,17 +141,28 @@ impl Inner {
             }
             self.unload(loaded).await;
         }
-        let gone = || Refusal::NotReady { health: Health::Unknown };
-        let berth = self.stop.run_until_cancelled(self.berths.take()).await.ok_or_else(gone)?;
+        let gone = || Refusal::NotReady {
+            health: Health::Unknown,
+        };
+        let berth = self
+            .stop
+            .run_until_cancelled(self.berths.take())
+            .await
+            .ok_or_else(gone)?;
         let Started { runtime, luggage } = match (self.start)().await {
             Ok(started) => started,
             Err(error) => {
                 tracing::error!(error, "a model could not be started; it is tried again");
-                self.stop.run_until_cancelled(tokio::time::sleep(START_AGAIN)).await;
+                self.stop
+                    .run_until_cancelled(tokio::time::sleep(START_AGAIN))
+                    .await;
                 return Err(gone());
             }
         };
-        let loaded = Arc::new(Loaded { runtime, takes: Mutex::new(Some((berth, luggage))) });
+        let loaded = Arc::new(Loaded {
+            runtime,
+            takes: Mutex::new(Some((berth, luggage))),
+        });
         self.loaded.store(Some(Arc::clone(&loaded)));
         if self.stop.is_cancelled() {
             // Whoever stops us may have looked before it was there.
@@ -146,7 +171,8 @@ impl Inner {
         }
         self.touch();
         if let Some(after) = self.idle_timeout {
-            self.tasks.spawn(Arc::clone(self).rest(Arc::clone(&loaded), after));
+            self.tasks
+                .spawn(Arc::clone(self).rest(Arc::clone(&loaded), after));
         }
         Ok(loaded)
     }
@@ -155,7 +181,12 @@ impl Inner {
     async fn rest(self: Arc<Self>, loaded: Arc<Loaded>, after: Duration) {
         let look_every = (after / 10).clamp(Duration::from_millis(20), Duration::from_secs(5));
         while self.is_there(&loaded) {
-            if self.stop.run_until_cancelled(tokio::time::sleep(look_every)).await.is_none() {
+            if self
+                .stop
+                .run_until_cancelled(tokio::time::sleep(look_every))
+                .await
+                .is_none()
+            {
                 return;
             }
             if !loaded.runtime.is_idle() {
@@ -168,7 +199,8 @@ impl Inner {
 
     /// Lets the model leave. Jobs that it works on are finished; those that wait for it find it gone.
     async fn unload(&self, loaded: Arc<Loaded>) {
-        self.loaded.compare_and_swap(&Some(Arc::clone(&loaded)), None);
+        self.loaded
+            .compare_and_swap(&Some(Arc::clone(&loaded)), None);
         // A task of its own: who wants the place may stop waiting for it, and the model must be gone before
         // another gets the place all the same.
         let leaving = self.tasks.spawn(async move {
@@ -192,7 +224,10 @@ impl Loaded {
     }
 
     fn give_back(&self) {
-        self.takes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.takes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 
     /// Whether it is not ready yet. Sent away now, it would have been loaded for nothing, and those that take
@@ -206,7 +241,11 @@ impl Loaded {
         if self.runtime.health() != Health::SetupFailed {
             return false;
         }
-        let failed_at = self.runtime.report().setup.and_then(|setup| setup.completed_at);
+        let failed_at = self
+            .runtime
+            .report()
+            .setup
+            .and_then(|setup| setup.completed_at);
         failed_at.is_some_and(|at| Timestamp::now().duration_since(at).unsigned_abs() >= TRY_AGAIN)
     }
 }
@@ -214,11 +253,19 @@ impl Loaded {
 #[async_trait]
 impl Guest for Inner {
     fn idle_since(&self) -> Option<Instant> {
-        self.loaded.load().as_ref().filter(|loaded| loaded.runtime.is_idle()).map(|_| self.last_used())
+        self.loaded
+            .load()
+            .as_ref()
+            .filter(|loaded| loaded.runtime.is_idle())
+            .map(|_| self.last_used())
     }
 
     fn busy_since(&self) -> Option<Instant> {
-        self.loaded.load().as_ref().filter(|loaded| !loaded.is_loading()).map(|_| self.last_used())
+        self.loaded
+            .load()
+            .as_ref()
+            .filter(|loaded| !loaded.is_loading())
+            .map(|_| self.last_used())
     }
 
     async fn make_room(&self) {
@@ -233,34 +280,54 @@ impl Executor for OnDemand {
     fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         self.inner.touch();
         let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
-        let Some(loaded) = self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) else {
+        let Some(loaded) = self
+            .inner
+            .loaded
+            .load_full()
+            .filter(|loaded| !loaded.has_failed())
+        else {
             return match patience {
                 Patience::None => Err(Refusal::AtCapacity),
-                Patience::Short | Patience::Endless => Ok(Turn::Line(self.waits(account.clone(), number))),
+                Patience::Short | Patience::Endless => {
+                    Ok(Turn::Line(self.waits(account.clone(), number)))
+                }
             };
         };
         if patience == Patience::None {
             return loaded.runtime.admit_numbered(account, patience, number);
         }
         // Who made it load waits until it has.
-        let patience = if loaded.runtime.health() == Health::Starting { Patience::Endless } else { patience };
+        let patience = if loaded.runtime.health() == Health::Starting {
+            Patience::Endless
+        } else {
+            patience
+        };
         match loaded.runtime.admit_numbered(account, patience, number) {
             Ok(Turn::Line(place)) => {
                 let (this, account) = (self.clone(), account.clone());
                 Ok(Turn::Line(Box::pin(async move {
                     match place.await {
-                        Err(_) if !this.inner.is_there(&loaded) => this.waits(account, number).await,
+                        Err(_) if !this.inner.is_there(&loaded) => {
+                            this.waits(account, number).await
+                        }
                         admitted => admitted,
                     }
                 })))
             }
-            Err(_) if !self.inner.is_there(&loaded) => Ok(Turn::Line(self.waits(account.clone(), number))),
+            Err(_) if !self.inner.is_there(&loaded) => {
+                Ok(Turn::Line(self.waits(account.clone(), number)))
+            }
             admitted => admitted,
         }
     }
 
     fn accepts(&self) -> Result<(), Refusal> {
-        match self.inner.loaded.load_full().filter(|loaded| !loaded.has_failed()) {
+        match self
+            .inner
+            .loaded
+            .load_full()
+            .filter(|loaded| !loaded.has_failed())
+        {
             Some(loaded) => match loaded.runtime.accepts() {
                 // It has left meanwhile, and comes back for who waits.
                 Err(_) if !self.inner.is_there(&loaded) => Ok(()),
@@ -281,7 +348,13 @@ impl Executor for OnDemand {
         match self.inner.loaded.load().as_ref() {
             Some(loaded) => loaded.runtime.report(),
             // It takes jobs, which is all that anybody asks.
-            None => Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None },
+            None => Report {
+                health: Health::Ready,
+                setup: None,
+                complaint: None,
+                python: None,
+                sdk: None,
+            },
         }
     }
 
@@ -293,7 +366,12 @@ impl Executor for OnDemand {
     }
 
     fn crew(&self) -> Crew {
-        self.inner.loaded.load().as_ref().map(|loaded| loaded.runtime.crew()).unwrap_or_default()
+        self.inner
+            .loaded
+            .load()
+            .as_ref()
+            .map(|loaded| loaded.runtime.crew())
+            .unwrap_or_default()
     }
 
     async fn stop(&self) {

@@ -7,5 +7,8 @@
 pub(crate) fn kills() -> u64 {
     // Absent on other systems: then nothing is ever blamed on memory.
     let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    counters
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+        .unwrap_or(0)
 }

@@ -24,7 +24,11 @@ pub(crate) fn sweep(place: &Path, prefix: &str) {
     for entry in place.read_dir().into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_string_lossy().starts_with(prefix);
         // Without following links, and never somebody else's.
-        let is_ours = || entry.metadata().is_ok_and(|kind| kind.is_dir() && kind.uid() == us);
+        let is_ours = || {
+            entry
+                .metadata()
+                .is_ok_and(|kind| kind.is_dir() && kind.uid() == us)
+        };
         if is_named && is_ours() && is_abandoned(&entry.path()) {
             tracing::info!(folder = %entry.path().display(), "removing what a killed server has left");
             // Another server that starts now may be faster.
@@ -50,14 +54,22 @@ mod tests {
             std::fs::create_dir(&path).unwrap();
             path
         };
-        let (dead, alive, young, other) = (folder("t-dead"), folder("t-alive"), folder("t-young"), folder("x-dead"));
+        let (dead, alive, young, other) = (
+            folder("t-dead"),
+            folder("t-alive"),
+            folder("t-young"),
+            folder("x-dead"),
+        );
         drop(lock(&dead).unwrap());
         drop(lock(&other).unwrap());
         let held = lock(&alive).unwrap();
 
         sweep(place.path(), "t-");
 
-        assert_eq!([&dead, &alive, &young, &other].map(|path| path.exists()), [false, true, true, true]);
+        assert_eq!(
+            [&dead, &alive, &young, &other].map(|path| path.exists()),
+            [false, true, true, true]
+        );
         drop(held);
     }
 }

@@ -67,9 +67,14 @@ impl Runtime {
         });
         shared.tasks.spawn(supervisor::tidy(Arc::clone(&shared)));
         for worker in 0..workers {
-            shared.tasks.spawn(supervisor::keep(Arc::clone(&shared), worker));
+            shared
+                .tasks
+                .spawn(supervisor::keep(Arc::clone(&shared), worker));
         }
-        Self { shared, checks: Arc::default() }
+        Self {
+            shared,
+            checks: Arc::default(),
+        }
     }
 
     /// Ends the children when the jobs that they work on are over. No other job is taken.
@@ -89,13 +94,21 @@ impl Runtime {
     /// Whether it is there and has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         let count = self.shared.pool.count();
-        let starting = matches!(self.shared.state.health(|| count), Health::Starting | Health::Unknown);
+        let starting = matches!(
+            self.shared.state.health(|| count),
+            Health::Starting | Health::Unknown
+        );
         !starting && count.waiting == 0 && count.idle == count.total
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
         let shared = &self.shared;
-        Box::new(Courier { permit, cancel_grace: shared.launch.cancel_grace, tasks: shared.tasks.clone(), scratch: shared.scratch.clone() })
+        Box::new(Courier {
+            permit,
+            cancel_grace: shared.launch.cancel_grace,
+            tasks: shared.tasks.clone(),
+            scratch: shared.scratch.clone(),
+        })
     }
 
     /// A permit whose child lives.
@@ -110,7 +123,12 @@ impl Runtime {
     }
 
     /// As [`Executor::admit`]. In the line of its account, a lower number goes first, whenever it comes.
-    pub(crate) fn admit_numbered(&self, account: &Account, patience: Patience, number: u64) -> Result<Turn, Refusal> {
+    pub(crate) fn admit_numbered(
+        &self,
+        account: &Account,
+        patience: Patience,
+        number: u64,
+    ) -> Result<Turn, Refusal> {
         if self.shared.state.is_open()
             && let Some(permit) = self.try_take()
         {
@@ -118,29 +136,45 @@ impl Runtime {
         }
         match self.shared.state.health(|| self.shared.pool.count()) {
             Health::Ready | Health::Busy if patience == Patience::None => Err(Refusal::AtCapacity),
-            Health::Ready | Health::Busy | Health::Starting | Health::Unknown if patience == Patience::Endless => {
+            Health::Ready | Health::Busy | Health::Starting | Health::Unknown
+                if patience == Patience::Endless =>
+            {
                 self.join_line(account, LineLimit::None, number)
             }
             Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual, number),
-            health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => Err(Refusal::NotReady { health }),
+            health @ (Health::Unknown
+            | Health::Starting
+            | Health::SetupFailed
+            | Health::Defunct) => Err(Refusal::NotReady { health }),
         }
     }
 
     fn join_line(&self, account: &Account, limit: LineLimit, number: u64) -> Result<Turn, Refusal> {
         let (tx, rx) = oneshot::channel();
-        match self.shared.pool.join(Seat { account: account.clone(), number, permit: tx }, limit) {
+        match self.shared.pool.join(
+            Seat {
+                account: account.clone(),
+                number,
+                permit: tx,
+            },
+            limit,
+        ) {
             Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
             Ok(Joined::Waits) => {
                 let runtime = self.clone();
                 Ok(Turn::Line(Box::pin(async move {
                     match rx.await {
                         Ok(permit) => Ok(runtime.admission(permit)),
-                        Err(_) => Err(Refusal::NotReady { health: runtime.report().health }),
+                        Err(_) => Err(Refusal::NotReady {
+                            health: runtime.report().health,
+                        }),
                     }
                 })))
             }
             Err(Denied::Full) => Err(Refusal::AtCapacity),
-            Err(Denied::Closed) => Err(Refusal::NotReady { health: self.report().health }),
+            Err(Denied::Closed) => Err(Refusal::NotReady {
+                health: self.report().health,
+            }),
         }
     }
 
@@ -155,8 +189,13 @@ impl Runtime {
         checks.running = Some(check.clone());
         let runtime = self.clone();
         self.shared.tasks.spawn(async move {
-            let checked = Checked { complaint: runtime.ask_children().await };
-            *runtime.checks() = Checks { running: None, last: checked.clone() };
+            let checked = Checked {
+                complaint: runtime.ask_children().await,
+            };
+            *runtime.checks() = Checks {
+                running: None,
+                last: checked.clone(),
+            };
             // Nobody may be left to hear it.
             answer.send(Some(checked)).ok();
         });
@@ -186,7 +225,11 @@ impl Executor for Runtime {
 
     fn accepts(&self) -> Result<(), Refusal> {
         match self.health() {
-            Health::Unknown | Health::Starting | Health::Ready | Health::Busy if !self.shared.pool.is_closed() => Ok(()),
+            Health::Unknown | Health::Starting | Health::Ready | Health::Busy
+                if !self.shared.pool.is_closed() =>
+            {
+                Ok(())
+            }
             health => Err(Refusal::NotReady { health }),
         }
     }
@@ -214,20 +257,31 @@ impl Executor for Runtime {
     fn crew(&self) -> Crew {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();
-        self.shared.pool.each_idle(|link| idle.push(link.child.pid()));
-        Crew { slots: count.total, free: count.idle, ..self.shared.state.crew(&idle) }
+        self.shared
+            .pool
+            .each_idle(|link| idle.push(link.child.pid()));
+        Crew {
+            slots: count.total,
+            free: count.idle,
+            ..self.shared.state.crew(&idle)
+        }
     }
 
     async fn check(&self) -> Report {
         let mut report = self.report();
-        if matches!(report.health, Health::Ready | Health::Busy) && !self.shared.state.checkable().is_empty() {
+        if matches!(report.health, Health::Ready | Health::Busy)
+            && !self.shared.state.checkable().is_empty()
+        {
             let mut check = self.join_check();
-            let checked = match tokio::time::timeout(ANSWER_WITHIN, check.wait_for(Option::is_some)).await {
-                Ok(checked) => checked.ok().and_then(|checked| checked.clone()),
-                Err(_) => None,
-            };
+            let checked =
+                match tokio::time::timeout(ANSWER_WITHIN, check.wait_for(Option::is_some)).await {
+                    Ok(checked) => checked.ok().and_then(|checked| checked.clone()),
+                    Err(_) => None,
+                };
             // A check that takes its time is told when it is over; until then the one before counts.
-            report.complaint = checked.unwrap_or_else(|| self.checks().last.clone()).complaint;
+            report.complaint = checked
+                .unwrap_or_else(|| self.checks().last.clone())
+                .complaint;
         }
         report
     }

@@ -28,8 +28,14 @@ pub enum NoSchema {
 /// Reads the schema of a model.
 pub async fn schema_of(launch: &Launch) -> Result<Bytes, NoSchema> {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-    let failed = |source| NoSchema::Python { python: launch.python.display().to_string(), source };
-    let (family, mark) = (Family::of_process(), Mark::new(NEXT.fetch_add(1, Ordering::Relaxed)));
+    let failed = |source| NoSchema::Python {
+        python: launch.python.display().to_string(),
+        source,
+    };
+    let (family, mark) = (
+        Family::of_process(),
+        Mark::new(NEXT.fetch_add(1, Ordering::Relaxed)),
+    );
     let start = || {
         let process = command(launch, &mark).spawn()?;
         let pid = process.id().expect("it has not been waited for");
@@ -42,17 +48,27 @@ pub async fn schema_of(launch: &Launch) -> Result<Bytes, NoSchema> {
     if output.status.success() {
         return Ok(output.stdout.into());
     }
-    Err(NoSchema::Source(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    Err(NoSchema::Source(
+        String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    ))
 }
 
 fn command(launch: &Launch, mark: &Mark) -> Command {
     let mut command = Command::new(&launch.python);
-    command.args(["-m", "tidegate.schema"]).arg(&launch.model_dir).args(["--predict", &launch.predictor_ref]);
+    command
+        .args(["-m", "tidegate.schema"])
+        .arg(&launch.model_dir)
+        .args(["--predict", &launch.predictor_ref]);
     if let Some(train) = &launch.train_ref {
         command.args(["--train", train]);
     }
     // A `json.py` in the working directory must not get in the way of ours.
-    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
     for name in &launch.hidden_env {
         command.env_remove(name);
     }

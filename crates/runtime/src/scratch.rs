@@ -40,12 +40,23 @@ impl Scratch {
     /// that run as another user.
     pub fn new(run_as: Option<&RunAs>) -> io::Result<Self> {
         let mode = if run_as.is_some() { 0o711 } else { 0o700 };
-        let root = tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(mode)).tempdir()?;
-        let owner = run_as.map(|user| Owner { uid: user.uid, gid: user.gid });
+        let root = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(mode))
+            .tempdir()?;
+        let owner = run_as.map(|user| Owner {
+            uid: user.uid,
+            gid: user.gid,
+        });
         let lock = remains::lock(root.path())?;
         // Beside the start, which waits for nobody else's files.
         std::thread::spawn(|| remains::sweep(&std::env::temp_dir(), PREFIX));
-        Ok(Self { root: Arc::new(root), next: Arc::new(AtomicU64::new(0)), owner, _lock: Arc::new(lock) })
+        Ok(Self {
+            root: Arc::new(root),
+            next: Arc::new(AtomicU64::new(0)),
+            owner,
+            _lock: Arc::new(lock),
+        })
     }
 
     /// A name inside it that nobody has had before. Nothing is made on disk: most jobs need no folder.
@@ -55,7 +66,10 @@ impl Scratch {
 
     /// A folder inside it for what a model needs while it is loaded; it goes when this is dropped.
     pub fn folder(&self) -> io::Result<TempDir> {
-        tempfile::Builder::new().prefix("model-").permissions(Permissions::from_mode(0o700)).tempdir_in(self.root.path())
+        tempfile::Builder::new()
+            .prefix("model-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(self.root.path())
     }
 
     /// Lets the children have such a folder with what is in it, if they are not the same user.
@@ -70,8 +84,13 @@ impl Scratch {
 
     /// Lets the children have a file that the server has made, if they are not the same user.
     pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
-        let Some(owner) = self.owner else { return Ok(()) };
-        let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
+        let Some(owner) = self.owner else {
+            return Ok(());
+        };
+        let (uid, gid) = (
+            rustix::fs::Uid::from_raw(owner.uid),
+            rustix::fs::Gid::from_raw(owner.gid),
+        );
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(rustix::fs::CWD, path, Some(uid), Some(gid), flags)?;
         Ok(())

@@ -61,7 +61,12 @@ const MAX_SETUP_LOGS: usize = 1024 * 1024;
 
 impl State {
     pub(crate) fn new(workers: usize) -> Self {
-        let setup = Setup { started_at: Timestamp::now(), completed_at: None, status: SetupStatus::Starting, logs: String::new() };
+        let setup = Setup {
+            started_at: Timestamp::now(),
+            completed_at: None,
+            status: SetupStatus::Starting,
+            logs: String::new(),
+        };
         let inner = Inner {
             workers: (0..workers).map(|_| Worker::Starting).collect(),
             notes: (0..workers).map(|_| Notes::new()).collect(),
@@ -73,7 +78,12 @@ impl State {
             sdk: None,
             end: None,
         };
-        Self { inner: Mutex::new(inner), deaths: Counters::default(), open: AtomicBool::new(false), wants_changed: Notify::new() }
+        Self {
+            inner: Mutex::new(inner),
+            deaths: Counters::default(),
+            open: AtomicBool::new(false),
+            wants_changed: Notify::new(),
+        }
     }
 
     /// Whether callers may have slots: the promised number of children has been ready once.
@@ -87,7 +97,9 @@ impl State {
 
     pub(crate) fn setup_log(&self, text: &str) {
         self.with(|inner| {
-            if inner.setup.status == SetupStatus::Starting && inner.setup.logs.len() + text.len() <= MAX_SETUP_LOGS {
+            if inner.setup.status == SetupStatus::Starting
+                && inner.setup.logs.len() + text.len() <= MAX_SETUP_LOGS
+            {
                 inner.setup.logs.push_str(text);
             }
         });
@@ -107,18 +119,29 @@ impl State {
     pub(crate) fn crew(&self, idle: &[u32]) -> Crew {
         let mut children = self.with(|inner| {
             let each = inner.workers.iter().zip(&inner.notes).enumerate();
-            each.map(|(number, (worker, notes))| notes.member(number, worker, idle)).collect::<Vec<_>>()
+            each.map(|(number, (worker, notes))| notes.member(number, worker, idle))
+                .collect::<Vec<_>>()
         });
         for child in &mut children {
             child.memory = child.pid.and_then(memory_of);
         }
-        Crew { children, deaths: self.deaths.each().collect(), ..Crew::default() }
+        Crew {
+            children,
+            deaths: self.deaths.each().collect(),
+            ..Crew::default()
+        }
     }
 
     /// How many jobs at once the children's code wants, together.
     pub(crate) fn wants(&self) -> Option<usize> {
         self.with(|inner| {
-            let each = inner.workers.iter().filter_map(|worker| if let Worker::Ready(child) = worker { child.wanted() } else { None });
+            let each = inner.workers.iter().filter_map(|worker| {
+                if let Worker::Ready(child) = worker {
+                    child.wanted()
+                } else {
+                    None
+                }
+            });
             each.reduce(|all, one| all + one)
         })
     }
@@ -141,7 +164,10 @@ impl State {
     /// they are all taken.
     pub(crate) fn open(&self) {
         self.with(|inner| {
-            let all = inner.workers.iter().all(|worker| matches!(worker, Worker::Ready(_)));
+            let all = inner
+                .workers
+                .iter()
+                .all(|worker| matches!(worker, Worker::Ready(_)));
             if inner.setup.status == SetupStatus::Starting && all {
                 inner.setup.status = SetupStatus::Succeeded;
                 inner.setup.completed_at = Some(Timestamp::now());
@@ -187,7 +213,10 @@ impl State {
                 // It was ready and died before the others were: they will never all be.
                 inner.fail_setup(reason);
             }
-            let hope = inner.workers.iter().any(|worker| matches!(worker, Worker::Ready(_) | Worker::Starting));
+            let hope = inner
+                .workers
+                .iter()
+                .any(|worker| matches!(worker, Worker::Ready(_) | Worker::Starting));
             if hope { Hope::Some } else { Hope::None }
         })
     }
@@ -211,7 +240,10 @@ impl State {
             Report {
                 health,
                 setup: Some(inner.setup.clone()),
-                complaint: inner.end.clone().filter(|_| matches!(health, Health::Starting | Health::Defunct)),
+                complaint: inner
+                    .end
+                    .clone()
+                    .filter(|_| matches!(health, Health::Starting | Health::Defunct)),
                 python: inner.python.clone(),
                 sdk: inner.sdk.clone(),
             }
@@ -220,7 +252,13 @@ impl State {
 
     /// The children whose own health check can be asked.
     pub(crate) fn checkable(&self) -> Vec<Arc<Child>> {
-        self.with(|inner| if inner.has_healthcheck { inner.children() } else { Vec::new() })
+        self.with(|inner| {
+            if inner.has_healthcheck {
+                inner.children()
+            } else {
+                Vec::new()
+            }
+        })
     }
 }
 
@@ -234,7 +272,11 @@ impl Inner {
             SetupStatus::Succeeded => {}
         }
         if any(|worker| matches!(worker, Worker::Ready(_))) {
-            if count.idle > 0 { Health::Ready } else { Health::Busy }
+            if count.idle > 0 {
+                Health::Ready
+            } else {
+                Health::Busy
+            }
         } else if any(|worker| matches!(worker, Worker::Starting)) {
             Health::Starting
         } else {
@@ -245,7 +287,11 @@ impl Inner {
     /// The document that is known, if it is this one: who has read it need not do so again.
     fn document(&self, schema: &RawValue) -> Arc<Bytes> {
         let bytes = schema.get().as_bytes();
-        match [&self.schema, &self.description].into_iter().flatten().find(|known| ***known == bytes) {
+        match [&self.schema, &self.description]
+            .into_iter()
+            .flatten()
+            .find(|known| ***known == bytes)
+        {
             Some(known) => Arc::clone(known),
             None => Arc::new(Bytes::copy_from_slice(bytes)),
         }
@@ -282,9 +328,22 @@ mod tests {
         let (requests, _requests) = mpsc::unbounded_channel();
         let child = Arc::new(Child::new(1, Mark::new(1), Family::of_process(), requests));
         let schema = RawValue::from_string("{}".to_owned()).unwrap();
-        let ready = Ready { slots: Vec::new(), schema, is_async: false, has_healthcheck: false, python: String::new(), sdk: None };
+        let ready = Ready {
+            slots: Vec::new(),
+            schema,
+            is_async: false,
+            has_healthcheck: false,
+            python: String::new(),
+            sdk: None,
+        };
         let state = State::new(1);
-        let health = |idle| state.health(|| Count { idle, total: idle, waiting: 0 });
+        let health = |idle| {
+            state.health(|| Count {
+                idle,
+                total: idle,
+                waiting: 0,
+            })
+        };
         state.ready(0, child, &ready);
         assert_eq!((health(0), state.is_open()), (Health::Starting, false));
         state.open();

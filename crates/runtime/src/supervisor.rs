@@ -80,22 +80,40 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 was_ready = true;
                 let child = Arc::clone(&booted.child);
                 serve(&shared, worker, &mut booted);
-                shared.observer.phase(worker, Phase::Ready { after: began.elapsed(), slots: booted.ready.slots.len() });
+                shared.observer.phase(
+                    worker,
+                    Phase::Ready {
+                        after: began.elapsed(),
+                        slots: booted.ready.slots.len(),
+                    },
+                );
                 let ready = Instant::now();
                 let reason = live(&shared, worker, booted).await;
                 if child.has_retired() {
                     strikes = 0;
-                    shared.observer.phase(worker, Phase::Died { reason: &reason, pause: Duration::ZERO });
+                    shared.observer.phase(
+                        worker,
+                        Phase::Died {
+                            reason: &reason,
+                            pause: Duration::ZERO,
+                        },
+                    );
                     continue;
                 }
-                (reason, child.cause(), child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE)
+                (
+                    reason,
+                    child.cause(),
+                    child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE,
+                )
             }
             Err(error) if !was_ready => {
                 let reason = chain(&error).to_string();
                 shared.state.died(Cause::Setup);
                 shared.state.setup_failed(worker, &reason);
                 shared.pool.send_line_away();
-                shared.observer.phase(worker, Phase::Failed { reason: &reason });
+                shared
+                    .observer
+                    .phase(worker, Phase::Failed { reason: &reason });
                 return;
             }
             Err(error) => (chain(&error).to_string(), Cause::Setup, false),
@@ -109,7 +127,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
         let pause = match after_death(shared.launch.respawn, strikes) {
             After::Again(pause) if !planted(Planted::NotReplaced) => {
                 shared.state.starting(worker, &reason);
-                shared.observer.phase(worker, Phase::Died { reason: &reason, pause });
+                shared.observer.phase(
+                    worker,
+                    Phase::Died {
+                        reason: &reason,
+                        pause,
+                    },
+                );
                 pause
             }
             After::Doubtful(pause) => {
@@ -133,7 +157,9 @@ pub(crate) async fn tidy(shared: Arc<Shared>) {
             () = shared.stop.cancelled() => return,
         }
         let family = Arc::clone(&shared.family);
-        tokio::task::spawn_blocking(move || family.tidy()).await.ok();
+        tokio::task::spawn_blocking(move || family.tidy())
+            .await
+            .ok();
     }
 }
 
@@ -151,9 +177,13 @@ enum After {
 fn after_death(respawn: Respawn, strikes: u32) -> After {
     match respawn {
         Respawn::Never => After::Never,
-        Respawn::Backoff { give_up_after } if strikes >= give_up_after => After::Doubtful(LONGEST_PAUSE),
+        Respawn::Backoff { give_up_after } if strikes >= give_up_after => {
+            After::Doubtful(LONGEST_PAUSE)
+        }
         Respawn::Backoff { .. } if strikes == 0 => After::Again(Duration::ZERO),
-        Respawn::Backoff { .. } => After::Again((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE)),
+        Respawn::Backoff { .. } => {
+            After::Again((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE))
+        }
     }
 }
 
@@ -172,18 +202,38 @@ async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
         match phase {
             Phase::Log { text, .. } => shared.state.setup_log(text),
             Phase::Loading { pid } => shared.state.loading(worker, pid),
-            Phase::Ready { .. } | Phase::Failed { .. } | Phase::Died { .. } | Phase::Defunct { .. } => {}
+            Phase::Ready { .. }
+            | Phase::Failed { .. }
+            | Phase::Died { .. }
+            | Phase::Defunct { .. } => {}
         }
         shared.observer.phase(worker, phase);
     };
     let describe = |schema: &RawValue| shared.state.described(schema);
-    let Shared { launch, scratch, tasks, family, .. } = shared;
-    Boot { launch, scratch, tasks, family, tell: &tell, describe: &describe }.run().await
+    let Shared {
+        launch,
+        scratch,
+        tasks,
+        family,
+        ..
+    } = shared;
+    Boot {
+        launch,
+        scratch,
+        tasks,
+        family,
+        tell: &tell,
+        describe: &describe,
+    }
+    .run()
+    .await
 }
 
 /// Opens the child's slots to callers.
 fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
-    shared.state.ready(worker, Arc::clone(&booted.child), &booted.ready);
+    shared
+        .state
+        .ready(worker, Arc::clone(&booted.child), &booted.ready);
     for link in booted.links.drain(..) {
         shared.pool.add(link);
     }
@@ -192,7 +242,12 @@ fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
 
 /// Listens to the child until it is dead; says how it died.
 async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
-    let Booted { child, mut process, mut control, .. } = booted;
+    let Booted {
+        child,
+        mut process,
+        mut control,
+        ..
+    } = booted;
     let mut reason = None;
     let mut leave_by = None;
     let mut retired = false;
@@ -226,7 +281,9 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
             Ok(Response::HealthcheckResult { id, status, error }) => {
                 let complaint = match status {
                     HealthcheckStatus::Healthy => None,
-                    HealthcheckStatus::Unhealthy => Some(error.unwrap_or_else(|| "unhealthy".to_owned())),
+                    HealthcheckStatus::Unhealthy => {
+                        Some(error.unwrap_or_else(|| "unhealthy".to_owned()))
+                    }
                 };
                 child.healthcheck_answered(id, complaint);
             }

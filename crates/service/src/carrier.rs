@@ -35,40 +35,73 @@ pub struct Carried {
 impl Carrier {
     /// A carrier that keeps files in the places that `scratch` names.
     pub fn new(files: Files, scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>) -> Self {
-        Self { files, scratch, schema: Mutex::default() }
+        Self {
+            files,
+            scratch,
+            schema: Mutex::default(),
+        }
     }
 
     /// Makes an input ready for the model whose OpenAPI document this is. The error is for who sent it.
-    pub async fn carry_in(&self, document: Option<Arc<Bytes>>, input: &Bytes) -> Result<Carried, String> {
+    pub async fn carry_in(
+        &self,
+        document: Option<Arc<Bytes>>,
+        input: &Bytes,
+    ) -> Result<Carried, String> {
         let schema = document.map(|document| self.schema(document)).transpose()?;
         let checked = match &schema {
             None => Checked::untouched(input),
-            Some(schema) => heavy(input.len(), || schema.check(JobKind::Prediction).check(input, &self.files, &Account::ANONYMOUS))
-                .map_err(|errors| Refusal::InvalidInput(errors).to_string())?,
+            Some(schema) => heavy(input.len(), || {
+                schema
+                    .check(JobKind::Prediction)
+                    .check(input, &self.files, &Account::ANONYMOUS)
+            })
+            .map_err(|errors| Refusal::InvalidInput(errors).to_string())?,
         };
         let scratch = (self.scratch)();
         let files = match checked.files {
             none if none.is_empty() => BTreeMap::new(),
-            files => self.files.fetch(&Account::ANONYMOUS, files, &scratch).await.map_err(|error| error.to_string())?,
+            files => self
+                .files
+                .fetch(&Account::ANONYMOUS, files, &scratch)
+                .await
+                .map_err(|error| error.to_string())?,
         };
-        Ok(Carried { input: checked.json, files, scratch })
+        Ok(Carried {
+            input: checked.json,
+            files,
+            scratch,
+        })
     }
 
     /// The JSON of a value with an address or a data URI in the place of each file.
-    pub async fn carry_out(&self, id: &JobId, value: OutputValue, scratch: &Path) -> Result<Bytes, String> {
+    pub async fn carry_out(
+        &self,
+        id: &JobId,
+        value: OutputValue,
+        scratch: &Path,
+    ) -> Result<Bytes, String> {
         if value.files.is_empty() {
             return Ok(value.json);
         }
-        let giver = Giver { account: &Account::ANONYMOUS, id, face: Face::Cog };
+        let giver = Giver {
+            account: &Account::ANONYMOUS,
+            id,
+            face: Face::Cog,
+        };
         self.files.settle(value, giver, scratch).await
     }
 
     fn schema(&self, document: Arc<Bytes>) -> Result<Arc<ModelSchema>, String> {
         let mut known = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(schema) = known.as_ref().filter(|schema| Arc::ptr_eq(&schema.document, &document)) {
+        if let Some(schema) = known
+            .as_ref()
+            .filter(|schema| Arc::ptr_eq(&schema.document, &document))
+        {
             return Ok(Arc::clone(schema));
         }
-        let schema = Arc::new(ModelSchema::read(document).map_err(|error| chain(&error).to_string())?);
+        let schema =
+            Arc::new(ModelSchema::read(document).map_err(|error| chain(&error).to_string())?);
         *known = Some(Arc::clone(&schema));
         Ok(schema)
     }

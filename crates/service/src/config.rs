@@ -87,7 +87,11 @@ pub struct Tools {
 impl Tools {
     /// Refuses a job whose files do not fit on the disk. Most jobs have none and are not asked.
     pub(crate) fn room_for(&self, checked: &Checked) -> Result<(), Refusal> {
-        let spilled = if checked.json.len() > self.spill_above { checked.json.len() } else { 0 };
+        let spilled = if checked.json.len() > self.spill_above {
+            checked.json.len()
+        } else {
+            0
+        };
         if checked.files.is_empty() && spilled == 0 {
             return Ok(());
         }
@@ -95,7 +99,11 @@ impl Tools {
         let needed = (checked.file_bytes + spilled as u64).max(1);
         match (self.room)() {
             Some(room) if room < needed => {
-                tracing::warn!(room, needed, "no space for the files of a job: it was refused");
+                tracing::warn!(
+                    room,
+                    needed,
+                    "no space for the files of a job: it was refused"
+                );
                 Err(Refusal::NoSpace)
             }
             Some(_) | None => Ok(()),

@@ -35,9 +35,9 @@ impl Stop {
         match self {
             Self::Asked | Self::Deadline => Terminal::Canceled,
             Self::TooLate => Terminal::Aborted,
-            Self::TookTooLong(limit) => {
-                Terminal::Failed(format!("the model did not finish within {limit:?} and was stopped; the limit is --job-timeout"))
-            }
+            Self::TookTooLong(limit) => Terminal::Failed(format!(
+                "the model did not finish within {limit:?} and was stopped; the limit is --job-timeout"
+            )),
         }
     }
 }
@@ -48,19 +48,32 @@ impl Deadlines {
         if canceled.is_cancelled() {
             return Some(Stop::Asked);
         }
-        self.at.is_some_and(|at| at <= Instant::now()).then_some(Stop::TooLate)
+        self.at
+            .is_some_and(|at| at <= Instant::now())
+            .then_some(Stop::TooLate)
     }
 
     /// Waits until the job must not begin any more.
-    pub(crate) fn before_start(self, canceled: &CancellationToken) -> impl Future<Output = Stop> + use<> {
+    pub(crate) fn before_start(
+        self,
+        canceled: &CancellationToken,
+    ) -> impl Future<Output = Stop> + use<> {
         first(canceled.clone(), self.at.map(|at| (at, Stop::TooLate)))
     }
 
     /// Waits until the job must stop, counted from now.
-    pub(crate) fn while_running(self, canceled: &CancellationToken) -> impl Future<Output = Stop> + use<> {
+    pub(crate) fn while_running(
+        self,
+        canceled: &CancellationToken,
+    ) -> impl Future<Output = Stop> + use<> {
         let deadline = self.at.map(|at| (at, Stop::Deadline));
-        let limit = self.run.and_then(|limit| Some((Instant::now().checked_add(limit)?, Stop::TookTooLong(limit))));
-        first(canceled.clone(), deadline.into_iter().chain(limit).min_by_key(|(at, _)| *at))
+        let limit = self
+            .run
+            .and_then(|limit| Some((Instant::now().checked_add(limit)?, Stop::TookTooLong(limit))));
+        first(
+            canceled.clone(),
+            deadline.into_iter().chain(limit).min_by_key(|(at, _)| *at),
+        )
     }
 }
 

@@ -33,11 +33,21 @@ type Place = Later<Result<Box<dyn Admission>, Refusal>>;
 
 impl Jobs {
     /// Leaves a job in the line of this desk. It is known and written down already.
-    pub(crate) async fn wait_in_line(&self, launch: Launch, room: Room, kept: Option<(Arc<dyn Store>, u32)>) {
+    pub(crate) async fn wait_in_line(
+        &self,
+        launch: Launch,
+        room: Room,
+        kept: Option<(Arc<dyn Store>, u32)>,
+    ) {
         let rank = Rank::noted(&launch.context);
         let parked = Parked::new(self.clone(), launch, room, kept);
         let job = Arc::clone(parked.job());
-        let entry = Entry { account: job.account().clone(), id: job.id().clone(), rank, deadline: job.deadline() };
+        let entry = Entry {
+            account: job.account().clone(),
+            id: job.id().clone(),
+            rank,
+            deadline: job.deadline(),
+        };
         if job.input().is_none() {
             // Before anybody can take it, who shows it with its input again.
             self.inner.registry.show(&job);
@@ -58,18 +68,28 @@ impl Jobs {
 
     /// Lets a job that waits in a line see that it must not wait any longer: it was canceled, or its deadline has come.
     pub(crate) fn wake(&self, job: &Arc<Job>) {
-        let Some(parked) = self.inner.parking.take_this(job) else { return };
+        let Some(parked) = self.inner.parking.take_this(job) else {
+            return;
+        };
         let desk = parked.desk.clone();
         desk.inner.tasks.clone().spawn(async move {
             desk.strike(parked.job()).await;
-            parked.run(None, Turn::Line(Box::pin(std::future::pending())), None).await;
+            parked
+                .run(None, Turn::Line(Box::pin(std::future::pending())), None)
+                .await;
         });
     }
 
     /// Somebody has a job already, from a server before this one: it does not wait any longer. `seat` is told when
     /// it was begun, as far as that is known. Nothing happens to one that does not wait here.
-    pub fn hand_over(&self, id: &JobId, seat: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>) {
-        let Some(parked) = self.inner.parking.take_left(&self.inner.line, id) else { return };
+    pub fn hand_over(
+        &self,
+        id: &JobId,
+        seat: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>,
+    ) {
+        let Some(parked) = self.inner.parking.take_left(&self.inner.line, id) else {
+            return;
+        };
         let began_at = parked.left().and_then(|left| left.began_at);
         let (desk, admission) = (parked.desk.clone(), seat(began_at));
         desk.inner.tasks.clone().spawn(async move {
@@ -80,7 +100,13 @@ impl Jobs {
 
     /// Takes the entry of a job out of the line.
     async fn strike(&self, job: &Job) {
-        if let Err(error) = self.inner.tools.queue.strike(&self.inner.line, job.account(), job.id()).await {
+        if let Err(error) = self
+            .inner
+            .tools
+            .queue
+            .strike(&self.inner.line, job.account(), job.id())
+            .await
+        {
             tracing::warn!(job = %job.id(), %error, "a job that does not wait any longer stays in its line");
         }
         self.inner.stirred.notify_one();
@@ -105,7 +131,13 @@ impl Jobs {
 
     /// Whether the director has nothing left to do. Whoever comes after that brings another one.
     fn may_leave(&self, leaves_them: bool) -> bool {
-        let Inner { hands, parking, line, directed, .. } = &*self.inner;
+        let Inner {
+            hands,
+            parking,
+            line,
+            directed,
+            ..
+        } = &*self.inner;
         let is_over = || hands.of(line).is_empty() && (leaves_them || parking.is_empty(line));
         if !is_over() {
             return false;
@@ -117,12 +149,16 @@ impl Jobs {
 
     /// A place at the version that the jobs were accepted for, or at the one that came after it if it takes nobody.
     fn place(&self) -> Place {
-        let Inner { tools, succession, .. } = &*self.inner;
+        let Inner {
+            tools, succession, ..
+        } = &*self.inner;
         // Those who wait in the line together take turns with each who waits at the model itself.
         let together = Account::of_the_line();
         let own = tools.executor.admit(&together, Patience::Endless);
         let turn = own.or_else(|refusal| match succession.executor(&tools.executor) {
-            Some(next) if !Arc::ptr_eq(&next, &tools.executor) => next.admit(&together, Patience::Endless),
+            Some(next) if !Arc::ptr_eq(&next, &tools.executor) => {
+                next.admit(&together, Patience::Endless)
+            }
             Some(_) | None => Err(refusal),
         });
         match turn {
@@ -148,12 +184,20 @@ impl Jobs {
 
     /// There are no places. Those who wait go on waiting, unless there never will be one.
     async fn without_places(&self, holder: &Holder, refusal: &Refusal) {
-        let gone = self.inner.succession.executor(&self.inner.tools.executor).is_none();
+        let gone = self
+            .inner
+            .succession
+            .executor(&self.inner.tools.executor)
+            .is_none();
         if !gone && self.inner.tools.store.is_some() {
             return;
         }
         while let Some((parked, held)) = self.next_in_line(holder).await {
-            self.start(parked, Turn::Line(Box::pin(std::future::ready(Err(refusal.clone())))), held);
+            self.start(
+                parked,
+                Turn::Line(Box::pin(std::future::ready(Err(refusal.clone())))),
+                held,
+            );
         }
     }
 
@@ -167,8 +211,14 @@ impl Jobs {
                     return None;
                 }
             };
-            let parked = self.inner.parking.take(&claim.entry.account, &claim.entry.id);
-            let held = self.inner.hands.hold(Arc::clone(queue), claim, Arc::clone(&self.inner.stirred));
+            let parked = self
+                .inner
+                .parking
+                .take(&claim.entry.account, &claim.entry.id);
+            let held =
+                self.inner
+                    .hands
+                    .hold(Arc::clone(queue), claim, Arc::clone(&self.inner.stirred));
             match parked {
                 Some(parked) => return Some((parked, held)),
                 // It was over before its turn, or its end is being written.

@@ -10,20 +10,30 @@ use crate::stream::{Entry, History, StreamEvent, Streamed};
 ///
 /// The first byte is how many events are kept; the others are events, or readers who come and go.
 pub fn history(input: &[u8]) {
-    let Some((capacity, steps)) = input.split_first() else { return };
+    let Some((capacity, steps)) = input.split_first() else {
+        return;
+    };
     let capacity = usize::from(capacity % 16);
     let mut history = History::new(capacity);
     let mut pushed = 0;
     for step in steps {
         match step {
             0..192 => {
-                history.push(StreamEvent::Output { index: pushed, chunk: Bytes::new() });
+                history.push(StreamEvent::Output {
+                    index: pushed,
+                    chunk: Bytes::new(),
+                });
                 pushed += 1;
             }
             192..224 => history.readers += 1,
             224.. => history.readers = history.readers.saturating_sub(1),
         }
-        for cursor in [0, pushed / 2, pushed.saturating_sub(usize::from(*step)), pushed] {
+        for cursor in [
+            0,
+            pushed / 2,
+            pushed.saturating_sub(usize::from(*step)),
+            pushed,
+        ] {
             check_reader(&history, cursor, pushed);
         }
         match history.entry(false) {
@@ -37,9 +47,18 @@ pub fn history(input: &[u8]) {
 fn check_reader(history: &History, cursor: usize, pushed: usize) {
     match history.after(cursor) {
         None => assert_eq!(cursor, pushed, "there is more to read"),
-        Some(Streamed::Lagged(missed)) => assert!(missed > 0 && cursor + missed <= pushed, "{missed} are not missing"),
+        Some(Streamed::Lagged(missed)) => assert!(
+            missed > 0 && cursor + missed <= pushed,
+            "{missed} are not missing"
+        ),
         Some(Streamed::Events(events)) => {
-            let seen = events.iter().map(|event| if let StreamEvent::Output { index, .. } = event { *index } else { usize::MAX });
+            let seen = events.iter().map(|event| {
+                if let StreamEvent::Output { index, .. } = event {
+                    *index
+                } else {
+                    usize::MAX
+                }
+            });
             assert!(seen.eq(cursor..pushed), "not all events, or not in order");
         }
     }

@@ -19,9 +19,19 @@ impl Hands {
     }
 
     /// Takes an entry in hand; `put_down` is told when that is over.
-    pub(crate) fn hold(self: &Arc<Self>, queue: Arc<dyn Queue>, claim: Claim, put_down: Arc<Notify>) -> Held {
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        queue: Arc<dyn Queue>,
+        claim: Claim,
+        put_down: Arc<Notify>,
+    ) -> Held {
         self.with(|claims| claims.insert(key(&claim), claim.clone()));
-        Held { hands: Arc::clone(self), queue, claim, put_down }
+        Held {
+            hands: Arc::clone(self),
+            queue,
+            claim,
+            put_down,
+        }
     }
 
     /// What is in hand now.
@@ -31,7 +41,13 @@ impl Hands {
 
     /// What is in hand of a line.
     pub(crate) fn of(&self, line: &LineName) -> Vec<Claim> {
-        self.with(|claims| claims.values().filter(|claim| claim.line == *line).cloned().collect())
+        self.with(|claims| {
+            claims
+                .values()
+                .filter(|claim| claim.line == *line)
+                .cloned()
+                .collect()
+        })
     }
 }
 

@@ -5,5 +5,9 @@ const HEAVY: usize = 1024 * 1024;
 
 /// Runs `work` on `bytes` bytes; if they are many, the other tasks of this thread move to another.
 pub(crate) fn heavy<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
-    if bytes > HEAVY { tokio::task::block_in_place(work) } else { work() }
+    if bytes > HEAVY {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
 }

@@ -88,7 +88,9 @@ struct State {
 
 /// A job has given more than it may.
 #[derive(Debug, thiserror::Error)]
-#[error("the output has more than the {limit} bytes that one job may give; the limit is --max-output")]
+#[error(
+    "the output has more than the {limit} bytes that one job may give; the limit is --max-output"
+)]
 pub(crate) struct OutputTooLarge {
     limit: usize,
 }
@@ -151,7 +153,10 @@ impl Job {
             state: Mutex::new(state),
             changed: Notify::new(),
         };
-        Self { input: Some(new.input), live: Arc::new(live) }
+        Self {
+            input: Some(new.input),
+            live: Arc::new(live),
+        }
     }
 
     /// Whose it is.
@@ -201,7 +206,8 @@ impl Job {
 
     /// The job in a few words.
     pub fn brief(&self) -> Brief {
-        let (status, started_at, completed_at) = self.with(|state| (state.status, state.started_at, state.completed_at));
+        let (status, started_at, completed_at) =
+            self.with(|state| (state.status, state.started_at, state.completed_at));
         Brief {
             id: self.live.id.clone(),
             account: self.live.account.clone(),
@@ -250,7 +256,8 @@ impl Job {
 
     /// Waits until the job is over.
     pub async fn ended(&self) {
-        self.until(|state| state.status.is_terminal().then_some(())).await;
+        self.until(|state| state.status.is_terminal().then_some(()))
+            .await;
     }
 
     /// What has come beyond what was seen; waits for something, or for the end.
@@ -260,7 +267,8 @@ impl Job {
 
     /// Waits for the events after `cursor`.
     pub(crate) async fn events_after(&self, cursor: usize) -> Streamed {
-        self.until(|state| state.history.as_ref()?.after(cursor)).await
+        self.until(|state| state.history.as_ref()?.after(cursor))
+            .await
     }
 
     /// Follows the job. A job without history shows nothing until its end.
@@ -278,7 +286,9 @@ impl Job {
 
     pub(crate) fn reader_left(&self) {
         let last = self.with(|state| {
-            let Some(history) = &mut state.history else { return false };
+            let Some(history) = &mut state.history else {
+                return false;
+            };
             history.readers -= 1;
             history.readers == 0 && !state.status.is_terminal()
         });
@@ -300,7 +310,11 @@ impl Job {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.live.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self
+            .live
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     fn picture(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
@@ -312,7 +326,11 @@ impl Job {
             status: state.status,
             logs: state.logs[..logs].to_owned(),
             // What was removed is not an empty list.
-            output: if self.live.data_removed { None } else { self.output_in(state, outputs, state.status) },
+            output: if self.live.data_removed {
+                None
+            } else {
+                self.output_in(state, outputs, state.status)
+            },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             predict_time: state.predict_time,
@@ -358,28 +376,43 @@ impl State {
     }
 
     fn moment(&self) -> Moment {
-        Moment { outputs: self.output.len(), logs: self.logs.len() }
+        Moment {
+            outputs: self.output.len(),
+            logs: self.logs.len(),
+        }
     }
 
     fn progress(&self, seen: Seen) -> Option<Progress> {
-        let values = if self.joined { self.output.iter().flat_map(parted).collect() } else { self.output.clone() };
+        let values = if self.joined {
+            self.output.iter().flat_map(parted).collect()
+        } else {
+            self.output.clone()
+        };
         let outputs: Vec<Bytes> = values.into_iter().skip(seen.outputs).collect();
         let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
         let over = self.status.is_terminal();
-        (over || !outputs.is_empty() || !logs.is_empty()).then_some(Progress { outputs, logs, over })
+        (over || !outputs.is_empty() || !logs.is_empty()).then_some(Progress {
+            outputs,
+            logs,
+            over,
+        })
     }
 }
 
 /// The values of a list; anything else is one value.
 fn parted(json: &Bytes) -> Vec<Bytes> {
     match serde_json::from_slice::<Vec<&RawValue>>(json) {
-        Ok(values) => values.into_iter().map(|value| json.slice_ref(value.get().as_bytes())).collect(),
+        Ok(values) => values
+            .into_iter()
+            .map(|value| json.slice_ref(value.get().as_bytes()))
+            .collect(),
         Err(_) => vec![json.clone()],
     }
 }
 
 fn list(values: &[Bytes]) -> Bytes {
-    let mut all = BytesMut::with_capacity(values.iter().map(|value| value.len() + 1).sum::<usize>() + 2);
+    let mut all =
+        BytesMut::with_capacity(values.iter().map(|value| value.len() + 1).sum::<usize>() + 2);
     all.put_u8(b'[');
     for (i, value) in values.iter().enumerate() {
         if i > 0 {

@@ -32,7 +32,10 @@ use crate::training::VersionMaker;
 use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
 
 /// Webhooks that wait to be sent again.
-const WAITING: Bounds = Bounds { messages: 10_000, bytes: 256 * 1024 * 1024 };
+const WAITING: Bounds = Bounds {
+    messages: 10_000,
+    bytes: 256 * 1024 * 1024,
+};
 /// Nobody waits longer for a webhook; beyond it clocks overflow.
 const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -92,7 +95,10 @@ impl Inner {
     pub(crate) fn target_of(&self, deployment: Option<Through>) -> Arc<Target> {
         match deployment {
             None => Arc::clone(&self.target),
-            Some(_) => Arc::new(Target { deployment, ..(*self.target).clone() }),
+            Some(_) => Arc::new(Target {
+                deployment,
+                ..(*self.target).clone()
+            }),
         }
     }
 }
@@ -116,8 +122,14 @@ impl Jobs {
             closing: closing.clone(),
         };
         // What is left of a job without its data is in the store only.
-        let age = config.keep_data_for.map_or(config.keep_for, |data| data.min(config.keep_for));
-        let retention = Retention { jobs: 1024, bytes: 32 * 1024 * 1024, age };
+        let age = config
+            .keep_data_for
+            .map_or(config.keep_for, |data| data.min(config.keep_for));
+        let retention = Retention {
+            jobs: 1024,
+            bytes: 32 * 1024 * 1024,
+            age,
+        };
         let inner = Inner {
             tools: Arc::new(tools),
             senders: Arc::new(senders),
@@ -145,25 +157,50 @@ impl Jobs {
             succession: Succession::default(),
             maker: Arc::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
     /// and they close together.
     pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
-        self.another(executor, target, Arc::default(), Arc::new(Waiting::new(WAITING)))
+        self.another(
+            executor,
+            target,
+            Arc::default(),
+            Arc::new(Waiting::new(WAITING)),
+        )
     }
 
     /// A desk for another version of this model: it goes on counting where this one is.
     pub fn succeeding(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
-        self.another(executor, target, Arc::clone(&self.inner.meter), Arc::clone(&self.inner.senders.waiting))
+        self.another(
+            executor,
+            target,
+            Arc::clone(&self.inner.meter),
+            Arc::clone(&self.inner.senders.waiting),
+        )
     }
 
-    fn another(&self, executor: Arc<dyn Executor>, target: Target, meter: Arc<Meter>, waiting: Arc<Waiting>) -> Self {
+    fn another(
+        &self,
+        executor: Arc<dyn Executor>,
+        target: Target,
+        meter: Arc<Meter>,
+        waiting: Arc<Waiting>,
+    ) -> Self {
         let same = &*self.inner;
         let inner = Inner {
-            tools: Arc::new(Tools { executor, ..Tools::clone(&same.tools) }),
-            senders: Arc::new(SenderTools { meter: Arc::clone(&meter), waiting, ..SenderTools::clone(&same.senders) }),
+            tools: Arc::new(Tools {
+                executor,
+                ..Tools::clone(&same.tools)
+            }),
+            senders: Arc::new(SenderTools {
+                meter: Arc::clone(&meter),
+                waiting,
+                ..SenderTools::clone(&same.senders)
+            }),
             registry: Arc::clone(&same.registry),
             meter,
             schema: ArcSwapOption::empty(),
@@ -188,12 +225,20 @@ impl Jobs {
             succession: Succession::default(),
             maker: Arc::clone(&same.maker),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Reads the address of a webhook; private ones are refused unless they are allowed.
     pub fn webhook_url(&self, text: &str) -> Result<Url, Refusal> {
-        self.inner.tools.net.check(text).map_err(|error| Refusal::BadWebhook { reason: error.to_string() })
+        self.inner
+            .tools
+            .net
+            .check(text)
+            .map_err(|error| Refusal::BadWebhook {
+                reason: error.to_string(),
+            })
     }
 
     /// A job of this account that runs, or that was over not too long ago.
@@ -203,7 +248,9 @@ impl Jobs {
         }
         let store = self.inner.tools.store.as_ref()?;
         match store.get(account, id).await {
-            Ok(record) => record.filter(|record| record.status.is_terminal()).map(|record| Arc::new(Job::restored(record))),
+            Ok(record) => record
+                .filter(|record| record.status.is_terminal())
+                .map(|record| Arc::new(Job::restored(record))),
             Err(error) => {
                 tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");
                 None
@@ -213,14 +260,34 @@ impl Jobs {
 
     /// Jobs of an account that are written down, newest first. Those that are not over are as they are now.
     pub async fn list(&self, query: Query) -> Result<Page<Arc<Job>>, StoreError> {
-        let Some(store) = &self.inner.tools.store else { return Ok(Page { items: Vec::new(), next: None, previous: None }) };
-        let Page { items, next, previous } = store.list(query).await?;
-        let live = |record: Record| match self.inner.registry.get(&record.order.account, &record.order.id) {
-            Some(known) if known.input().is_none() => Arc::new(known.with_input(record.order.input)),
+        let Some(store) = &self.inner.tools.store else {
+            return Ok(Page {
+                items: Vec::new(),
+                next: None,
+                previous: None,
+            });
+        };
+        let Page {
+            items,
+            next,
+            previous,
+        } = store.list(query).await?;
+        let live = |record: Record| match self
+            .inner
+            .registry
+            .get(&record.order.account, &record.order.id)
+        {
+            Some(known) if known.input().is_none() => {
+                Arc::new(known.with_input(record.order.input))
+            }
             Some(known) => known,
             None => Arc::new(Job::restored(record)),
         };
-        Ok(Page { items: items.into_iter().map(live).collect(), next, previous })
+        Ok(Page {
+            items: items.into_iter().map(live).collect(),
+            next,
+            previous,
+        })
     }
 
     /// Asks a job of this account to stop, for good: one that the server dies with is not run again. Says whether it
@@ -239,8 +306,14 @@ impl Jobs {
 
     /// Asks a job of this account to stop, for whoever does not wait for an answer. Says whether it was running.
     pub fn stop(&self, account: &Account, id: &JobId) -> bool {
-        let Some(job) = self.inner.registry.get(account, id) else { return false };
-        let running = if planted(Planted::DeafCancel) { !job.status().is_terminal() } else { job.cancel() };
+        let Some(job) = self.inner.registry.get(account, id) else {
+            return false;
+        };
+        let running = if planted(Planted::DeafCancel) {
+            !job.status().is_terminal()
+        } else {
+            job.cancel()
+        };
         if running {
             audit::canceled(&job);
             self.wake(&job);
@@ -267,7 +340,12 @@ impl Jobs {
     /// Whether a job of this account that came through this deployment is not over.
     pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
         let through = |job: &Arc<Job>| {
-            job.account() == account && job.target().deployment.as_ref().is_some_and(|through| through.deployment == deployment)
+            job.account() == account
+                && job
+                    .target()
+                    .deployment
+                    .as_ref()
+                    .is_some_and(|through| through.deployment == deployment)
         };
         self.inner.registry.running().iter().any(through)
     }
@@ -332,7 +410,9 @@ impl Jobs {
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
         self.inner.closing.cancel();
-        let in_time = tokio::time::timeout_at(deadline, self.emptied()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline, self.emptied())
+            .await
+            .is_ok();
         if !in_time {
             self.cancel_all();
             self.emptied().await;
@@ -364,8 +444,14 @@ impl Jobs {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
-        if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait()).await.is_err() {
-            tracing::error!(count = self.inner.senders.tasks.len(), "webhooks were not delivered before the end");
+        if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::error!(
+                count = self.inner.senders.tasks.len(),
+                "webhooks were not delivered before the end"
+            );
         }
     }
 }

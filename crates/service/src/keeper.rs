@@ -45,20 +45,35 @@ impl Keeper for Models {
 impl Models {
     async fn take_up(&self, entry: &Entry) -> Result<Fate, StoreError> {
         let lookup = self.lookup();
-        let live = lookup.known(&entry.account, &entry.id).filter(|job| !job.status().is_terminal());
+        let live = lookup
+            .known(&entry.account, &entry.id)
+            .filter(|job| !job.status().is_terminal());
         let record = match &lookup.inner.tools.store {
-            Some(store) => store.get(&entry.account, &entry.id).await?.map(|record| (store, record)),
+            Some(store) => store
+                .get(&entry.account, &entry.id)
+                .await?
+                .map(|record| (store, record)),
             None => None,
         };
         if let Some((store, record)) = record.filter(|(_, record)| !record.status.is_terminal()) {
             let desk = self.desk_for(&record.order.target);
-            if let Some(desk) = desk.as_ref().filter(|desk| !record.cancel_asked && desk.may_run_again(&record)) {
+            if let Some(desk) = desk
+                .as_ref()
+                .filter(|desk| !record.cancel_asked && desk.may_run_again(&record))
+            {
                 live.inspect(|job| lookup.inner.registry.forget(job));
                 desk.run_again(store, record).await;
                 return Ok(Fate::Over);
             }
-            let terminal = if record.cancel_asked { Terminal::Canceled } else { Terminal::Failed(LOST.to_owned()) };
-            desk.as_ref().unwrap_or(lookup).end_lost(store, record, terminal).await?;
+            let terminal = if record.cancel_asked {
+                Terminal::Canceled
+            } else {
+                Terminal::Failed(LOST.to_owned())
+            };
+            desk.as_ref()
+                .unwrap_or(lookup)
+                .end_lost(store, record, terminal)
+                .await?;
         }
         if let Some(job) = live
             && let Some(end) = job.settle(Terminal::Failed(LOST.to_owned()))

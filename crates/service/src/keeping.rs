@@ -69,8 +69,19 @@ impl Kept {
         waits: Waits,
         closing: CancellationToken,
     ) -> Self {
-        let webhook = webhook.filter(|webhook| webhook.filter.wants(WebhookEvent::Completed)).cloned();
-        Self { store, webhook, begun: None, attempt, noting, unnoted: None, waits, closing }
+        let webhook = webhook
+            .filter(|webhook| webhook.filter.wants(WebhookEvent::Completed))
+            .cloned();
+        Self {
+            store,
+            webhook,
+            begun: None,
+            attempt,
+            noting,
+            unnoted: None,
+            waits,
+            closing,
+        }
     }
 
     /// When the job may be left in the line: nobody waits for it, so another server can take it up.
@@ -94,8 +105,14 @@ impl Kept {
 
     /// Notes that the model has begun.
     pub(crate) fn note(&mut self, job: &Job) {
-        let Some(at) = self.unnoted.take() else { return };
-        let (store, account, id) = (Arc::clone(&self.store), job.account().clone(), job.id().clone());
+        let Some(at) = self.unnoted.take() else {
+            return;
+        };
+        let (store, account, id) = (
+            Arc::clone(&self.store),
+            job.account().clone(),
+            job.id().clone(),
+        );
         let mut begun = async move { store.begin(&account, &id, at).await }.boxed();
         // Once, so that it is on its way before the end is; the answer is asked for then.
         match begun.as_mut().now_or_never() {
@@ -110,10 +127,15 @@ impl Kept {
         if let Some(begun) = self.begun.take() {
             match begun.await {
                 Ok(attempt) => self.attempt = attempt.unwrap_or(self.attempt),
-                Err(error) => tracing::warn!(job = %job.id(), error = %chain(&error), "the begin of a job could not be written down"),
+                Err(error) => {
+                    tracing::warn!(job = %job.id(), error = %chain(&error), "the begin of a job could not be written down")
+                }
             }
         }
-        let letter = self.webhook.as_ref().map(|webhook| letter(webhook, job, &then));
+        let letter = self
+            .webhook
+            .as_ref()
+            .map(|webhook| letter(webhook, job, &then));
         let ending = Ending {
             completed_at: then.completed_at.unwrap_or(then.created_at),
             output: then.output,
@@ -138,7 +160,9 @@ impl Kept {
             match self.store.finish(finish).await {
                 Ok(true) => return Finished::Written(letter),
                 Ok(false) => return Finished::ByAnother,
-                Err(error) => tracing::error!(job = %job.id(), error = %chain(&error), "the end of a job cannot be written down yet"),
+                Err(error) => {
+                    tracing::error!(job = %job.id(), error = %chain(&error), "the end of a job cannot be written down yet")
+                }
             }
             if self.closing.is_cancelled() {
                 tries_at_the_end += 1;

@@ -62,5 +62,6 @@ pub use trained::{Register, Trained, Weights};
 pub use training::{Training, Unmade, VersionMaker};
 pub use tuned::Tuned;
 pub use webhook::{
-    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace, Secrets, Webhook, WebhookEvent, Wording,
+    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace,
+    Secrets, Webhook, WebhookEvent, Wording,
 };

@@ -8,9 +8,14 @@ use tidegate_core::record::Face;
 use tidegate_core::{JobKind, Refusal, Status, label};
 
 /// Seconds between acceptance and begin: mostly nothing, at times hours.
-const WAIT: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0];
+const WAIT: &[f64] = &[
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
+];
 /// Seconds that the model works: from a lookup to a training.
-const RUN: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0];
+const RUN: &[f64] = &[
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+    7200.0,
+];
 /// Seconds until a receiver has answered.
 const DELIVERY: &[f64] = &[0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
@@ -103,7 +108,9 @@ impl From<&Refusal> for Reason {
 impl Default for Meter {
     fn default() -> Self {
         Self {
-            jobs: (0..Face::ALL.len() * JobKind::ALL.len()).map(|_| Jobs::default()).collect(),
+            jobs: (0..Face::ALL.len() * JobKind::ALL.len())
+                .map(|_| Jobs::default())
+                .collect(),
             refused: Face::ALL.iter().map(|_| Counters::default()).collect(),
             wait: Histogram::new(WAIT),
             run: Histogram::new(RUN),
@@ -128,7 +135,13 @@ impl Meter {
     }
 
     /// `ran` is absent for a job that never began.
-    pub(crate) fn finished(&self, face: Face, kind: JobKind, status: Status, ran: Option<Duration>) {
+    pub(crate) fn finished(
+        &self,
+        face: Face,
+        kind: JobKind,
+        status: Status,
+        ran: Option<Duration>,
+    ) {
         self.jobs(face, kind).finished.of(status).inc();
         if let Some(ran) = ran {
             self.run.observe(ran.as_secs_f64());
@@ -142,25 +155,40 @@ impl Meter {
 
     /// How many jobs came by each face.
     pub fn accepted_jobs(&self) -> impl Iterator<Item = (Face, JobKind, u64)> {
-        self.each().map(|(face, kind, jobs)| (face, kind, jobs.accepted.get()))
+        self.each()
+            .map(|(face, kind, jobs)| (face, kind, jobs.accepted.get()))
     }
 
     /// How many jobs ended how; only in ends, a job that goes on has none.
     pub fn finished_jobs(&self) -> impl Iterator<Item = (Face, JobKind, Status, u64)> {
         let ends = |(face, kind, jobs): (Face, JobKind, &'_ Jobs)| {
-            let ends: Vec<_> = jobs.finished.each().filter(|(status, _)| status.is_terminal()).collect();
-            ends.into_iter().map(move |(status, count)| (face, kind, status, count))
+            let ends: Vec<_> = jobs
+                .finished
+                .each()
+                .filter(|(status, _)| status.is_terminal())
+                .collect();
+            ends.into_iter()
+                .map(move |(status, count)| (face, kind, status, count))
         };
         self.each().flat_map(ends)
     }
 
     /// How many requests were refused by each face.
     pub fn refusals(&self) -> impl Iterator<Item = (Face, Reason, u64)> {
-        Face::ALL.iter().zip(&self.refused).flat_map(|(face, reasons)| reasons.each().map(|(reason, count)| (*face, reason, count)))
+        Face::ALL
+            .iter()
+            .zip(&self.refused)
+            .flat_map(|(face, reasons)| {
+                reasons.each().map(|(reason, count)| (*face, reason, count))
+            })
     }
 
     fn each(&self) -> impl Iterator<Item = (Face, JobKind, &Jobs)> {
-        Face::ALL.iter().flat_map(|face| JobKind::ALL.iter().map(|kind| (*face, *kind, self.jobs(*face, *kind))))
+        Face::ALL.iter().flat_map(|face| {
+            JobKind::ALL
+                .iter()
+                .map(|kind| (*face, *kind, self.jobs(*face, *kind)))
+        })
     }
 
     fn jobs(&self, face: Face, kind: JobKind) -> &Jobs {
@@ -176,15 +204,29 @@ mod tests {
     fn each_face_kind_and_end_is_counted_apart() {
         let meter = Meter::default();
         meter.accepted(Face::Replicate, JobKind::Training);
-        meter.finished(Face::Replicate, JobKind::Training, Status::Failed, Some(Duration::from_secs(2)));
+        meter.finished(
+            Face::Replicate,
+            JobKind::Training,
+            Status::Failed,
+            Some(Duration::from_secs(2)),
+        );
         meter.finished(Face::Cog, JobKind::Prediction, Status::Canceled, None);
         meter.refused(Face::Cog, &Refusal::AtCapacity);
-        let accepted: Vec<_> = meter.accepted_jobs().filter(|(.., count)| *count > 0).collect();
+        let accepted: Vec<_> = meter
+            .accepted_jobs()
+            .filter(|(.., count)| *count > 0)
+            .collect();
         assert_eq!(accepted, [(Face::Replicate, JobKind::Training, 1)]);
-        let finished: Vec<_> = meter.finished_jobs().filter(|(.., count)| *count > 0).collect();
+        let finished: Vec<_> = meter
+            .finished_jobs()
+            .filter(|(.., count)| *count > 0)
+            .collect();
         assert_eq!(
             finished,
-            [(Face::Cog, JobKind::Prediction, Status::Canceled, 1), (Face::Replicate, JobKind::Training, Status::Failed, 1)]
+            [
+                (Face::Cog, JobKind::Prediction, Status::Canceled, 1),
+                (Face::Replicate, JobKind::Training, Status::Failed, 1)
+            ]
         );
         let refused: Vec<_> = meter.refusals().filter(|(.., count)| *count > 0).collect();
         assert_eq!(refused, [(Face::Cog, Reason::AtCapacity, 1)]);

@@ -31,11 +31,15 @@ pub struct Nobody;
 #[async_trait]
 impl Executor for Nobody {
     fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
-        Err(Refusal::NotReady { health: Health::Unknown })
+        Err(Refusal::NotReady {
+            health: Health::Unknown,
+        })
     }
 
     fn accepts(&self) -> Result<(), Refusal> {
-        Err(Refusal::NotReady { health: Health::Unknown })
+        Err(Refusal::NotReady {
+            health: Health::Unknown,
+        })
     }
 
     fn schema(&self) -> Option<Arc<Bytes>> {
@@ -43,7 +47,13 @@ impl Executor for Nobody {
     }
 
     fn report(&self) -> Report {
-        Report { health: Health::Unknown, setup: None, complaint: None, python: None, sdk: None }
+        Report {
+            health: Health::Unknown,
+            setup: None,
+            complaint: None,
+            python: None,
+            sdk: None,
+        }
     }
 
     async fn check(&self) -> Report {
@@ -107,7 +117,11 @@ impl Version {
 
 impl Model {
     pub(crate) fn new(version: Version) -> Self {
-        Self { name: version.jobs.target().model.clone(), now: ArcSwap::from_pointee(version), past: Mutex::default() }
+        Self {
+            name: version.jobs.target().model.clone(),
+            now: ArcSwap::from_pointee(version),
+            past: Mutex::default(),
+        }
     }
 
     /// `owner/name`
@@ -130,7 +144,10 @@ impl Model {
     pub fn versions(&self) -> Vec<Arc<Version>> {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashSet::new();
-        std::iter::once(self.now()).chain(past.iter().cloned()).filter(|version| seen.insert(version.id().to_owned())).collect()
+        std::iter::once(self.now())
+            .chain(past.iter().cloned())
+            .filter(|version| seen.insert(version.id().to_owned()))
+            .collect()
     }
 }
 
@@ -145,7 +162,9 @@ impl Models {
             changing: Mutex::new(()),
             leaving: TaskTracker::new(),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// A desk that finds and cancels the jobs of all models, and takes none.
@@ -165,7 +184,12 @@ impl Models {
 
     /// The model whose present version this is.
     pub fn of_version(&self, id: &str) -> Option<Arc<Model>> {
-        self.inner.shelf.load().values().find(|model| model.now.load().id() == id).cloned()
+        self.inner
+            .shelf
+            .load()
+            .values()
+            .find(|model| model.now.load().id() == id)
+            .cloned()
     }
 
     /// All that are served from folders, by name.
@@ -177,7 +201,11 @@ impl Models {
     pub fn desks(&self) -> Vec<Jobs> {
         let trained = self.tuned();
         let trained = trained.iter().filter_map(|tuned| tuned.jobs());
-        self.all().iter().map(|model| model.jobs()).chain(trained).collect()
+        self.all()
+            .iter()
+            .map(|model| model.jobs())
+            .chain(trained)
+            .collect()
     }
 
     /// Offers a model, or another version of one. The version before ends what it has taken, and leaves.
@@ -205,14 +233,25 @@ impl Models {
     }
 
     pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .changing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts another version in the place of the one that is served.
     pub(crate) fn succeed(&self, model: &Model, version: Arc<Version>) {
         let before = model.now.swap(Arc::clone(&version));
-        before.jobs.inner.succession.pass_to(Some(version.jobs.clone()));
-        model.past.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(&before));
+        before
+            .jobs
+            .inner
+            .succession
+            .pass_to(Some(version.jobs.clone()));
+        model
+            .past
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(0, Arc::clone(&before));
         self.dismiss(before);
     }
 
@@ -229,13 +268,20 @@ impl Models {
             tokio::time::sleep(IN_HAND).await;
             version.jobs.emptied().await;
             version.jobs.inner.tools.executor.stop().await;
-            tracing::info!(model = version.jobs.target().model, version = version.id(), "a version that was replaced has ended");
+            tracing::info!(
+                model = version.jobs.target().model,
+                version = version.id(),
+                "a version that was replaced has ended"
+            );
         });
     }
 
     /// Takes up what a server before this one has left. To be called once, with the models in place.
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
-        self.inner.lookup.resume(&|target| self.desk_for(target)).await
+        self.inner
+            .lookup
+            .resume(&|target| self.desk_for(target))
+            .await
     }
 
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
@@ -248,7 +294,11 @@ impl Models {
             return None;
         }
         let shelf = self.inner.shelf.load();
-        let only = if shelf.len() == 1 && self.tuned_of(&target.model).is_empty() { shelf.values().next() } else { None };
+        let only = if shelf.len() == 1 && self.tuned_of(&target.model).is_empty() {
+            shelf.values().next()
+        } else {
+            None
+        };
         shelf.get(&target.model).or(only).map(|model| model.jobs())
     }
 
@@ -256,7 +306,9 @@ impl Models {
     /// is still to be told within the same time. Says whether all ended by themselves.
     pub async fn close(&self, patience: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + patience;
-        let Inner { lookup, leaving, .. } = &*self.inner;
+        let Inner {
+            lookup, leaving, ..
+        } = &*self.inner;
         lookup.inner.closing.cancel();
         leaving.close();
         let desks: Vec<Jobs> = self.desks().into_iter().chain([lookup.clone()]).collect();
@@ -275,6 +327,11 @@ impl Models {
 
     /// Ends the models themselves.
     pub async fn stop(&self) {
-        join_all(self.desks().iter().map(|desk| desk.inner.tools.executor.stop())).await;
+        join_all(
+            self.desks()
+                .iter()
+                .map(|desk| desk.inner.tools.executor.stop()),
+        )
+        .await;
     }
 }

@@ -65,11 +65,21 @@ pub(crate) struct Away {
 
 impl Parked {
     /// A job with everything that it needs, as far as there is room for that.
-    pub(crate) fn new(desk: Jobs, launch: Launch, room: Room, kept: Option<(Arc<dyn Store>, u32)>) -> Self {
+    pub(crate) fn new(
+        desk: Jobs,
+        launch: Launch,
+        room: Room,
+        kept: Option<(Arc<dyn Store>, u32)>,
+    ) -> Self {
         let needs = match room {
             Room::Store if kept.is_some() => {
                 let job = Arc::new(launch.job.without_input());
-                Needs::Away(Away { job, deadline: launch.deadline, left: launch.left, weight: launch.checked.weight() })
+                Needs::Away(Away {
+                    job,
+                    deadline: launch.deadline,
+                    left: launch.left,
+                    weight: launch.checked.weight(),
+                })
             }
             room => Needs::AtHand(Box::new(launch), room),
         };
@@ -95,7 +105,10 @@ impl Parked {
 impl Parking {
     /// Nobody yet; the inputs of those who come may take so many bytes of memory.
     pub(crate) fn new(memory: usize) -> Self {
-        Self { memory: Memory::new(memory), inner: Mutex::default() }
+        Self {
+            memory: Memory::new(memory),
+            inner: Mutex::default(),
+        }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
@@ -107,7 +120,12 @@ impl Parking {
         let (job, line) = (parked.job(), parked.desk.inner.line.clone());
         let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
-            *inner.lines.entry(line).or_default().entry(key.0.clone()).or_default() += 1;
+            *inner
+                .lines
+                .entry(line)
+                .or_default()
+                .entry(key.0.clone())
+                .or_default() += 1;
             if parked.left().is_some() {
                 inner.left.insert(key.1.clone(), key.0.clone());
             }
@@ -141,7 +159,11 @@ impl Parking {
     pub(crate) fn take_this(&self, job: &Job) -> Option<Parked> {
         let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
-            if !inner.jobs.get(&key).is_some_and(|parked| parked.job().is(job)) {
+            if !inner
+                .jobs
+                .get(&key)
+                .is_some_and(|parked| parked.job().is(job))
+            {
                 return None;
             }
             let parked = inner.jobs.remove(&key)?;
@@ -153,13 +175,25 @@ impl Parking {
     /// Whether this very job waits.
     pub(crate) fn has(&self, job: &Job) -> bool {
         let key = (job.account().clone(), job.id().clone());
-        self.with(|inner| inner.jobs.get(&key).is_some_and(|parked| parked.job().is(job)))
+        self.with(|inner| {
+            inner
+                .jobs
+                .get(&key)
+                .is_some_and(|parked| parked.job().is(job))
+        })
     }
 
     /// The jobs of a line that are not written down.
     pub(crate) fn unwritten(&self, line: &LineName) -> Vec<Arc<Job>> {
         let of_it = |parked: &&Parked| parked.kept.is_none() && parked.desk.inner.line == *line;
-        self.with(|inner| inner.jobs.values().filter(of_it).map(|parked| Arc::clone(parked.job())).collect())
+        self.with(|inner| {
+            inner
+                .jobs
+                .values()
+                .filter(of_it)
+                .map(|parked| Arc::clone(parked.job()))
+                .collect()
+        })
     }
 
     /// Whether nobody waits in a line.
@@ -169,18 +203,31 @@ impl Parking {
 
     /// How many of an account wait in a line.
     pub(crate) fn count(&self, line: &LineName, account: &Account) -> usize {
-        self.with(|inner| inner.lines.get(line).and_then(|accounts| accounts.get(account)).copied().unwrap_or_default())
+        self.with(|inner| {
+            inner
+                .lines
+                .get(line)
+                .and_then(|accounts| accounts.get(account))
+                .copied()
+                .unwrap_or_default()
+        })
     }
 }
 
 impl Inner {
     /// It has left.
     fn forget_one(&mut self, parked: &Parked) {
-        let (account, id, line) = (parked.job().account(), parked.job().id(), &parked.desk.inner.line);
+        let (account, id, line) = (
+            parked.job().account(),
+            parked.job().id(),
+            &parked.desk.inner.line,
+        );
         if self.left.get(id) == Some(account) {
             self.left.remove(id);
         }
-        let Some(accounts) = self.lines.get_mut(line) else { return };
+        let Some(accounts) = self.lines.get_mut(line) else {
+            return;
+        };
         if let Some(count) = accounts.get_mut(account) {
             *count -= 1;
             if *count == 0 {

@@ -33,7 +33,15 @@ enum Unread {
 impl Jobs {
     /// The job with its input, wherever that is.
     pub(crate) async fn with_input(&self, job: Arc<Job>) -> Arc<Job> {
-        let Some(store) = self.inner.tools.store.as_ref().filter(|_| job.input().is_none()) else { return job };
+        let Some(store) = self
+            .inner
+            .tools
+            .store
+            .as_ref()
+            .filter(|_| job.input().is_none())
+        else {
+            return job;
+        };
         match store.get(job.account(), job.id()).await {
             Ok(Some(record)) => Arc::new(job.with_input(record.order.input)),
             Ok(None) => job,
@@ -51,7 +59,10 @@ impl Jobs {
             match store.get(job.account(), job.id()).await {
                 Ok(Some(mut record)) => {
                     if planted(Planted::ForeignInput)
-                        && let Some(other) = the_one_before(Planted::ForeignInput, &String::from_utf8_lossy(&record.order.input))
+                        && let Some(other) = the_one_before(
+                            Planted::ForeignInput,
+                            &String::from_utf8_lossy(&record.order.input),
+                        )
                     {
                         record.order.input = other.into();
                     }
@@ -59,7 +70,9 @@ impl Jobs {
                     return Ok(self.launch_again(record.order, job, away.deadline));
                 }
                 Ok(None) => return Err(Unread::Lost("it is not in the store any more".to_owned())),
-                Err(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_))) => return Err(Unread::Lost(chain(&error).to_string())),
+                Err(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_))) => {
+                    return Err(Unread::Lost(chain(&error).to_string()));
+                }
                 Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_))) => {
                     tracing::error!(job = %job.id(), error = %chain(&error), "a job that has its turn cannot be read yet");
                 }
@@ -72,12 +85,36 @@ impl Jobs {
     }
 
     /// Ends a job that cannot run because what it needs cannot be read.
-    async fn end_unread(&self, job: &Arc<Job>, (store, attempt): (Arc<dyn Store>, u32), held: Option<Held>, reason: String) {
-        let Inner { registry, meter, closing, .. } = &*self.inner;
+    async fn end_unread(
+        &self,
+        job: &Arc<Job>,
+        (store, attempt): (Arc<dyn Store>, u32),
+        held: Option<Held>,
+        reason: String,
+    ) {
+        let Inner {
+            registry,
+            meter,
+            closing,
+            ..
+        } = &*self.inner;
         tracing::error!(job = %job.id(), reason, "the input of a job cannot be read: it has failed");
-        let Some(end) = job.settle(Terminal::Failed(format!("the server cannot read what the job needs: {reason}"))) else { return };
-        let webhook = job.hook().and_then(|hook| self.webhook_for(job.face(), hook));
-        let kept = Kept::new(store, webhook.as_ref(), attempt, self.inner.noting(), Waits::Nobody, closing.clone());
+        let Some(end) = job.settle(Terminal::Failed(format!(
+            "the server cannot read what the job needs: {reason}"
+        ))) else {
+            return;
+        };
+        let webhook = job
+            .hook()
+            .and_then(|hook| self.webhook_for(job.face(), hook));
+        let kept = Kept::new(
+            store,
+            webhook.as_ref(),
+            attempt,
+            self.inner.noting(),
+            Waits::Nobody,
+            closing.clone(),
+        );
         let finished = kept.finish(job, &end).await;
         if let Some(held) = held {
             held.done().await;
@@ -99,7 +136,12 @@ impl Parked {
         let (away, store, attempt) = match (needs, kept) {
             (Needs::AtHand(launch, room), kept) => {
                 drop(room);
-                return Tracker { began_at, ..desk.tracker(*launch, kept, held) }.run(turn).await;
+                return Tracker {
+                    began_at,
+                    ..desk.tracker(*launch, kept, held)
+                }
+                .run(turn)
+                .await;
             }
             (Needs::Away(away), Some((store, attempt))) => (away, store, attempt),
             (Needs::Away(_), None) => unreachable!("only what is in the store is away"),
@@ -112,12 +154,18 @@ impl Parked {
         match desk.recall(&away, &*store).await {
             Ok(launch) => {
                 desk.inner.registry.show(&launch.job);
-                Tracker { began_at, ..desk.tracker(launch, Some((store, attempt)), held) }.run(turn).await;
+                Tracker {
+                    began_at,
+                    ..desk.tracker(launch, Some((store, attempt)), held)
+                }
+                .run(turn)
+                .await;
             }
             Err(Unread::Left) => desk.inner.registry.forget(&away.job),
             Err(Unread::Lost(reason)) => {
                 drop(turn);
-                desk.end_unread(&away.job, (store, attempt), held, reason).await;
+                desk.end_unread(&away.job, (store, attempt), held, reason)
+                    .await;
             }
         }
     }

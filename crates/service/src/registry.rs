@@ -45,7 +45,14 @@ impl Registry {
     pub(crate) fn new(retention: Retention) -> Self {
         // Roomy: in a full table every new job means tidying up after those that left.
         let jobs = HashMap::with_capacity(2 * retention.jobs);
-        Self { retention, inner: Mutex::new(Inner { jobs, past: VecDeque::new(), past_bytes: 0 }) }
+        Self {
+            retention,
+            inner: Mutex::new(Inner {
+                jobs,
+                past: VecDeque::new(),
+                past_bytes: 0,
+            }),
+        }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
@@ -69,7 +76,11 @@ impl Registry {
                 place.insert(job);
                 Ok(())
             }
-            Entry::Occupied(known) if replay == Replay::Answer || !known.get().status().is_terminal() => Err(Arc::clone(known.get())),
+            Entry::Occupied(known)
+                if replay == Replay::Answer || !known.get().status().is_terminal() =>
+            {
+                Err(Arc::clone(known.get()))
+            }
             Entry::Occupied(mut past) => {
                 past.insert(job);
                 Ok(())
@@ -80,7 +91,11 @@ impl Registry {
     /// Shows a job with its input, or without: as it is from now on.
     pub(crate) fn show(&self, job: &Arc<Job>) {
         self.with(|inner| {
-            if let Some(known) = inner.jobs.get_mut(&key_of(job)).filter(|known| known.is(job)) {
+            if let Some(known) = inner
+                .jobs
+                .get_mut(&key_of(job))
+                .filter(|known| known.is(job))
+            {
                 *known = Arc::clone(job);
             }
         });
@@ -96,8 +111,14 @@ impl Registry {
         let weight = job.weight();
         self.with(|inner| {
             inner.past_bytes += weight;
-            inner.past.push_back(Past { job, ended: Instant::now(), weight });
-            while inner.past.len() > self.retention.jobs || (inner.past_bytes > self.retention.bytes && inner.past.len() > 1) {
+            inner.past.push_back(Past {
+                job,
+                ended: Instant::now(),
+                weight,
+            });
+            while inner.past.len() > self.retention.jobs
+                || (inner.past_bytes > self.retention.bytes && inner.past.len() > 1)
+            {
                 inner.forget_oldest();
             }
             inner.forget_older(self.retention.age);
@@ -113,13 +134,24 @@ impl Registry {
     }
 
     pub(crate) fn running(&self) -> Vec<Arc<Job>> {
-        self.with(|inner| inner.jobs.values().filter(|job| !job.status().is_terminal()).cloned().collect())
+        self.with(|inner| {
+            inner
+                .jobs
+                .values()
+                .filter(|job| !job.status().is_terminal())
+                .cloned()
+                .collect()
+        })
     }
 }
 
 impl Inner {
     fn forget_older(&mut self, age: Duration) {
-        while self.past.front().is_some_and(|past| past.ended.elapsed() > age) {
+        while self
+            .past
+            .front()
+            .is_some_and(|past| past.ended.elapsed() > age)
+        {
             self.forget_oldest();
         }
     }

@@ -42,14 +42,24 @@ pub struct Resumed {
 impl Jobs {
     /// Takes up what is left in the store, each job by the desk of its model. To be called once, before
     /// callers come.
-    pub async fn resume(&self, desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync)) -> Result<Resumed, StoreError> {
-        let Some(store) = self.inner.tools.store.clone() else { return Ok(Resumed::default()) };
+    pub async fn resume(
+        &self,
+        desk_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync),
+    ) -> Result<Resumed, StoreError> {
+        let Some(store) = self.inner.tools.store.clone() else {
+            return Ok(Resumed::default());
+        };
         self.keep_tidy(&store);
-        let mut resumed = Resumed { letters: self.resume_letters(&*store, desk_of).await?, ..Resumed::default() };
+        let mut resumed = Resumed {
+            letters: self.resume_letters(&*store, desk_of).await?,
+            ..Resumed::default()
+        };
         let mut after = 0;
         loop {
             let mut batch = store.open(after, BATCH).await?;
-            let Some((last, _)) = batch.last() else { return Ok(resumed) };
+            let Some((last, _)) = batch.last() else {
+                return Ok(resumed);
+            };
             after = *last;
             if planted(Planted::MixedQueue) {
                 batch.reverse();
@@ -58,7 +68,10 @@ impl Jobs {
                 let desk = desk_of(&record.order.target);
                 if record.cancel_asked {
                     resumed.failed += 1;
-                    desk.as_ref().unwrap_or(self).end_lost(&store, record, Terminal::Canceled).await?;
+                    desk.as_ref()
+                        .unwrap_or(self)
+                        .end_lost(&store, record, Terminal::Canceled)
+                        .await?;
                     continue;
                 }
                 let lost = match &desk {
@@ -71,7 +84,10 @@ impl Jobs {
                     None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
                 };
                 resumed.failed += 1;
-                desk.as_ref().unwrap_or(self).end_lost(&store, record, Terminal::Failed(lost)).await?;
+                desk.as_ref()
+                    .unwrap_or(self)
+                    .end_lost(&store, record, Terminal::Failed(lost))
+                    .await?;
             }
         }
     }
@@ -85,15 +101,28 @@ impl Jobs {
         let (mut count, mut after) = (0, 0);
         loop {
             let batch = store.letters(after, BATCH).await?;
-            let Some((last, _)) = batch.last() else { return Ok(count) };
+            let Some((last, _)) = batch.last() else {
+                return Ok(count);
+            };
             after = *last;
             for (_, letter) in batch {
                 if planted(Planted::LostLetter) {
                     continue;
                 }
-                let letter = if planted(Planted::AnotherLetter) { Letter { id: message_id(), ..letter } } else { letter };
+                let letter = if planted(Planted::AnotherLetter) {
+                    Letter {
+                        id: message_id(),
+                        ..letter
+                    }
+                } else {
+                    letter
+                };
                 count += 1;
-                let target = Target { model: letter.model.clone(), version: String::new(), deployment: None };
+                let target = Target {
+                    model: letter.model.clone(),
+                    version: String::new(),
+                    deployment: None,
+                };
                 // It is counted where the job was.
                 desk_of(&target).as_ref().unwrap_or(self).send_again(letter);
             }
@@ -102,9 +131,25 @@ impl Jobs {
 
     /// Removes what is too old, from now on.
     fn keep_tidy(&self, store: &Arc<dyn Store>) {
-        let Inner { tasks, closing, keep_for, keep_data_for, .. } = &*self.inner;
-        let whole = Upkeep { store: Arc::clone(store), what: What::Jobs, after: *keep_for };
-        let data = keep_data_for.filter(|data| data < keep_for).map(|after| Upkeep { what: What::Data, after, ..whole.clone() });
+        let Inner {
+            tasks,
+            closing,
+            keep_for,
+            keep_data_for,
+            ..
+        } = &*self.inner;
+        let whole = Upkeep {
+            store: Arc::clone(store),
+            what: What::Jobs,
+            after: *keep_for,
+        };
+        let data = keep_data_for
+            .filter(|data| data < keep_for)
+            .map(|after| Upkeep {
+                what: What::Data,
+                after,
+                ..whole.clone()
+            });
         for upkeep in data.into_iter().chain([whole]) {
             tasks.spawn(upkeep.run(closing.clone()));
         }
@@ -121,18 +166,36 @@ impl Jobs {
 
     /// Has a job that was written down wait for the model again.
     pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
-        let Record { order, attempt, started_at, .. } = record;
-        let Some(launch) = self.again(order, started_at) else { return };
+        let Record {
+            order,
+            attempt,
+            started_at,
+            ..
+        } = record;
+        let Some(launch) = self.again(order, started_at) else {
+            return;
+        };
         let kept = Some((Arc::clone(store), attempt));
         let job = &launch.job;
         // Callers of Cog's API wait at the model itself: whoever was before them stays before them.
-        let at_model = (job.face() == Face::Cog).then(|| self.inner.tools.executor.admit(job.account(), Patience::Endless));
+        let at_model = (job.face() == Face::Cog).then(|| {
+            self.inner
+                .tools
+                .executor
+                .admit(job.account(), Patience::Endless)
+        });
         match at_model {
             Some(Ok(turn)) => {
-                self.inner.tasks.spawn(self.tracker(launch, kept, None).run(turn));
+                self.inner
+                    .tasks
+                    .spawn(self.tracker(launch, kept, None).run(turn));
             }
             Some(Err(_)) | None => {
-                let room = self.inner.parking.memory.for_written(launch.checked.weight());
+                let room = self
+                    .inner
+                    .parking
+                    .memory
+                    .for_written(launch.checked.weight());
                 self.wait_in_line(launch, room, kept).await;
             }
         }
@@ -140,7 +203,9 @@ impl Jobs {
 
     /// A job that was written down, ready to wait; nothing when it is known already.
     fn again(&self, order: Order, began_at: Option<Timestamp>) -> Option<Launch> {
-        let deadline = order.deadline.map(|at| tokio::time::Instant::now() + until(at));
+        let deadline = order
+            .deadline
+            .map(|at| tokio::time::Instant::now() + until(at));
         let new = NewJob {
             account: order.account.clone(),
             id: order.id.clone(),
@@ -157,21 +222,52 @@ impl Jobs {
             max_output: self.inner.max_output,
         };
         let job = Arc::new(Job::new(new));
-        self.inner.registry.insert(Arc::clone(&job), Replay::Answer).ok()?;
-        Some(Launch { left: Some(Left { began_at }), ..self.launch_again(order, job, deadline) })
+        self.inner
+            .registry
+            .insert(Arc::clone(&job), Replay::Answer)
+            .ok()?;
+        Some(Launch {
+            left: Some(Left { began_at }),
+            ..self.launch_again(order, job, deadline)
+        })
     }
 
     /// What a job that was written down needs to run.
-    pub(crate) fn launch_again(&self, order: Order, job: Arc<Job>, deadline: Option<tokio::time::Instant>) -> Launch {
+    pub(crate) fn launch_again(
+        &self,
+        order: Order,
+        job: Arc<Job>,
+        deadline: Option<tokio::time::Instant>,
+    ) -> Launch {
         let webhook = self.webhook_of(&order);
-        let checked = Checked { files: addresses(&order), secrets: order.secrets, ..Checked::untouched(&order.input) };
+        let checked = Checked {
+            files: addresses(&order),
+            secrets: order.secrets,
+            ..Checked::untouched(&order.input)
+        };
         let (context, destination) = (order.context, order.destination);
-        Launch { job, checked, context, destination, webhook, delivery: Delivery::Later, deadline, left: None }
+        Launch {
+            job,
+            checked,
+            context,
+            destination,
+            webhook,
+            delivery: Delivery::Later,
+            deadline,
+            left: None,
+        }
     }
 
     /// Ends a job that cannot go on.
-    pub(crate) async fn end_lost(&self, store: &Arc<dyn Store>, record: Record, terminal: Terminal) -> Result<(), StoreError> {
-        let webhook = self.webhook_of(&record.order).filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
+    pub(crate) async fn end_lost(
+        &self,
+        store: &Arc<dyn Store>,
+        record: Record,
+        terminal: Terminal,
+    ) -> Result<(), StoreError> {
+        let webhook = self
+            .webhook_of(&record.order)
+            .filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
         let completed_at = now().max(record.started_at.unwrap_or(record.order.created_at));
         let (status, error) = match terminal {
             Terminal::Succeeded => (Status::Succeeded, None),
@@ -179,12 +275,34 @@ impl Jobs {
             Terminal::Canceled => (Status::Canceled, None),
             Terminal::Aborted => (Status::Aborted, None),
         };
-        let ending = Ending { completed_at, error, ..Ending::of_nothing() };
-        let (account, id, attempt) = (record.order.account.clone(), record.order.id.clone(), record.attempt);
-        self.inner.meter.finished(record.order.face, record.order.kind, status, None);
-        let over = Record { status, ending: Some(ending.clone()), ..record };
+        let ending = Ending {
+            completed_at,
+            error,
+            ..Ending::of_nothing()
+        };
+        let (account, id, attempt) = (
+            record.order.account.clone(),
+            record.order.id.clone(),
+            record.attempt,
+        );
+        self.inner
+            .meter
+            .finished(record.order.face, record.order.kind, status, None);
+        let over = Record {
+            status,
+            ending: Some(ending.clone()),
+            ..record
+        };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = Finish { account, id, attempt, began_at: None, status, ending, letter: letter.clone() };
+        let finish = Finish {
+            account,
+            id,
+            attempt,
+            began_at: None,
+            status,
+            ending,
+            letter: letter.clone(),
+        };
         if store.finish(finish).await?
             && let Some(letter) = letter
         {
@@ -195,8 +313,13 @@ impl Jobs {
 
     pub(crate) fn send_again(&self, letter: Letter) {
         // Its words are written already, and nothing comes before it.
-        let Some(webhook) = Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new())) else {
-            tracing::error!(message = letter.id, "a webhook that was written down cannot be read");
+        let Some(webhook) =
+            Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new()))
+        else {
+            tracing::error!(
+                message = letter.id,
+                "a webhook that was written down cannot be read"
+            );
             return;
         };
         let senders = Arc::clone(&self.inner.senders);
@@ -232,6 +355,11 @@ fn addresses(order: &Order) -> Vec<(String, String)> {
         return Vec::new();
     }
     let input: Value = serde_json::from_slice(&order.input).unwrap_or_default();
-    let address = |pointer: &String| Some((pointer.clone(), input.pointer(pointer)?.as_str()?.to_owned()));
+    let address = |pointer: &String| {
+        Some((
+            pointer.clone(),
+            input.pointer(pointer)?.as_str()?.to_owned(),
+        ))
+    };
     order.files.iter().filter_map(address).collect()
 }

@@ -24,7 +24,10 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) enum Room {
     /// In memory, of which it has this part; none if it is small.
-    Memory(#[expect(dead_code, reason = "dropping it gives the memory back")] Option<OwnedSemaphorePermit>),
+    Memory(
+        #[expect(dead_code, reason = "dropping it gives the memory back")]
+        Option<OwnedSemaphorePermit>,
+    ),
     /// In the store.
     Store,
 }
@@ -35,7 +38,12 @@ impl Memory {
         // One number of a permit is one byte.
         let limit = limit.clamp(1, u32::MAX as usize);
         let semaphore = || Arc::new(Semaphore::new(limit));
-        Self { limit, written: semaphore(), unwritten: semaphore(), recalled: semaphore() }
+        Self {
+            limit,
+            written: semaphore(),
+            unwritten: semaphore(),
+            recalled: semaphore(),
+        }
     }
 
     /// A place for a job that is written down, or will be.
@@ -51,19 +59,31 @@ impl Memory {
     /// Waits until there is memory for a job that was not in it.
     pub(crate) async fn for_recalled(&self, weight: usize) -> Room {
         // It is never closed.
-        Room::Memory(Arc::clone(&self.recalled).acquire_many_owned(self.counted(weight)).await.ok())
+        Room::Memory(
+            Arc::clone(&self.recalled)
+                .acquire_many_owned(self.counted(weight))
+                .await
+                .ok(),
+        )
     }
 
     fn part(of: &Arc<Semaphore>, bytes: u32) -> Option<Room> {
         match bytes {
             0 => Some(Room::Memory(None)),
-            bytes => Arc::clone(of).try_acquire_many_owned(bytes).ok().map(|part| Room::Memory(Some(part))),
+            bytes => Arc::clone(of)
+                .try_acquire_many_owned(bytes)
+                .ok()
+                .map(|part| Room::Memory(Some(part))),
         }
     }
 
     /// One that alone is too large has all of it.
     fn counted(&self, weight: usize) -> u32 {
-        let counted = if weight < SMALL { 0 } else { weight.min(self.limit) };
+        let counted = if weight < SMALL {
+            0
+        } else {
+            weight.min(self.limit)
+        };
         u32::try_from(counted).unwrap_or(u32::MAX)
     }
 }
@@ -77,8 +97,14 @@ mod tests {
         let memory = Memory::new(10_000);
         let first = memory.for_written(6_000);
         assert!(matches!(first, Room::Memory(_)));
-        assert!(matches!(memory.for_written(6_000), Room::Store), "it does not fit beside the first");
-        assert!(matches!(memory.for_written(SMALL - 1), Room::Memory(_)), "what is small is not counted");
+        assert!(
+            matches!(memory.for_written(6_000), Room::Store),
+            "it does not fit beside the first"
+        );
+        assert!(
+            matches!(memory.for_written(SMALL - 1), Room::Memory(_)),
+            "what is small is not counted"
+        );
         drop(first);
         assert!(matches!(memory.for_written(6_000), Room::Memory(_)));
     }
@@ -88,7 +114,10 @@ mod tests {
         let memory = Memory::new(10_000);
         let large = memory.for_unwritten(1 << 40).expect("nobody else is there");
         assert!(memory.for_unwritten(2_000).is_none());
-        assert!(matches!(memory.for_written(2_000), Room::Memory(_)), "those that are written down have memory of their own");
+        assert!(
+            matches!(memory.for_written(2_000), Room::Memory(_)),
+            "those that are written down have memory of their own"
+        );
         drop(large);
         assert!(memory.for_unwritten(2_000).is_some());
         memory.for_recalled(1 << 40).await;

@@ -38,7 +38,10 @@ impl Share {
     fn count(&mut self, status: Status, accepted_at: Timestamp) {
         if status == Status::Queued {
             self.waiting += 1;
-            self.oldest = Some(self.oldest.map_or(accepted_at, |oldest| oldest.min(accepted_at)));
+            self.oldest = Some(
+                self.oldest
+                    .map_or(accepted_at, |oldest| oldest.min(accepted_at)),
+            );
         } else {
             self.running += 1;
         }
@@ -78,7 +81,11 @@ impl Jobs {
             let status = job.status();
             if !status.is_terminal() && job.target().model == self.inner.target.model {
                 queue.all.count(status, job.created_at());
-                queue.accounts.entry(job.account().clone()).or_default().count(status, job.created_at());
+                queue
+                    .accounts
+                    .entry(job.account().clone())
+                    .or_default()
+                    .count(status, job.created_at());
             }
         }
         queue
@@ -86,7 +93,13 @@ impl Jobs {
 
     /// The wanted jobs that are in memory: those that are not over, and some that are.
     pub fn in_memory(&self, wanted: &Wanted) -> Vec<Brief> {
-        self.inner.registry.all().iter().map(|job| job.brief()).filter(|brief| wanted.takes(brief)).collect()
+        self.inner
+            .registry
+            .all()
+            .iter()
+            .map(|job| job.brief())
+            .filter(|brief| wanted.takes(brief))
+            .collect()
     }
 
     /// The wanted jobs that are written down, newest first. All desks of a server have one store.

@@ -70,11 +70,20 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { events: VecDeque::new(), dropped: 0, capacity, readers: 0 }
+        Self {
+            events: VecDeque::new(),
+            dropped: 0,
+            capacity,
+            readers: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, event: StreamEvent) {
-        let limit = if self.readers > 0 { self.capacity.max(LIVE_CAPACITY) } else { self.capacity };
+        let limit = if self.readers > 0 {
+            self.capacity.max(LIVE_CAPACITY)
+        } else {
+            self.capacity
+        };
         self.events.push_back(event);
         while self.events.len() > limit {
             self.events.pop_front();
@@ -112,7 +121,12 @@ impl History {
         if cursor < self.dropped {
             return Some(Streamed::Lagged(self.dropped - cursor));
         }
-        let fresh: Vec<_> = self.events.iter().skip(cursor - self.dropped).cloned().collect();
+        let fresh: Vec<_> = self
+            .events
+            .iter()
+            .skip(cursor - self.dropped)
+            .cloned()
+            .collect();
         (!fresh.is_empty()).then_some(Streamed::Events(fresh))
     }
 }
@@ -138,7 +152,12 @@ impl Reader {
             Entry::At(cursor) => (cursor, None),
             Entry::Truncated(missing) => (0, Some(missing)),
         };
-        Self { job, cursor, truncated, over: false }
+        Self {
+            job,
+            cursor,
+            truncated,
+            over: false,
+        }
     }
 
     /// The job that is followed.
@@ -182,7 +201,10 @@ mod tests {
         let mut history = History::new(capacity);
         history.readers = readers;
         for index in 0..count {
-            history.push(StreamEvent::Output { index, chunk: Bytes::from_static(b"1") });
+            history.push(StreamEvent::Output {
+                index,
+                chunk: Bytes::from_static(b"1"),
+            });
         }
         history
     }
@@ -191,7 +213,10 @@ mod tests {
     fn a_late_reader_gets_all_or_is_told_what_is_missing() {
         assert!(matches!(pushed(4, 0, 4).entry(false), Entry::At(0)));
         assert!(matches!(pushed(4, 0, 7).entry(false), Entry::Truncated(3)));
-        assert!(matches!(pushed(4, 1, 7).entry(true), Entry::Truncated(3)), "kept for the live reader, not for late ones");
+        assert!(
+            matches!(pushed(4, 1, 7).entry(true), Entry::Truncated(3)),
+            "kept for the live reader, not for late ones"
+        );
         assert!(matches!(pushed(0, 0, 7).entry(false), Entry::At(7)));
     }
 
@@ -199,8 +224,12 @@ mod tests {
     fn who_comes_after_the_end_is_told_so_even_without_history() {
         let mut history = History::new(0);
         history.readers = 1;
-        let Entry::At(cursor) = history.entry(true) else { panic!("nothing is missing") };
-        assert!(matches!(history.after(cursor), Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed])));
+        let Entry::At(cursor) = history.entry(true) else {
+            panic!("nothing is missing")
+        };
+        assert!(
+            matches!(history.after(cursor), Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
+        );
     }
 
     #[test]

@@ -52,7 +52,10 @@ impl Jobs {
                 // A task of its own: a caller that leaves while it is written down must not leave a job
                 // behind that is known and never run.
                 let (jobs, store) = (self.clone(), Arc::clone(store));
-                let submitting = self.inner.tasks.spawn(async move { jobs.submit_kept(store, submission).await });
+                let submitting = self
+                    .inner
+                    .tasks
+                    .spawn(async move { jobs.submit_kept(store, submission).await });
                 submitting.await.unwrap_or(Err(Refusal::StoreUnavailable))
             }
             Some(_) | None => {
@@ -66,9 +69,16 @@ impl Jobs {
         }
     }
 
-    async fn submit_kept(&self, store: Arc<dyn Store>, submission: Submission) -> Result<Submitted, Refusal> {
+    async fn submit_kept(
+        &self,
+        store: Arc<dyn Store>,
+        submission: Submission,
+    ) -> Result<Submitted, Refusal> {
         let _counted = self.inner.tasks.token();
-        if let Some(id) = submission.id.as_ref().filter(|_| submission.replay == Replay::Answer)
+        if let Some(id) = submission
+            .id
+            .as_ref()
+            .filter(|_| submission.replay == Replay::Answer)
             && self.inner.registry.get(&submission.account, id).is_none()
             && let Some(record) = store.get(&submission.account, id).await.map_err(unkept)?
         {
@@ -122,7 +132,13 @@ impl Jobs {
 
     /// Lets a job begin while it is written down: the disk is slower than the model's first step. Until it is
     /// written, nothing that it does is told to anybody.
-    async fn begin_while_writing(&self, store: Arc<dyn Store>, launch: Launch, turn: Turn, order: Order) -> Result<Submitted, Refusal> {
+    async fn begin_while_writing(
+        &self,
+        store: Arc<dyn Store>,
+        launch: Launch,
+        turn: Turn,
+        order: Order,
+    ) -> Result<Submitted, Refusal> {
         let job = Arc::clone(&launch.job);
         let (tell, written) = oneshot::channel();
         let mut tracker = self.tracker(launch, Some((Arc::clone(&store), 0)), None);
@@ -141,7 +157,13 @@ impl Jobs {
         self.inner.meter.accepted(job.face(), job.kind());
         // A tracker that is gone has nothing to hear.
         tell.send(()).ok();
-        Ok(Submitted::New(Ticket { job, tracker: None, tasks: self.inner.tasks.clone(), cancel_on_drop: false, reader: None }))
+        Ok(Submitted::New(Ticket {
+            job,
+            tracker: None,
+            tasks: self.inner.tasks.clone(),
+            cancel_on_drop: false,
+            reader: None,
+        }))
     }
 
     /// Everything up to the point where the job begins to exist for others.
@@ -160,7 +182,9 @@ impl Jobs {
             Face::Cog => self.schema(),
             Face::Replicate | Face::Runpod => self.description(),
         };
-        if submission.delivery == Delivery::Stream && !schema.as_ref().is_some_and(|schema| schema.streaming) {
+        if submission.delivery == Delivery::Stream
+            && !schema.as_ref().is_some_and(|schema| schema.streaming)
+        {
             return Err(Refusal::NotStreaming);
         }
         if schema.is_none() && submission.face != Face::Cog {
@@ -168,7 +192,10 @@ impl Jobs {
                 // Workers elsewhere say nothing about what they take.
                 Health::Ready | Health::Busy => {}
                 // It would wait in the line until the model is ready, and nobody would have looked at it.
-                health @ (Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct) => {
+                health @ (Health::Unknown
+                | Health::Starting
+                | Health::SetupFailed
+                | Health::Defunct) => {
                     return Err(Refusal::NotReady { health });
                 }
             }
@@ -179,27 +206,48 @@ impl Jobs {
         }
         inner.tools.room_for(&checked)?;
         let place = match submission.face {
-            Face::Cog => Place::Turn(inner.tools.executor.admit(&submission.account, Patience::Short)?),
+            Face::Cog => Place::Turn(
+                inner
+                    .tools
+                    .executor
+                    .admit(&submission.account, Patience::Short)?,
+            ),
             // Whoever comes by an API of a queue expects one.
             Face::Replicate | Face::Runpod => self.place_in_line(&submission, &checked)?,
         };
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
-        let history = schema.filter(|schema| schema.streaming).map(|_| inner.stream_history);
-        let deadline = submission.deadline.and_then(|after| tokio::time::Instant::now().checked_add(after));
+        let history = schema
+            .filter(|schema| schema.streaming)
+            .map(|_| inner.stream_history);
+        let deadline = submission
+            .deadline
+            .and_then(|after| tokio::time::Instant::now().checked_add(after));
         let created_at = now();
         let job = Arc::new(Job::new(NewJob {
             account: submission.account,
-            id: submission
-                .id
-                .unwrap_or_else(|| JobId::from_random(random::bits() & if planted(Planted::RepeatedId) { 0xff } else { u128::MAX })),
+            id: submission.id.unwrap_or_else(|| {
+                JobId::from_random(
+                    random::bits()
+                        & if planted(Planted::RepeatedId) {
+                            0xff
+                        } else {
+                            u128::MAX
+                        },
+                )
+            }),
             kind: submission.kind,
             face: submission.face,
             target: inner.target_of(submission.deployment),
             created_at,
-            deadline: submission.deadline.and_then(|after| created_at.checked_add(after).ok()),
-            hook: submission.webhook.as_ref().map(|webhook| Arc::new(webhook.to_hook())),
+            deadline: submission
+                .deadline
+                .and_then(|after| created_at.checked_add(after).ok()),
+            hook: submission
+                .webhook
+                .as_ref()
+                .map(|webhook| Arc::new(webhook.to_hook())),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.delivery == Delivery::Stream,
@@ -213,13 +261,36 @@ impl Jobs {
                 Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
-        let Submission { context, webhook, delivery, destination, .. } = submission;
-        Ok(Prepared::New(Launch { job, checked, context, destination, webhook, delivery, deadline, left: None }, place))
+        let Submission {
+            context,
+            webhook,
+            delivery,
+            destination,
+            ..
+        } = submission;
+        Ok(Prepared::New(
+            Launch {
+                job,
+                checked,
+                context,
+                destination,
+                webhook,
+                delivery,
+                deadline,
+                left: None,
+            },
+            place,
+        ))
     }
 
     /// A slot if one is free and nobody waits for it; else a place in the line of the model.
     fn place_in_line(&self, submission: &Submission, checked: &Checked) -> Result<Place, Refusal> {
-        let Inner { tools, parking, line, .. } = &*self.inner;
+        let Inner {
+            tools,
+            parking,
+            line,
+            ..
+        } = &*self.inner;
         let account = &submission.account;
         if parking.is_empty(line)
             && let Ok(now @ Turn::Now(_)) = tools.executor.admit(account, Patience::None)
@@ -233,17 +304,30 @@ impl Jobs {
         if tools.store.is_some() && submission.delivery == Delivery::Later {
             return Ok(Place::Line(parking.memory.for_written(checked.weight())));
         }
-        parking.memory.for_unwritten(checked.weight()).map(Place::Line).ok_or(Refusal::AtCapacity)
+        parking
+            .memory
+            .for_unwritten(checked.weight())
+            .map(Place::Line)
+            .ok_or(Refusal::AtCapacity)
     }
 
     /// Lets a job run, now or when its turn comes.
-    async fn accept(&self, launch: Launch, place: Place, kept: Option<(Arc<dyn Store>, u32)>) -> Submitted {
+    async fn accept(
+        &self,
+        launch: Launch,
+        place: Place,
+        kept: Option<(Arc<dyn Store>, u32)>,
+    ) -> Submitted {
         let inner = &*self.inner;
         let (job, delivery) = (Arc::clone(&launch.job), launch.delivery);
         audit::created(&job);
         inner.meter.accepted(job.face(), job.kind());
         // Before the tracker runs, so that nothing is missed.
-        let reader = if delivery == Delivery::Stream { job.follow().ok() } else { None };
+        let reader = if delivery == Delivery::Stream {
+            job.follow().ok()
+        } else {
+            None
+        };
         let waits = delivery == Delivery::Wait;
         let mut tracker: Option<Later<()>> = None;
         match place {
@@ -258,16 +342,48 @@ impl Jobs {
                 }
             }
         }
-        Submitted::New(Ticket { job, tracker, tasks: inner.tasks.clone(), cancel_on_drop: waits, reader })
+        Submitted::New(Ticket {
+            job,
+            tracker,
+            tasks: inner.tasks.clone(),
+            cancel_on_drop: waits,
+            reader,
+        })
     }
 
     /// The task of a job. `held` is its entry, if it stood in a line.
-    pub(crate) fn tracker(&self, launch: Launch, kept: Option<(Arc<dyn Store>, u32)>, held: Option<Held>) -> Tracker {
+    pub(crate) fn tracker(
+        &self,
+        launch: Launch,
+        kept: Option<(Arc<dyn Store>, u32)>,
+        held: Option<Held>,
+    ) -> Tracker {
         let inner = &*self.inner;
-        let Launch { job, checked, context, destination, webhook, delivery, deadline, left: _ } = launch;
-        let waits = if delivery == Delivery::Later { Waits::Nobody } else { Waits::Somebody };
-        let kept = kept
-            .map(|(store, attempt)| Box::new(Kept::new(store, webhook.as_ref(), attempt, inner.noting(), waits, inner.closing.clone())));
+        let Launch {
+            job,
+            checked,
+            context,
+            destination,
+            webhook,
+            delivery,
+            deadline,
+            left: _,
+        } = launch;
+        let waits = if delivery == Delivery::Later {
+            Waits::Nobody
+        } else {
+            Waits::Somebody
+        };
+        let kept = kept.map(|(store, attempt)| {
+            Box::new(Kept::new(
+                store,
+                webhook.as_ref(),
+                attempt,
+                inner.noting(),
+                waits,
+                inner.closing.clone(),
+            ))
+        });
         Tracker {
             work: Work {
                 id: job.id().clone(),
@@ -286,7 +402,10 @@ impl Jobs {
             registry: Arc::clone(&inner.registry),
             meter: Arc::clone(&inner.meter),
             kept,
-            deadlines: Deadlines { at: deadline, run: inner.job_timeout },
+            deadlines: Deadlines {
+                at: deadline,
+                run: inner.job_timeout,
+            },
             scratch_used: false,
             written: None,
             began_at: None,
@@ -304,7 +423,12 @@ impl Jobs {
             kind: job.kind(),
             target: job.target().clone(),
             input: launch.checked.json.clone(),
-            files: launch.checked.files.iter().map(|(pointer, _)| pointer.clone()).collect(),
+            files: launch
+                .checked
+                .files
+                .iter()
+                .map(|(pointer, _)| pointer.clone())
+                .collect(),
             secrets: launch.checked.secrets.clone(),
             context: launch.context.clone(),
             destination: launch.destination.clone(),
@@ -323,7 +447,11 @@ impl Jobs {
         known_again(known, &checked.json)
     }
 
-    fn check(&self, schema: Option<&ModelSchema>, submission: &Submission) -> Result<Checked, Refusal> {
+    fn check(
+        &self,
+        schema: Option<&ModelSchema>,
+        submission: &Submission,
+    ) -> Result<Checked, Refusal> {
         // Before the model is loaded nothing can be checked; it will be refused as not ready.
         let Some(schema) = schema else {
             return Ok(Checked::untouched(&submission.input));
@@ -332,8 +460,14 @@ impl Jobs {
             JobKind::Prediction => self.inner.predictions_are,
             JobKind::Training => JobKind::Training,
         });
-        heavy(submission.input.len(), || check.check(&submission.input, &self.inner.tools.files, &submission.account))
-            .map_err(Refusal::InvalidInput)
+        heavy(submission.input.len(), || {
+            check.check(
+                &submission.input,
+                &self.inner.tools.files,
+                &submission.account,
+            )
+        })
+        .map_err(Refusal::InvalidInput)
     }
 }
 
@@ -370,7 +504,9 @@ fn unkept(error: StoreError) -> Refusal {
     tracing::error!(error = %chain(&error), "a job could not be written down and was refused");
     match error {
         StoreError::Full(_) => Refusal::NoSpace,
-        StoreError::Unavailable(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => Refusal::StoreUnavailable,
+        StoreError::Unavailable(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => {
+            Refusal::StoreUnavailable
+        }
     }
 }
 
@@ -378,7 +514,8 @@ fn unkept(error: StoreError) -> Refusal {
 fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
     if !known.status().is_terminal() {
         Ok(Submitted::Running(known))
-    } else if known.is_without_data() || known.input().is_some_and(|known| same_json(input, known)) {
+    } else if known.is_without_data() || known.input().is_some_and(|known| same_json(input, known))
+    {
         Ok(Submitted::Over(known))
     } else {
         Err(Refusal::InputDiffers(known.id().clone()))
@@ -386,7 +523,11 @@ fn known_again(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
 }
 
 fn same_json(a: &Bytes, b: &Bytes) -> bool {
-    a == b || heavy(a.len().max(b.len()), || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b))
+    a == b
+        || heavy(
+            a.len().max(b.len()),
+            || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b),
+        )
 }
 
 fn parsed(json: &Bytes) -> Option<serde_json::Value> {

@@ -101,7 +101,8 @@ impl Tracker {
         if let Some(held) = self.held {
             held.done().await;
         }
-        self.meter.finished(self.job.face(), self.job.kind(), end.status, end.ran);
+        self.meter
+            .finished(self.job.face(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook.filter(|_| tells)
@@ -173,11 +174,17 @@ impl Tracker {
 
     /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
     fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
-        let (own, succession, account) = (Arc::clone(&self.tools.executor), self.succession.clone(), self.job.account().clone());
+        let (own, succession, account) = (
+            Arc::clone(&self.tools.executor),
+            self.succession.clone(),
+            self.job.account().clone(),
+        );
         Box::pin(async move {
             loop {
                 tokio::time::sleep(LINE_AGAIN).await;
-                let executor = succession.executor(&own).ok_or(Refusal::NotReady { health: Health::Unknown })?;
+                let executor = succession.executor(&own).ok_or(Refusal::NotReady {
+                    health: Health::Unknown,
+                })?;
                 match executor.admit(&account, Patience::Endless) {
                     Ok(Turn::Now(admission)) => return Ok(admission),
                     Ok(Turn::Line(place)) => match place.await {
@@ -195,7 +202,11 @@ impl Tracker {
         let began_at = self.began_at.unwrap_or_else(|| self.job.begins_at());
         let Some(mut written) = self.written.take() else {
             let noting = self.note_begin(began_at).await;
-            return Some(Started { running: admission.start(self.work.clone()).await, noting, said: None });
+            return Some(Started {
+                running: admission.start(self.work.clone()).await,
+                noting,
+                said: None,
+            });
         };
         let mut running = admission.start(self.work.clone()).await;
         let mut said = None;
@@ -214,7 +225,11 @@ impl Tracker {
             return None;
         }
         let noting = self.note_begin(began_at).await;
-        Some(Started { running, noting, said })
+        Some(Started {
+            running,
+            noting,
+            said,
+        })
     }
 
     async fn note_begin(&mut self, began_at: Timestamp) -> Option<Noting> {
@@ -231,8 +246,15 @@ impl Tracker {
     }
 
     async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<Terminal> {
-        let Started { mut running, noting, mut said } = self.start(admission).await?;
-        let (mut unnoted, noted) = (noting == Some(Noting::Later), tokio::time::sleep(NOTED_AFTER));
+        let Started {
+            mut running,
+            noting,
+            mut said,
+        } = self.start(admission).await?;
+        let (mut unnoted, noted) = (
+            noting == Some(Noting::Later),
+            tokio::time::sleep(NOTED_AFTER),
+        );
         let stopped = self.deadlines.while_running(self.job.cancel_token());
         tokio::pin!(stopped, noted);
         let mut asked: Option<Stop> = None;
@@ -313,7 +335,9 @@ impl Tracker {
     async fn given(&mut self, outcome: Outcome) -> Result<Option<bytes::Bytes>, Terminal> {
         match outcome {
             Outcome::Succeeded { output: None } => Ok(None),
-            Outcome::Succeeded { output: Some(value) } => self.settle(value).await.map(Some).map_err(Terminal::Failed),
+            Outcome::Succeeded {
+                output: Some(value),
+            } => self.settle(value).await.map(Some).map_err(Terminal::Failed),
             Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Ok(None),
             Outcome::Failed { error } => Err(Terminal::Failed(error)),
             Outcome::Canceled => Err(Terminal::Canceled),
@@ -322,11 +346,16 @@ impl Tracker {
 
     /// Cannot be stopped any more: a version that was made is not taken back.
     async fn conclude(&mut self, output: Option<bytes::Bytes>) -> Terminal {
-        let Some(output) = output else { return Terminal::Succeeded };
-        let output = match with_its_version(&self.maker, &self.job, self.destination.as_deref(), output).await {
-            Ok(output) => output,
-            Err(error) => return Terminal::Failed(error),
+        let Some(output) = output else {
+            return Terminal::Succeeded;
         };
+        let output =
+            match with_its_version(&self.maker, &self.job, self.destination.as_deref(), output)
+                .await
+            {
+                Ok(output) => output,
+                Err(error) => return Terminal::Failed(error),
+            };
         match self.job.returned(output) {
             Ok(moment) => {
                 self.tell_output(moment);
@@ -347,15 +376,28 @@ impl Tracker {
     async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
         if value.files.is_empty() {
             if planted(Planted::ForeignOutput)
-                && let Some(other) = the_one_before(Planted::ForeignOutput, &String::from_utf8_lossy(&value.json))
+                && let Some(other) = the_one_before(
+                    Planted::ForeignOutput,
+                    &String::from_utf8_lossy(&value.json),
+                )
             {
                 return Ok(other.into());
             }
             return Ok(value.json);
         }
-        self.scratch_used |= value.files.iter().any(|file| file.path.starts_with(&self.work.scratch));
-        let giver = Giver { account: self.job.account(), id: self.job.id(), face: self.job.face() };
-        self.tools.files.settle(value, giver, &self.work.scratch).await
+        self.scratch_used |= value
+            .files
+            .iter()
+            .any(|file| file.path.starts_with(&self.work.scratch));
+        let giver = Giver {
+            account: self.job.account(),
+            id: self.job.id(),
+            face: self.job.face(),
+        };
+        self.tools
+            .files
+            .settle(value, giver, &self.work.scratch)
+            .await
     }
 
     fn tell_output(&mut self, moment: crate::job::Moment) {

@@ -97,7 +97,10 @@ impl Trained {
         ids.retain(|known| *known != id);
         ids.insert(0, id);
         ids.truncate(MAX_IDS);
-        Self { ids, ..self.clone() }
+        Self {
+            ids,
+            ..self.clone()
+        }
     }
 
     /// Its id with the code of this version of its source. The model is part of it: the same weights may be a
@@ -108,7 +111,11 @@ impl Trained {
 
     /// What it is kept under: it stays the same when the code changes.
     pub fn key(&self) -> String {
-        format!("{}:{}", self.model, digest(&[&self.source, &self.weights.digest()]))
+        format!(
+            "{}:{}",
+            self.model,
+            digest(&[&self.source, &self.weights.digest()])
+        )
     }
 
     /// Where the weights are, if they are brought into this folder; or the text that they are.
@@ -161,12 +168,27 @@ impl Register {
 
     /// Writes down what a training gave, with the code of this version of a model. Nothing if there is nothing that
     /// a model could be given.
-    pub async fn note(&self, training: &Training<'_>, source: &str, source_version: &str) -> Result<Option<Trained>, FilingError> {
-        let file =
-            self.cabinet.as_ref().and_then(|cabinet| Some((cabinet, cabinet.named(training.account, training.id, training.weights)?)));
+    pub async fn note(
+        &self,
+        training: &Training<'_>,
+        source: &str,
+        source_version: &str,
+    ) -> Result<Option<Trained>, FilingError> {
+        let file = self.cabinet.as_ref().and_then(|cabinet| {
+            Some((
+                cabinet,
+                cabinet.named(training.account, training.id, training.weights)?,
+            ))
+        });
         let weights = match &file {
-            Some((_, file)) => Weights::File { id: String::new(), name: file.name.clone(), sha256: file.sha256.clone() },
-            None if is_given_as_it_is(training.weights) => Weights::Text(training.weights.to_owned()),
+            Some((_, file)) => Weights::File {
+                id: String::new(),
+                name: file.name.clone(),
+                sha256: file.sha256.clone(),
+            },
+            None if is_given_as_it_is(training.weights) => {
+                Weights::Text(training.weights.to_owned())
+            }
             None => return Ok(None),
         };
         let trained = Trained {
@@ -179,11 +201,20 @@ impl Register {
             ids: Vec::new(),
         };
         // What was learned before is the same version.
-        let known = self.known(&trained).await?.map(|known| Trained { created_at: trained.created_at, ..known });
+        let known = self.known(&trained).await?.map(|known| Trained {
+            created_at: trained.created_at,
+            ..known
+        });
         let mut trained = known.unwrap_or(trained).moved_to(source_version);
         if let Some((cabinet, file)) = file {
-            let kept = cabinet.keep_weights(&trained.owner(), &file, &trained.key()).await?;
-            trained.weights = Weights::File { id: kept.id.clone(), name: kept.name.clone(), sha256: kept.sha256.clone() };
+            let kept = cabinet
+                .keep_weights(&trained.owner(), &file, &trained.key())
+                .await?;
+            trained.weights = Weights::File {
+                id: kept.id.clone(),
+                name: kept.name.clone(),
+                sha256: kept.sha256.clone(),
+            };
         }
         self.keep(&trained).await?;
         Ok(Some(trained))
@@ -197,7 +228,9 @@ impl Register {
 
     /// Writes a version down, in the place of what it was before.
     pub async fn keep(&self, trained: &Trained) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(trained).expect("it has string keys").into();
+        let json = serde_json::to_vec(trained)
+            .expect("it has string keys")
+            .into();
         self.documents.put(SHELF, &trained.key(), json).await
     }
 
@@ -205,7 +238,9 @@ impl Register {
     pub async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
         let key = trained.key();
         for id in &trained.ids {
-            self.documents.put(REMOVED, id, Bytes::from_static(b"{}")).await?;
+            self.documents
+                .put(REMOVED, id, Bytes::from_static(b"{}"))
+                .await?;
         }
         self.documents.remove(SHELF, &key).await?;
         match &self.cabinet {
@@ -216,21 +251,33 @@ impl Register {
 
     /// The ids of those that were removed.
     pub async fn removed(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.documents.all(REMOVED, "").await?.into_iter().map(|(id, _)| id).collect())
+        Ok(self
+            .documents
+            .all(REMOVED, "")
+            .await?
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect())
     }
 
     /// Brings the weights into an empty folder. A copy: the model may write into it.
     pub async fn bring(&self, trained: &Trained, folder: &Path) -> Result<(), String> {
-        let Weights::File { id, .. } = &trained.weights else { return Ok(()) };
+        let Weights::File { id, .. } = &trained.weights else {
+            return Ok(());
+        };
         let gone = || "their file is gone".to_owned();
         let cabinet = self.cabinet.as_ref().ok_or_else(gone)?;
         let file = cabinet.find(&trained.owner(), id).ok_or_else(gone)?;
-        cabinet.copy(&file, &trained.weights_in(folder)).await.map_err(|error| chain(&error).to_string())
+        cabinet
+            .copy(&file, &trained.weights_in(folder))
+            .await
+            .map_err(|error| chain(&error).to_string())
     }
 }
 
 fn read(name: &str, json: &[u8]) -> Result<Trained, StoreError> {
-    serde_json::from_slice(json).map_err(|error| StoreError::Corrupt(format!("`{name}` on the shelf `{SHELF}`: {error}")))
+    serde_json::from_slice(json)
+        .map_err(|error| StoreError::Corrupt(format!("`{name}` on the shelf `{SHELF}`: {error}")))
 }
 
 /// A data URI is a file that nobody keeps, and what does not fit into the environment cannot be given to a model.
@@ -245,12 +292,20 @@ fn digest(parts: &[&str]) -> String {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finish()
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// As it is written down: nobody can be called like nobody in particular.
 fn name_of(account: &Account) -> &str {
-    if account.is_anonymous() { "" } else { account.as_str() }
+    if account.is_anonymous() {
+        ""
+    } else {
+        account.as_str()
+    }
 }
 
 #[cfg(test)]
@@ -278,25 +333,53 @@ mod tests {
         assert_ne!(first.id(), second.id());
         assert_eq!(first.key(), second.key());
         assert!(second.was(first.id()) && second.was(second.id()) && !first.was(second.id()));
-        assert_eq!(second.moved_to("v1").ids, [first.id(), second.id()], "back again, and nothing twice");
+        assert_eq!(
+            second.moved_to("v1").ids,
+            [first.id(), second.id()],
+            "back again, and nothing twice"
+        );
     }
 
     #[test]
     fn model_code_and_weights_make_the_id() {
         let one = sample();
-        let file = |sha256: &str| Weights::File { id: "a".to_owned(), name: "w".to_owned(), sha256: sha256.to_owned() };
+        let file = |sha256: &str| Weights::File {
+            id: "a".to_owned(),
+            name: "w".to_owned(),
+            sha256: sha256.to_owned(),
+        };
         let others = [
-            Trained { model: "me/other".to_owned(), ..one.clone() },
-            Trained { weights: Weights::Text("x".to_owned()), ..one.clone() },
-            Trained { weights: file("00"), ..one.clone() },
-            Trained { weights: file("01"), ..one.clone() },
+            Trained {
+                model: "me/other".to_owned(),
+                ..one.clone()
+            },
+            Trained {
+                weights: Weights::Text("x".to_owned()),
+                ..one.clone()
+            },
+            Trained {
+                weights: file("00"),
+                ..one.clone()
+            },
+            Trained {
+                weights: file("01"),
+                ..one.clone()
+            },
         ];
-        let mut ids: Vec<String> = others.iter().chain([&one]).map(|trained| trained.id_with("v1")).collect();
+        let mut ids: Vec<String> = others
+            .iter()
+            .chain([&one])
+            .map(|trained| trained.id_with("v1"))
+            .collect();
         assert!(ids.iter().all(|id| id.len() == 64), "{ids:?}");
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 5);
-        let again = Trained { training: "another".to_owned(), created_at: Timestamp::MAX, ..one.clone() };
+        let again = Trained {
+            training: "another".to_owned(),
+            created_at: Timestamp::MAX,
+            ..one.clone()
+        };
         assert_eq!(again.id_with("v1"), one.id());
     }
 

@@ -76,13 +76,27 @@ pub(crate) async fn with_its_version(
     destination: Option<&str>,
     output: Bytes,
 ) -> Result<Bytes, String> {
-    let (Some(destination), Some(maker)) = (destination, maker.get().and_then(Weak::upgrade)) else { return Ok(output) };
-    let Some((said, weights)) = weights_in(&output) else { return Ok(output) };
-    let training = Training { account: job.account(), id: job.id(), target: job.target(), destination, weights: &weights };
+    let (Some(destination), Some(maker)) = (destination, maker.get().and_then(Weak::upgrade))
+    else {
+        return Ok(output);
+    };
+    let Some((said, weights)) = weights_in(&output) else {
+        return Ok(output);
+    };
+    let training = Training {
+        account: job.account(),
+        id: job.id(),
+        target: job.target(),
+        destination,
+        weights: &weights,
+    };
     match maker.make(training).await {
         Ok(Some(trained)) => Ok(with_version(said, &trained)),
         Ok(None) => Ok(output),
-        Err(error) => Err(format!("the training has succeeded, but no version could be made of it: {}", error.told())),
+        Err(error) => Err(format!(
+            "the training has succeeded, but no version could be made of it: {}",
+            error.told()
+        )),
     }
 }
 
@@ -98,7 +112,9 @@ fn weights_in(output: &Bytes) -> Option<(Said, String)> {
 fn with_version(mut said: Said, trained: &Trained) -> Bytes {
     let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a text is JSON");
     said.insert(VERSION.to_owned(), name);
-    serde_json::to_vec(&said).expect("it has string keys").into()
+    serde_json::to_vec(&said)
+        .expect("it has string keys")
+        .into()
 }
 
 #[cfg(test)]
@@ -111,18 +127,33 @@ mod tests {
 
     #[test]
     fn only_an_object_with_weights_in_words_becomes_a_version() {
-        assert_eq!(weights(r#"{"epochs": 2, "weights": "a\nb"}"#).as_deref(), Some("a\nb"));
-        for other in ["null", "\"weights\"", "[{\"weights\": \"a\"}]", "{}", r#"{"weights": null}"#, r#"{"weights": ["a"]}"#] {
+        assert_eq!(
+            weights(r#"{"epochs": 2, "weights": "a\nb"}"#).as_deref(),
+            Some("a\nb")
+        );
+        for other in [
+            "null",
+            "\"weights\"",
+            "[{\"weights\": \"a\"}]",
+            "{}",
+            r#"{"weights": null}"#,
+            r#"{"weights": ["a"]}"#,
+        ] {
             assert_eq!(weights(other), None, "{other}");
         }
     }
 
     #[test]
     fn what_else_the_training_said_stays_to_the_letter() {
-        let output = Bytes::from_static(br#"{"weights":"w","loss":0.10000000000000000001,"version":"mine"}"#);
+        let output = Bytes::from_static(
+            br#"{"weights":"w","loss":0.10000000000000000001,"version":"mine"}"#,
+        );
         let (said, _) = weights_in(&output).unwrap();
         let mut trained = crate::trained::sample();
         trained.ids = vec!["ab".to_owned()];
-        assert_eq!(with_version(said, &trained), &br#"{"loss":0.10000000000000000001,"version":"me/mine:ab","weights":"w"}"#[..]);
+        assert_eq!(
+            with_version(said, &trained),
+            &br#"{"loss":0.10000000000000000001,"version":"me/mine:ab","weights":"w"}"#[..]
+        );
     }
 }

@@ -28,7 +28,10 @@ impl Tuned {
 
     /// All that it was since the server was started, newest first. Only the first takes jobs.
     pub fn versions(&self) -> Vec<Arc<Version>> {
-        self.model.as_ref().map(|model| model.versions()).unwrap_or_default()
+        self.model
+            .as_ref()
+            .map(|model| model.versions())
+            .unwrap_or_default()
     }
 
     /// Takes its jobs now.
@@ -51,12 +54,23 @@ impl Models {
 
     /// The versions that were trained for this model, newest first.
     pub fn tuned_of(&self, model: &str) -> Vec<Arc<Tuned>> {
-        self.inner.tuned.load().iter().filter(|tuned| tuned.kept.model == model).cloned().collect()
+        self.inner
+            .tuned
+            .load()
+            .iter()
+            .filter(|tuned| tuned.kept.model == model)
+            .cloned()
+            .collect()
     }
 
     /// The version that was trained with this id.
     pub fn tuned_by_id(&self, id: &str) -> Option<Arc<Tuned>> {
-        self.inner.tuned.load().iter().find(|tuned| tuned.kept.id() == id).cloned()
+        self.inner
+            .tuned
+            .load()
+            .iter()
+            .find(|tuned| tuned.kept.id() == id)
+            .cloned()
     }
 
     /// The desk for jobs of this target; an id of the past leads to the version that came after it.
@@ -69,7 +83,9 @@ impl Models {
 
     /// The version that was trained and has, or had, this name.
     pub(crate) fn once_called(&self, target: &Target) -> Option<Arc<Tuned>> {
-        let is = |tuned: &&Arc<Tuned>| tuned.kept.model == target.model && tuned.kept.was(&target.version);
+        let is = |tuned: &&Arc<Tuned>| {
+            tuned.kept.model == target.model && tuned.kept.was(&target.version)
+        };
         self.inner.tuned.load().iter().find(is).cloned()
     }
 
@@ -79,7 +95,9 @@ impl Models {
         let key = kept.key();
         let mut all = self.tuned();
         let known = all.iter().position(|tuned| tuned.kept.key() == key);
-        let before = known.map(|place| all.remove(place)).and_then(|tuned| tuned.model.clone());
+        let before = known
+            .map(|place| all.remove(place))
+            .and_then(|tuned| tuned.model.clone());
         let model = match (before, version) {
             (Some(model), Some(version)) => {
                 self.succeed(&model, Arc::new(version));
@@ -101,7 +119,9 @@ impl Models {
     pub fn forget(&self, kept: &Trained) {
         let _turn = self.changing();
         let (key, mut all) = (kept.key(), self.tuned());
-        let Some(place) = all.iter().position(|tuned| tuned.kept.key() == key) else { return };
+        let Some(place) = all.iter().position(|tuned| tuned.kept.key() == key) else {
+            return;
+        };
         let gone = all.remove(place);
         self.inner.tuned.store(Arc::new(all));
         self.remember_removed(gone.kept.ids.iter().cloned());
@@ -121,7 +141,10 @@ impl Models {
     }
 
     fn removed(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.inner.removed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .removed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a version that was trained, for good.

@@ -39,7 +39,9 @@ impl Upkeep {
                 () = tokio::time::sleep(EVERY.min(self.after.max(Duration::from_millis(100)))) => {}
                 () = closing.cancelled() => return,
             }
-            let Ok(before) = Timestamp::now().checked_sub(self.after) else { continue };
+            let Ok(before) = Timestamp::now().checked_sub(self.after) else {
+                continue;
+            };
             if let Err(error) = self.remove_all(before).await {
                 tracing::warn!(what = ?self.what, error = %chain(&error), "what is too old could not be removed");
             }

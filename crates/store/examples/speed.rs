@@ -19,12 +19,18 @@ const TIME: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let parent = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let parent = std::env::args_os()
+        .nth(1)
+        .map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = parent.join(format!("tidegate-speed-{}", std::process::id()));
     let store = Arc::new(Sqlite::open(&folder, &Options::default())?);
 
     store.insert(order(KNOWN)).await?;
-    show("sync of 4 KiB, file grows", 1, sync_times(&folder, u64::MAX)?);
+    show(
+        "sync of 4 KiB, file grows",
+        1,
+        sync_times(&folder, u64::MAX)?,
+    );
     show("sync of 4 KiB, written over", 1, sync_times(&folder, 1)?);
     for callers in [1, 8, 64, 256] {
         show("insert", callers, many(&store, callers, insert).await);
@@ -57,16 +63,31 @@ async fn insert(store: Arc<Sqlite>, name: String) {
 
 async fn whole(store: Arc<Sqlite>, name: String) {
     store.insert(order(&name)).await.expect("room for a job");
-    let attempt = store.begin(&ann(), &id(&name), jiff::Timestamp::now()).await.expect("the store").expect("an open job");
-    store.finish(finish(&name, attempt, 0)).await.expect("room for an end");
+    let attempt = store
+        .begin(&ann(), &id(&name), jiff::Timestamp::now())
+        .await
+        .expect("the store")
+        .expect("an open job");
+    store
+        .finish(finish(&name, attempt, 0))
+        .await
+        .expect("room for an end");
 }
 
 async fn get(store: Arc<Sqlite>, _name: String) {
-    store.get(&ann(), &id(KNOWN)).await.expect("the store").expect("a known job");
+    store
+        .get(&ann(), &id(KNOWN))
+        .await
+        .expect("the store")
+        .expect("a known job");
 }
 
 /// How long each call took, with this many at once for a while.
-async fn many<F>(store: &Arc<Sqlite>, callers: usize, call: fn(Arc<Sqlite>, String) -> F) -> Vec<Duration>
+async fn many<F>(
+    store: &Arc<Sqlite>,
+    callers: usize,
+    call: fn(Arc<Sqlite>, String) -> F,
+) -> Vec<Duration>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -79,7 +100,11 @@ where
             while begin.elapsed() < TIME {
                 let start = Instant::now();
                 let unique = begin.elapsed().as_nanos();
-                call(Arc::clone(&store), format!("{callers}-{caller}-{}-{unique}", times.len())).await;
+                call(
+                    Arc::clone(&store),
+                    format!("{callers}-{caller}-{}-{unique}", times.len()),
+                )
+                .await;
                 times.push(start.elapsed());
             }
             times
@@ -93,5 +118,7 @@ fn show(what: &str, callers: usize, mut times: Vec<Duration>) {
     let total: Duration = times.iter().sum();
     let rate = times.len() as f64 * callers as f64 / total.as_secs_f64();
     let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
-    println!("{what:30} {callers:4} callers  {rate:9.0}/s   half under {median:9.1?}   99 % under {late:9.1?}");
+    println!(
+        "{what:30} {callers:4} callers  {rate:9.0}/s   half under {median:9.1?}   99 % under {late:9.1?}"
+    );
 }

@@ -16,7 +16,10 @@ pub struct Memory(Mutex<Shelves>);
 
 impl Memory {
     fn with<R>(&self, f: impl FnOnce(&mut Shelves) -> R) -> Result<R, StoreError> {
-        Ok(f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(f(&mut self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
@@ -36,7 +39,13 @@ impl Documents for Memory {
         self.with(|shelves| shelves.entry(key(shelf, name)).or_insert(json).clone())
     }
 
-    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError> {
+    async fn swap(
+        &self,
+        shelf: &str,
+        name: &str,
+        was: &Bytes,
+        json: Bytes,
+    ) -> Result<bool, StoreError> {
         self.with(|shelves| match shelves.get_mut(&key(shelf, name)) {
             Some(kept) if *kept == *was => {
                 *kept = json;
@@ -57,8 +66,11 @@ impl Documents for Memory {
     async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
         self.with(|shelves| {
             let from_here = shelves.range(key(shelf, prefix)..);
-            let those = from_here.take_while(|((on, name), _)| on == shelf && name.starts_with(prefix));
-            those.map(|((_, name), json)| (name.clone(), json.clone())).collect()
+            let those =
+                from_here.take_while(|((on, name), _)| on == shelf && name.starts_with(prefix));
+            those
+                .map(|((_, name), json)| (name.clone(), json.clone()))
+                .collect()
         })
     }
 }

@@ -7,5 +7,11 @@ pub(crate) const COMMIT: &str = env!("TIDEGATE_COMMIT");
 /// When it was built.
 pub(crate) const BUILT_AT: &str = env!("TIDEGATE_BUILT_AT");
 /// For `--version`.
-pub(crate) const LONG: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("TIDEGATE_COMMIT"), ", built ", env!("TIDEGATE_BUILT_AT"), ")");
+pub(crate) const LONG: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("TIDEGATE_COMMIT"),
+    ", built ",
+    env!("TIDEGATE_BUILT_AT"),
+    ")"
+);

@@ -15,7 +15,10 @@ use tidegate_core::Account;
 use tidegate_http::replicate::Rate;
 use tidegate_net::Url;
 
-pub(crate) use runpod::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform, RemoveEndpoint};
+pub(crate) use runpod::{
+    AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform,
+    RemoveEndpoint,
+};
 pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
 pub(crate) use shared::{Door, Letters};
 pub(crate) use work::Worker;
@@ -31,15 +34,33 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// How log lines look: `console` for people, `json` for machines [env: LOG_FORMAT is read too]
-    #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_enum, hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG_FORMAT",
+        value_enum,
+        hide_env_values = true
+    )]
     pub(crate) log_format: Option<LogFormat>,
     /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,model=debug`
     /// [env: RUST_LOG and COG_LOG_LEVEL are read too]
-    #[arg(long, global = true, env = "TIDEGATE_LOG_LEVEL", value_name = "FILTER", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG_LEVEL",
+        value_name = "FILTER",
+        hide_env_values = true
+    )]
     pub(crate) log_level: Option<String>,
     /// Read flags from this TOML file: `keep_for = "1h"` for `--keep-for 1h`. The command line and the
     /// environment count more
-    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_CONFIG",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -117,7 +138,13 @@ pub(crate) struct ModelArgs {
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) script_args: Vec<String>,
     /// Whether predictions call `run()`/`predict()` or the training function
-    #[arg(long, env = "TIDEGATE_MODE", value_enum, default_value = "predict", alias = "x-mode")]
+    #[arg(
+        long,
+        env = "TIDEGATE_MODE",
+        value_enum,
+        default_value = "predict",
+        alias = "x-mode"
+    )]
     pub(crate) mode: Mode,
 }
 

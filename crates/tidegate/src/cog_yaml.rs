@@ -47,7 +47,10 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
 }
 
 /// The variables that `file` sets.
-pub(crate) fn environment(environment: Option<Environment>, file: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
+pub(crate) fn environment(
+    environment: Option<Environment>,
+    file: &Path,
+) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let variable = |name: &str, value: &str, entry: &str| {
         if !can_be_set(name, value) {
             let message = format!("{}: `environment` has the entry {entry:?}", file.display());
@@ -59,11 +62,17 @@ pub(crate) fn environment(environment: Option<Environment>, file: &Path) -> anyh
         None => Ok(Vec::new()),
         Some(Environment::Map(map)) => {
             let pairs = map.iter().map(|(name, value)| (name, scalar(value)));
-            pairs.map(|(name, value)| variable(name, &value, &format!("{name}: {value}"))).collect()
+            pairs
+                .map(|(name, value)| variable(name, &value, &format!("{name}: {value}")))
+                .collect()
         }
         Some(Environment::Lines(lines)) => {
-            let pairs = lines.iter().map(|line| (line, line.split_once('=').unwrap_or_default()));
-            pairs.map(|(line, (name, value))| variable(name.trim(), value, line)).collect()
+            let pairs = lines
+                .iter()
+                .map(|line| (line, line.split_once('=').unwrap_or_default()));
+            pairs
+                .map(|(line, (name, value))| variable(name.trim(), value, line))
+                .collect()
         }
     }
 }
@@ -78,6 +87,9 @@ fn scalar(value: &serde_yaml_ng::Value) -> String {
     match value {
         serde_yaml_ng::Value::String(text) => text.clone(),
         serde_yaml_ng::Value::Null => String::new(),
-        other => serde_yaml_ng::to_string(other).unwrap_or_default().trim().to_owned(),
+        other => serde_yaml_ng::to_string(other)
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
     }
 }

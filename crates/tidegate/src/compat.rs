@@ -49,8 +49,13 @@ const OTHER_NAMES: [(&str, &[&str]); 4] = [
 
 /// Whether the environment says something about a flag in a name that is not ours.
 pub(crate) fn says(flag: &str) -> bool {
-    let names = OTHER_NAMES.iter().filter(|(ours, _)| *ours == flag).flat_map(|(_, names)| *names);
-    names.into_iter().any(|name| secrets::variable(name).is_some_and(|value| !value.is_empty()))
+    let names = OTHER_NAMES
+        .iter()
+        .filter(|(ours, _)| *ours == flag)
+        .flat_map(|(_, names)| *names);
+    names
+        .into_iter()
+        .any(|name| secrets::variable(name).is_some_and(|value| !value.is_empty()))
 }
 
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);
@@ -67,16 +72,27 @@ impl CogEnv {
         Self {
             predictor_ref: filled("COG_PREDICT_TYPE_STUB"),
             train_ref: filled("COG_TRAIN_TYPE_STUB"),
-            max_concurrency: filled("COG_MAX_CONCURRENCY").map(|text| text.parse().ok().filter(|n| *n > 0).unwrap_or(1)),
-            setup_timeout: filled("COG_SETUP_TIMEOUT").and_then(|text| text.parse().ok()).filter(|n| *n > 0).map(Duration::from_secs),
-            throttle: throttle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_THROTTLE),
-            stream_history: filled("COG_STREAM_HISTORY_CAPACITY").and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_HISTORY),
+            max_concurrency: filled("COG_MAX_CONCURRENCY")
+                .map(|text| text.parse().ok().filter(|n| *n > 0).unwrap_or(1)),
+            setup_timeout: filled("COG_SETUP_TIMEOUT")
+                .and_then(|text| text.parse().ok())
+                .filter(|n| *n > 0)
+                .map(Duration::from_secs),
+            throttle: throttle
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .unwrap_or(DEFAULT_THROTTLE),
+            stream_history: filled("COG_STREAM_HISTORY_CAPACITY")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(DEFAULT_HISTORY),
             user_agent: filled("COG_USER_AGENT"),
             webhook_token: filled("WEBHOOK_AUTH_TOKEN"),
             webhook_secret: filled(WEBHOOK_SECRET),
-            ready_file: filled("KUBERNETES_SERVICE_HOST").map(|_| PathBuf::from("/var/run/cog/ready")),
-            log_filter: filled("RUST_LOG")
-                .or_else(|| filled("COG_LOG_LEVEL").map(|level| level.to_ascii_lowercase().replace("warning", "warn"))),
+            ready_file: filled("KUBERNETES_SERVICE_HOST")
+                .map(|_| PathBuf::from("/var/run/cog/ready")),
+            log_filter: filled("RUST_LOG").or_else(|| {
+                filled("COG_LOG_LEVEL")
+                    .map(|level| level.to_ascii_lowercase().replace("warning", "warn"))
+            }),
             log_format: filled("LOG_FORMAT"),
             endpoint_id: filled("RUNPOD_ENDPOINT_ID"),
         }
@@ -88,22 +104,44 @@ mod tests {
     use super::*;
 
     fn env(pairs: &[(&str, &str)]) -> CogEnv {
-        CogEnv::from(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        CogEnv::from(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn nonsense_is_read_as_cog_reads_it() {
         for nonsense in ["0", "-3", "many"] {
-            assert_eq!(env(&[("COG_MAX_CONCURRENCY", nonsense)]).max_concurrency, Some(1), "{nonsense}");
-            assert_eq!(env(&[("COG_SETUP_TIMEOUT", nonsense)]).setup_timeout, None, "{nonsense}");
+            assert_eq!(
+                env(&[("COG_MAX_CONCURRENCY", nonsense)]).max_concurrency,
+                Some(1),
+                "{nonsense}"
+            );
+            assert_eq!(
+                env(&[("COG_SETUP_TIMEOUT", nonsense)]).setup_timeout,
+                None,
+                "{nonsense}"
+            );
         }
-        let bad = env(&[("COG_THROTTLE_RESPONSE_INTERVAL", "x"), ("COG_STREAM_HISTORY_CAPACITY", "-1")]);
-        assert_eq!((bad.throttle, bad.stream_history), (DEFAULT_THROTTLE, DEFAULT_HISTORY));
+        let bad = env(&[
+            ("COG_THROTTLE_RESPONSE_INTERVAL", "x"),
+            ("COG_STREAM_HISTORY_CAPACITY", "-1"),
+        ]);
+        assert_eq!(
+            (bad.throttle, bad.stream_history),
+            (DEFAULT_THROTTLE, DEFAULT_HISTORY)
+        );
     }
 
     #[test]
     fn zero_means_zero_where_it_has_a_meaning() {
-        let zero = env(&[("COG_THROTTLE_RESPONSE_INTERVAL", "0"), ("COG_STREAM_HISTORY_CAPACITY", "0")]);
+        let zero = env(&[
+            ("COG_THROTTLE_RESPONSE_INTERVAL", "0"),
+            ("COG_STREAM_HISTORY_CAPACITY", "0"),
+        ]);
         assert_eq!((zero.throttle, zero.stream_history), (Duration::ZERO, 0));
     }
 }

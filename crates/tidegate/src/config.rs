@@ -31,7 +31,9 @@ pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
 
 /// The command that was given, and the commands within it.
 fn commands_of(matches: &ArgMatches) -> Vec<String> {
-    let within = |(name, matches): (&str, &ArgMatches)| [vec![name.to_owned()], commands_of(matches)].concat();
+    let within = |(name, matches): (&str, &ArgMatches)| {
+        [vec![name.to_owned()], commands_of(matches)].concat()
+    };
     matches.subcommand().map(within).unwrap_or_default()
 }
 
@@ -50,31 +52,43 @@ struct Setting {
 impl Settings {
     fn read(path: &Path) -> Result<Self, Usage> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            Usage::new(format!("the configuration `{}` cannot be read: {error}", path.display())).hint("name a file of UTF-8 text")
+            Usage::new(format!(
+                "the configuration `{}` cannot be read: {error}",
+                path.display()
+            ))
+            .hint("name a file of UTF-8 text")
         })?;
         Self::parse(&text).map_err(|wrong| wrong.of(path, &text))
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        let said: BTreeMap<Spanned<String>, Spanned<Value>> = toml::from_str(text).map_err(|error| Wrong {
-            place: error.span().unwrap_or_default(),
-            what: error.message().to_owned(),
-            hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
-        })?;
+        let said: BTreeMap<Spanned<String>, Spanned<Value>> =
+            toml::from_str(text).map_err(|error| Wrong {
+                place: error.span().unwrap_or_default(),
+                what: error.message().to_owned(),
+                hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
+            })?;
         let known = Cli::command();
-        said.into_iter().map(|(key, value)| setting(&known, key, value)).collect::<Result<_, _>>().map(Self)
+        said.into_iter()
+            .map(|(key, value)| setting(&known, key, value))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The command with these as the defaults of its flags, and of those of the commands on the way to the one
     /// that was given.
     fn as_defaults(&self, command: Command, commands: &[String]) -> Command {
         let said = self.0.iter().filter(|setting| !compat::says(&setting.flag));
-        let command = said.fold(command, |command, setting| match find(&command, &setting.flag).map(|flag| flag.get_id().clone()) {
-            Some(id) => command.mut_arg(id, |flag| flag.default_values(setting.values.clone())),
-            None => command,
+        let command = said.fold(command, |command, setting| {
+            match find(&command, &setting.flag).map(|flag| flag.get_id().clone()) {
+                Some(id) => command.mut_arg(id, |flag| flag.default_values(setting.values.clone())),
+                None => command,
+            }
         });
         match commands {
-            [name, within @ ..] => command.mut_subcommand(name, |command| self.as_defaults(command, within)),
+            [name, within @ ..] => {
+                command.mut_subcommand(name, |command| self.as_defaults(command, within))
+            }
             [] => command,
         }
     }
@@ -82,29 +96,58 @@ impl Settings {
 
 fn setting(known: &Command, key: Spanned<String>, value: Spanned<Value>) -> Result<Setting, Wrong> {
     let name = key.get_ref();
-    let unknown = |hint: String| Wrong { place: key.span(), what: format!("there is no setting `{name}`"), hint };
+    let unknown = |hint: String| Wrong {
+        place: key.span(),
+        what: format!("there is no setting `{name}`"),
+        hint,
+    };
     if name.contains('-') {
-        return Err(unknown(format!("write `{}`: with `_` for the `-` of the flag", name.replace('-', "_"))));
+        return Err(unknown(format!(
+            "write `{}`: with `_` for the `-` of the flag",
+            name.replace('-', "_")
+        )));
     }
     let flag = name.replace('_', "-");
-    let known = anywhere(known, &flag)
-        .ok_or_else(|| unknown("`tidegate serve --help` lists the flags; a key is the name of one, with `_` for `-`".to_owned()))?;
+    let known = anywhere(known, &flag).ok_or_else(|| {
+        unknown(
+            "`tidegate serve --help` lists the flags; a key is the name of one, with `_` for `-`"
+                .to_owned(),
+        )
+    })?;
     let place = value.span();
-    let bad = |why: String| Wrong { place: place.clone(), what: format!("`{name}` cannot be used: {why}"), hint: hint(known) };
-    let values =
-        texts(value.into_inner()).ok_or_else(|| bad("it is neither a text nor a number, true, false or a list of those".to_owned()))?;
-    let values = if known.get_value_delimiter().is_some() { values } else { vec![values.join(",")] };
-    values.iter().try_for_each(|value| check(known, value)).map_err(bad)?;
+    let bad = |why: String| Wrong {
+        place: place.clone(),
+        what: format!("`{name}` cannot be used: {why}"),
+        hint: hint(known),
+    };
+    let values = texts(value.into_inner()).ok_or_else(|| {
+        bad("it is neither a text nor a number, true, false or a list of those".to_owned())
+    })?;
+    let values = if known.get_value_delimiter().is_some() {
+        values
+    } else {
+        vec![values.join(",")]
+    };
+    values
+        .iter()
+        .try_for_each(|value| check(known, value))
+        .map_err(bad)?;
     Ok(Setting { flag, values })
 }
 
 /// A flag that has a variable in the environment has a key too; others are for one call only.
 fn find<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
-    command.get_arguments().find(|arg| arg.get_long() == Some(flag) && arg.get_env().is_some() && arg.get_id() != "config")
+    command.get_arguments().find(|arg| {
+        arg.get_long() == Some(flag) && arg.get_env().is_some() && arg.get_id() != "config"
+    })
 }
 
 fn anywhere<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
-    find(command, flag).or_else(|| command.get_subcommands().find_map(|command| anywhere(command, flag)))
+    find(command, flag).or_else(|| {
+        command
+            .get_subcommands()
+            .find_map(|command| anywhere(command, flag))
+    })
 }
 
 /// A value as it would stand on the command line; a list is one for each.
@@ -115,7 +158,11 @@ fn texts(value: Value) -> Option<Vec<String>> {
         Value::Float(number) => Some(vec![number.to_string()]),
         Value::Boolean(is) => Some(vec![is.to_string()]),
         Value::Array(values) => {
-            let each: Option<Vec<_>> = values.into_iter().filter(|value| !value.is_array()).map(texts).collect();
+            let each: Option<Vec<_>> = values
+                .into_iter()
+                .filter(|value| !value.is_array())
+                .map(texts)
+                .collect();
             each.map(|each| each.concat())
         }
         Value::Datetime(_) | Value::Table(_) => None,
@@ -124,15 +171,23 @@ fn texts(value: Value) -> Option<Vec<String>> {
 
 /// Reads a value as the flag would.
 fn check(flag: &Arg, value: &str) -> Result<(), String> {
-    let alone = Arg::new("value").long("value").allow_hyphen_values(true).value_parser(flag.get_value_parser().clone());
-    let read = Command::new("setting").no_binary_name(true).arg(alone).try_get_matches_from(["--value", value]);
+    let alone = Arg::new("value")
+        .long("value")
+        .allow_hyphen_values(true)
+        .value_parser(flag.get_value_parser().clone());
+    let read = Command::new("setting")
+        .no_binary_name(true)
+        .arg(alone)
+        .try_get_matches_from(["--value", value]);
     read.map(drop).map_err(|error| why(&error))
 }
 
 fn why(error: &clap::Error) -> String {
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(source), _) => source.to_string(),
-        (None, Some(ContextValue::Strings(choices))) => format!("it must be one of {}", choices.join(", ")),
+        (None, Some(ContextValue::Strings(choices))) => {
+            format!("it must be one of {}", choices.join(", "))
+        }
         (None, _) => error.kind().to_string(),
     }
 }
@@ -140,7 +195,10 @@ fn why(error: &clap::Error) -> String {
 /// What is right, as the help has it.
 fn hint(flag: &Arg) -> String {
     let about = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    format!("a value for `--{}`: {about}", flag.get_long().unwrap_or_default())
+    format!(
+        "a value for `--{}`: {about}",
+        flag.get_long().unwrap_or_default()
+    )
 }
 
 /// What is wrong with a file, and where.
@@ -153,7 +211,11 @@ struct Wrong {
 
 impl Wrong {
     fn of(self, path: &Path, text: &str) -> Usage {
-        let line = 1 + text.bytes().take(self.place.start).filter(|byte| *byte == b'\n').count();
+        let line = 1 + text
+            .bytes()
+            .take(self.place.start)
+            .filter(|byte| *byte == b'\n')
+            .count();
         Usage::new(format!("{}:{line}: {}", path.display(), self.what)).hint(self.hint)
     }
 }
@@ -172,7 +234,10 @@ mod tests {
         let text = "queue = 5\nkeep_for = \"1h\"\nwatch = true\nheader_timeout = 1.5\nlog_level = \"debug\"\n\
                     endpoint = [\"a\", \"b\"]\nallow_private_networks = [\"10.0.0.0/8\", \"::1\"]\n";
         let Settings(settings) = Settings::parse(text).unwrap();
-        let said: BTreeMap<_, _> = settings.into_iter().map(|setting| (setting.flag, setting.values.join(" "))).collect();
+        let said: BTreeMap<_, _> = settings
+            .into_iter()
+            .map(|setting| (setting.flag, setting.values.join(" ")))
+            .collect();
         for (flag, value) in [
             ("queue", "5"),
             ("keep-for", "1h"),
@@ -189,12 +254,30 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         for (text, expected) in [
-            ("queue = 5\n\nqueues = 5\n", "tidegate.toml:3: there is no setting `queues`"),
-            ("keep-for = \"1h\"", "tidegate.toml:1: there is no setting `keep-for`"),
-            ("# no\nconfig = \"x\"", "tidegate.toml:2: there is no setting `config`"),
-            ("json = \"{}\"", "tidegate.toml:1: there is no setting `json`"),
-            ("queue = \"many\"", "tidegate.toml:1: `queue` cannot be used: invalid digit found in string"),
-            ("on_lost = \"cry\"", "tidegate.toml:1: `on_lost` cannot be used: it must be one of retry, fail"),
+            (
+                "queue = 5\n\nqueues = 5\n",
+                "tidegate.toml:3: there is no setting `queues`",
+            ),
+            (
+                "keep-for = \"1h\"",
+                "tidegate.toml:1: there is no setting `keep-for`",
+            ),
+            (
+                "# no\nconfig = \"x\"",
+                "tidegate.toml:2: there is no setting `config`",
+            ),
+            (
+                "json = \"{}\"",
+                "tidegate.toml:1: there is no setting `json`",
+            ),
+            (
+                "queue = \"many\"",
+                "tidegate.toml:1: `queue` cannot be used: invalid digit found in string",
+            ),
+            (
+                "on_lost = \"cry\"",
+                "tidegate.toml:1: `on_lost` cannot be used: it must be one of retry, fail",
+            ),
             (
                 "[queue]\nsize = 5",
                 "tidegate.toml:1: `queue` cannot be used: it is neither a text nor a number, true, false or a list of those",

@@ -24,7 +24,9 @@ impl FromStr for DataDir {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("it is empty; give a folder, or `none` to keep jobs in memory only".to_owned()),
+            "" => {
+                Err("it is empty; give a folder, or `none` to keep jobs in memory only".to_owned())
+            }
             "none" => Ok(Self::None),
             folder => Ok(Self::At(folder.into())),
         }
@@ -38,21 +40,34 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store. Where nothing was said and nothing can be written, jobs are kept in memory only.
-pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Option<Opened>, Usage> {
-    let open =
-        |folder: &Path| Sqlite::open(folder, &Options::default()).map(|store| Opened { folder: folder.to_owned(), store: Arc::new(store) });
+pub(crate) fn open(
+    said: Option<&DataDir>,
+    model: &Path,
+    port: u16,
+) -> Result<Option<Opened>, Usage> {
+    let open = |folder: &Path| {
+        Sqlite::open(folder, &Options::default()).map(|store| Opened {
+            folder: folder.to_owned(),
+            store: Arc::new(store),
+        })
+    };
     match said {
         Some(DataDir::None) => Ok(None),
         Some(DataDir::At(folder)) => open(folder).map(Some).map_err(refused),
         // A port that nobody chose will be another one the next time.
         None if port == 0 => Ok(None),
         None => {
-            let Some(folder) = usual(model, &port.to_string()) else { return Ok(None) };
+            let Some(folder) = usual(model, &port.to_string()) else {
+                return Ok(None);
+            };
             match open(&folder) {
                 Ok(opened) => Ok(Some(opened)),
                 Err(error) => {
                     let reason = chain(&error).to_string();
-                    tracing::warn!(reason, "jobs are kept in memory only and do not survive a restart; give a folder with --data-dir");
+                    tracing::warn!(
+                        reason,
+                        "jobs are kept in memory only and do not survive a restart; give a folder with --data-dir"
+                    );
                     Ok(None)
                 }
             }
@@ -61,17 +76,30 @@ pub(crate) fn open(said: Option<&DataDir>, model: &Path, port: u16) -> Result<Op
 }
 
 fn refused(error: OpenError) -> Usage {
-    Usage::new(format!("--data-dir cannot be used: {}", chain(&error))).hint("give another folder, or `none` to keep jobs in memory only")
+    Usage::new(format!("--data-dir cannot be used: {}", chain(&error)))
+        .hint("give another folder, or `none` to keep jobs in memory only")
 }
 
 /// The same model on the same port, or for the same worker, finds its jobs again; others do not get in its way.
 pub(crate) fn usual(model: &Path, whose: &str) -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))?;
-    let name = model.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let state =
+        variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))?;
+    let name = model.file_name().map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     let mut hasher = DefaultHasher::new();
     model.hash(&mut hasher);
-    Some(state.join("tidegate").join(format!("{name}-{:08x}-{whose}", hasher.finish() as u32)))
+    Some(
+        state
+            .join("tidegate")
+            .join(format!("{name}-{:08x}-{whose}", hasher.finish() as u32)),
+    )
 }
 
 #[cfg(test)]
@@ -87,8 +115,15 @@ mod tests {
 
     #[test]
     fn two_servers_have_two_places() {
-        let places: Vec<_> =
-            [("/a/m", "1"), ("/b/m", "1"), ("/a/m", "2")].iter().filter_map(|(model, port)| usual(Path::new(model), port)).collect();
-        assert!(places.iter().all(|place| places.iter().filter(|other| *other == place).count() == 1), "{places:?}");
+        let places: Vec<_> = [("/a/m", "1"), ("/b/m", "1"), ("/a/m", "2")]
+            .iter()
+            .filter_map(|(model, port)| usual(Path::new(model), port))
+            .collect();
+        assert!(
+            places
+                .iter()
+                .all(|place| places.iter().filter(|other| *other == place).count() == 1),
+            "{places:?}"
+        );
     }
 }

@@ -16,7 +16,11 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, code: exit::USAGE }
+        Self {
+            message: message.into(),
+            hint: None,
+            code: exit::USAGE,
+        }
     }
 
     /// Not a mistake after all: asking again may help.

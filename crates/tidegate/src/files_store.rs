@@ -13,7 +13,11 @@ use tidegate_store::{Bucket, Folder};
 use crate::data_dir::Opened;
 
 /// What a bucket is opened with; the model must not have it, for all files of all accounts are in there.
-pub(crate) const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+pub(crate) const SECRETS: [&str; 3] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+];
 /// The folder in the data folder. Files for a bucket are written there until they have come.
 const FOLDER: &str = "files";
 /// The document with the name of our own part of a place that others may use too.
@@ -42,7 +46,10 @@ impl FromStr for FilesStore {
                 if bucket.is_empty() || bucket.contains(['?', '#', '@']) {
                     return Err(format!("it names no bucket; {hint}"));
                 }
-                Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
+                Ok(Self::Bucket {
+                    bucket: bucket.to_owned(),
+                    prefix: prefix.trim_matches('/').to_owned(),
+                })
             }
             Some(_) | None => Err(hint.to_owned()),
         }
@@ -62,20 +69,28 @@ pub(crate) async fn open(said: Option<&FilesStore>, data: &Opened) -> anyhow::Re
     let own = data.folder.join(FOLDER);
     match said {
         None => in_folder(own).context("the folder `files` in the data folder cannot be used"),
-        Some(FilesStore::Folder(folder)) => {
-            in_folder(folder.join(name(&*data.store).await?)).context("the folder of --files-store cannot be used")
-        }
+        Some(FilesStore::Folder(folder)) => in_folder(folder.join(name(&*data.store).await?))
+            .context("the folder of --files-store cannot be used"),
         Some(FilesStore::Bucket { bucket, prefix }) => {
-            let client = tidegate_net::unguarded().context("there is no way out to the bucket of --files-store")?;
+            let client = tidegate_net::unguarded()
+                .context("there is no way out to the bucket of --files-store")?;
             let root = format!("{prefix}/{}", name(&*data.store).await?);
-            let spool = in_folder(own).context("the folder `files` in the data folder cannot be used")?.spool;
-            Ok(Place { blobs: Arc::new(Bucket::s3(bucket, &root, client)?), spool })
+            let spool = in_folder(own)
+                .context("the folder `files` in the data folder cannot be used")?
+                .spool;
+            Ok(Place {
+                blobs: Arc::new(Bucket::s3(bucket, &root, client)?),
+                spool,
+            })
         }
     }
 }
 
 fn in_folder(folder: PathBuf) -> anyhow::Result<Place> {
-    Ok(Place { blobs: Arc::new(Folder::open(folder.clone())?), spool: folder })
+    Ok(Place {
+        blobs: Arc::new(Folder::open(folder.clone())?),
+        spool: folder,
+    })
 }
 
 /// What this data folder calls its part of a place; the same after every restart.
@@ -83,8 +98,10 @@ async fn name(documents: &dyn Documents) -> anyhow::Result<String> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let made = format!("tidegate-{}", JobId::from_random(u128::from_le_bytes(bits)));
-    let kept =
-        documents.put_new(SHELF, NAME, serde_json::to_vec(&made)?.into()).await.context("the name of the place of files cannot be kept")?;
+    let kept = documents
+        .put_new(SHELF, NAME, serde_json::to_vec(&made)?.into())
+        .await
+        .context("the name of the place of files cannot be kept")?;
     serde_json::from_slice(&kept).context("the name of the place of files cannot be read")
 }
 
@@ -94,12 +111,29 @@ mod tests {
 
     #[test]
     fn places() {
-        let bucket = |bucket: &str, prefix: &str| Ok(FilesStore::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
+        let bucket = |bucket: &str, prefix: &str| {
+            Ok(FilesStore::Bucket {
+                bucket: bucket.to_owned(),
+                prefix: prefix.to_owned(),
+            })
+        };
         assert_eq!("s3://b".parse(), bucket("b", ""));
         assert_eq!("s3://b/".parse(), bucket("b", ""));
         assert_eq!("s3://b/a/c/".parse(), bucket("b", "a/c"));
-        assert_eq!("file:///srv/files".parse(), Ok(FilesStore::Folder("/srv/files".into())));
-        for bad in ["", "b", "/srv/files", "s3://", "s3:///a", "file://srv", "https://b.example/", "s3://key:secret@b"] {
+        assert_eq!(
+            "file:///srv/files".parse(),
+            Ok(FilesStore::Folder("/srv/files".into()))
+        );
+        for bad in [
+            "",
+            "b",
+            "/srv/files",
+            "s3://",
+            "s3:///a",
+            "file://srv",
+            "https://b.example/",
+            "s3://key:secret@b",
+        ] {
             assert!(bad.parse::<FilesStore>().is_err(), "{bad}");
         }
     }

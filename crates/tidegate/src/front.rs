@@ -18,7 +18,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// have, and reads the certificate, now and whenever it is told to read it again.
 pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
     Ok(Edge {
-        max_connections: args.max_connections.unwrap_or_else(descriptors::default_connections),
+        max_connections: args
+            .max_connections
+            .unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
         ..plain_edge(&args.door, reload)?
     })
@@ -26,12 +28,17 @@ pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
 
 /// The certificate and its key, if there is to be HTTPS. The one may come from the command line and the other from
 /// a file, so clap cannot say that they belong together.
-fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
+fn certificate<'a>(
+    certificate: Option<&'a Path>,
+    key: Option<&'a Path>,
+) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(Usage::new("--tls-cert needs --tls-key").hint("name the key of the certificate with --tls-key FILE")),
-        (None, Some(_)) => Err(Usage::new("--tls-key needs --tls-cert").hint("name the certificate with --tls-cert FILE")),
+        (Some(_), None) => Err(Usage::new("--tls-cert needs --tls-key")
+            .hint("name the key of the certificate with --tls-key FILE")),
+        (None, Some(_)) => Err(Usage::new("--tls-key needs --tls-cert")
+            .hint("name the certificate with --tls-cert FILE")),
     }
 }
 
@@ -39,12 +46,21 @@ fn certificate<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Resu
 pub(crate) fn plain_edge(door: &Door, reload: &mut Reload) -> Result<Edge, Usage> {
     descriptors::raise_limit();
     let files = certificate(door.tls_cert.as_deref(), door.tls_key.as_deref())?;
-    let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
+    let tls = files
+        .map(|(certificate, key)| tls(certificate, key))
+        .transpose()?;
     if let Some(tls) = &tls {
         let tls = Arc::clone(tls);
-        reload.actions.push(("certificate", Box::new(move || Ok(tls.reload()?))));
+        reload
+            .actions
+            .push(("certificate", Box::new(move || Ok(tls.reload()?))));
     }
-    Ok(Edge { max_connections: descriptors::default_connections(), header_timeout: HEADER_TIMEOUT, tls, traffic: Arc::default() })
+    Ok(Edge {
+        max_connections: descriptors::default_connections(),
+        header_timeout: HEADER_TIMEOUT,
+        tls,
+        traffic: Arc::default(),
+    })
 }
 
 /// How the server's address begins.
@@ -54,7 +70,8 @@ pub(crate) fn scheme(edge: &Edge) -> &'static str {
 
 fn tls(certificate: &Path, key: &Path) -> Result<Arc<Tls>, Usage> {
     Tls::load(certificate, key).map(Arc::new).map_err(|error| {
-        let hint = "both are PEM files, and --tls-key is the key of the first certificate in --tls-cert";
+        let hint =
+            "both are PEM files, and --tls-key is the key of the first certificate in --tls-cert";
         Usage::new(format!("no HTTPS: {}", chain(&error))).hint(hint)
     })
 }

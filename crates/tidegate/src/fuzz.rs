@@ -9,27 +9,43 @@ use crate::{cog_yaml as yaml, units as unit};
 /// have.
 pub(crate) fn cog_yaml(input: &[u8]) {
     let file = Path::new("cog.yaml");
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     let read = yaml::parse(file, text).and_then(|read| yaml::environment(read.environment, file));
     match read {
         Ok(variables) => {
             for (name, value) in variables {
                 let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-                assert!(!name.is_empty() && !name.contains(['=', '\0']), "no process can have the variable {name:?}");
-                assert!(!value.contains('\0'), "no process can have the value {value:?}");
+                assert!(
+                    !name.is_empty() && !name.contains(['=', '\0']),
+                    "no process can have the variable {name:?}"
+                );
+                assert!(
+                    !value.contains('\0'),
+                    "no process can have the value {value:?}"
+                );
             }
         }
         Err(error) => {
             let message = error.to_string();
-            assert!(message.starts_with("cog.yaml:") && message.len() > "cog.yaml: ".len(), "{message:?}");
+            assert!(
+                message.starts_with("cog.yaml:") && message.len() > "cog.yaml: ".len(),
+                "{message:?}"
+            );
         }
     }
 }
 
 /// A duration or a size is read, or refused with a message.
 pub(crate) fn units(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
-    for message in [unit::duration(text).err(), unit::size(text).err()].into_iter().flatten() {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    for message in [unit::duration(text).err(), unit::size(text).err()]
+        .into_iter()
+        .flatten()
+    {
         assert!(!message.is_empty());
     }
     if let Ok(bytes) = unit::size(text) {

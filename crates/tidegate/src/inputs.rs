@@ -10,15 +10,20 @@ use serde_json::{Map, Value};
 use crate::failure::Usage;
 
 /// The input that `--json` and `-i` make together; a later one counts more.
-pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyhow::Result<Map<String, Value>> {
+pub(crate) fn read(
+    json: Option<&str>,
+    pairs: &[String],
+    schema: &Value,
+) -> anyhow::Result<Map<String, Value>> {
     let mut input = match json {
         Some(json) => object(json)?,
         None => Map::new(),
     };
     for pair in pairs {
-        let (name, text) = pair
-            .split_once('=')
-            .ok_or_else(|| Usage::new(format!("`-i {pair}` has no `=`")).hint("write -i name=value, or -i name=@file"))?;
+        let (name, text) = pair.split_once('=').ok_or_else(|| {
+            Usage::new(format!("`-i {pair}` has no `=`"))
+                .hint("write -i name=value, or -i name=@file")
+        })?;
         check_name(name, schema)?;
         input.insert(name.to_owned(), value(name, text, schema)?);
     }
@@ -28,7 +33,8 @@ pub(crate) fn read(json: Option<&str>, pairs: &[String], schema: &Value) -> anyh
 /// The input of a job for trying a handler, `{"input": {…}}`, as Runpod's users write it.
 pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, Usage> {
     let hint = "write {\"input\": {\"name\": \"value\"}}";
-    let job: Value = serde_json::from_str(text).map_err(|error| Usage::new(format!("{place} is not JSON: {error}")).hint(hint))?;
+    let job: Value = serde_json::from_str(text)
+        .map_err(|error| Usage::new(format!("{place} is not JSON: {error}")).hint(hint))?;
     match job.get("input").cloned() {
         Some(Value::Object(input)) => Ok(input),
         Some(_) | None => Err(Usage::new(format!("{place} has no object `input`")).hint(hint)),
@@ -37,24 +43,43 @@ pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, Usa
 
 /// An input that the model takes: its required fields with examples.
 pub(crate) fn example(document: &Value) -> Value {
-    let schema = document.pointer("/components/schemas/Input").cloned().unwrap_or_default();
-    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-    let one = |name: &Value| Some((name.as_str()?.to_owned(), example_of(property(document, "Input", name.as_str()?)?)));
+    let schema = document
+        .pointer("/components/schemas/Input")
+        .cloned()
+        .unwrap_or_default();
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let one = |name: &Value| {
+        Some((
+            name.as_str()?.to_owned(),
+            example_of(property(document, "Input", name.as_str()?)?),
+        ))
+    };
     Value::Object(required.iter().filter_map(one).collect())
 }
 
 fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
     let text = match json.strip_prefix('@') {
-        Some("-") => std::io::read_to_string(std::io::stdin()).context("could not read standard input")?,
+        Some("-") => {
+            std::io::read_to_string(std::io::stdin()).context("could not read standard input")?
+        }
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            Usage::new(format!("could not read `{file}`: {error}")).hint("after @ comes the path of a file, or - for standard input")
+            Usage::new(format!("could not read `{file}`: {error}"))
+                .hint("after @ comes the path of a file, or - for standard input")
         })?,
         None => json.to_owned(),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Usage::new("--json is not an object").hint("write --json '{\"name\": \"value\"}'").into()),
-        Err(error) => Err(Usage::new(format!("--json is not JSON: {error}")).hint("write --json '{\"name\": \"value\"}'").into()),
+        Ok(_) => Err(Usage::new("--json is not an object")
+            .hint("write --json '{\"name\": \"value\"}'")
+            .into()),
+        Err(error) => Err(Usage::new(format!("--json is not JSON: {error}"))
+            .hint("write --json '{\"name\": \"value\"}'")
+            .into()),
     }
 }
 
@@ -62,14 +87,23 @@ fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
 fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
     let known: Vec<&str> = ["Input", "TrainingInput"]
         .into_iter()
-        .filter_map(|component| schema.pointer(&format!("/components/schemas/{component}/properties"))?.as_object())
+        .filter_map(|component| {
+            schema
+                .pointer(&format!("/components/schemas/{component}/properties"))?
+                .as_object()
+        })
         .flat_map(|properties| properties.keys().map(String::as_str))
         .collect();
-    let anything = schema.pointer("/components/schemas/Input/additionalProperties") == Some(&Value::Bool(true));
+    let anything = schema.pointer("/components/schemas/Input/additionalProperties")
+        == Some(&Value::Bool(true));
     if schema.is_null() || anything || known.contains(&name) {
         return Ok(());
     }
-    let hint = if known.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", known.join(", ")) };
+    let hint = if known.is_empty() {
+        "it takes none".to_owned()
+    } else {
+        format!("it takes {}", known.join(", "))
+    };
     Err(Usage::new(format!("the model has no input `{name}`")).hint(hint))
 }
 
@@ -77,12 +111,18 @@ fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
     if let Some(file) = text.strip_prefix('@') {
         return Ok(Value::String(data_uri(Path::new(file))?));
     }
-    let property = property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
-    match property.and_then(|property| property.get("type")).and_then(Value::as_str) {
+    let property =
+        property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
+    match property
+        .and_then(|property| property.get("type"))
+        .and_then(Value::as_str)
+    {
         Some("string") => Ok(text.into()),
         Some(other) => serde_json::from_str(text).map_err(|error| {
             let hint = format!("`{name}` is of type {other}; write it as JSON");
-            Usage::new(format!("`-i {name}={text}` cannot be read: {error}")).hint(hint).into()
+            Usage::new(format!("`-i {name}={text}` cannot be read: {error}"))
+                .hint(hint)
+                .into()
         }),
         // Not in the schema, or of several types: what reads as JSON is JSON.
         None => Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into())),
@@ -91,8 +131,13 @@ fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
 
 /// A property with the choices it refers to put in.
 fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a Value> {
-    let property = document.pointer(&format!("/components/schemas/{component}/properties"))?.get(name)?;
-    let reference = property.pointer("/allOf/0/$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
+    let property = document
+        .pointer(&format!("/components/schemas/{component}/properties"))?
+        .get(name)?;
+    let reference = property
+        .pointer("/allOf/0/$ref")
+        .and_then(Value::as_str)
+        .and_then(|text| text.strip_prefix('#'));
     reference.map_or(Some(property), |pointer| document.pointer(pointer))
 }
 
@@ -104,21 +149,30 @@ fn example_of(property: &Value) -> Value {
         return example_of(one);
     }
     let minimum = property.get("minimum").cloned();
-    match (property.get("type").and_then(Value::as_str), property.get("format").and_then(Value::as_str)) {
+    match (
+        property.get("type").and_then(Value::as_str),
+        property.get("format").and_then(Value::as_str),
+    ) {
         (Some("string"), Some("uri")) => "data:text/plain,hello".into(),
         (Some("integer"), _) => minimum.unwrap_or_else(|| 1.into()),
         (Some("number"), _) => minimum.unwrap_or_else(|| 1.0.into()),
         (Some("boolean"), _) => true.into(),
-        (Some("array"), _) => Value::Array(property.get("items").map(example_of).into_iter().collect()),
+        (Some("array"), _) => {
+            Value::Array(property.get("items").map(example_of).into_iter().collect())
+        }
         (Some("object"), _) => Value::Object(Map::new()),
         _ => "world".into(),
     }
 }
 
 fn data_uri(file: &Path) -> anyhow::Result<String> {
-    let body = std::fs::read(file)
-        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", file.display())).hint("after @ comes the path of a file"))?;
-    let mime = mime_guess::from_path(file).first_raw().unwrap_or("application/octet-stream");
+    let body = std::fs::read(file).map_err(|error| {
+        Usage::new(format!("could not read `{}`: {error}", file.display()))
+            .hint("after @ comes the path of a file")
+    })?;
+    let mime = mime_guess::from_path(file)
+        .first_raw()
+        .unwrap_or("application/octet-stream");
     Ok(format!("data:{mime};base64,{}", STANDARD.encode(body)))
 }
 
@@ -140,7 +194,10 @@ mod tests {
     fn the_schema_says_what_is_text_and_what_is_json() {
         let pairs = ["text=x=y", "n=5", "style=1", "tags=[\"a\"]", "any=true"].map(str::to_owned);
         let input = read(Some("{\"n\": 1, \"kept\": null}"), &pairs, &schema()).unwrap();
-        assert_eq!(Value::Object(input), json!({"text": "x=y", "n": 5, "style": "1", "tags": ["a"], "any": true, "kept": null}));
+        assert_eq!(
+            Value::Object(input),
+            json!({"text": "x=y", "n": 5, "style": "1", "tags": ["a"], "any": true, "kept": null})
+        );
     }
 
     #[test]
@@ -155,12 +212,18 @@ mod tests {
             (Some("@/does/not/exist"), "n=1"),
         ] {
             let error = read(json, &[pair.to_owned()], &schema()).unwrap_err();
-            assert!(error.downcast_ref::<Usage>().is_some(), "{json:?} {pair}: {error}");
+            assert!(
+                error.downcast_ref::<Usage>().is_some(),
+                "{json:?} {pair}: {error}"
+            );
         }
     }
 
     #[test]
     fn examples_fit_the_schema() {
-        assert_eq!(example(&schema()), json!({"text": "world", "n": 3, "style": "1"}));
+        assert_eq!(
+            example(&schema()),
+            json!({"text": "world", "n": 3, "style": "1"})
+        );
     }
 }

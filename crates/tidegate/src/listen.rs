@@ -41,11 +41,18 @@ enum Callers {
 /// The addresses that a host names. Other machines are not let in by accident.
 async fn addresses(host: &str, port: u16, callers: Callers) -> Result<Vec<SocketAddr>, Usage> {
     let found = tokio::net::lookup_host((host, port)).await;
-    let found: Vec<_> =
-        found.map_err(|error| Usage::new(format!("--host `{host}` is not an address: {error}")).hint("check --host"))?.collect();
-    let public = found.iter().any(|address| !address.ip().to_canonical().is_loopback());
+    let found: Vec<_> = found
+        .map_err(|error| {
+            Usage::new(format!("--host `{host}` is not an address: {error}")).hint("check --host")
+        })?
+        .collect();
+    let public = found
+        .iter()
+        .any(|address| !address.ip().to_canonical().is_loopback());
     if public && callers == Callers::Anybody {
-        let what = format!("--host {host} is open to other machines, and without tokens everybody there could run the model");
+        let what = format!(
+            "--host {host} is open to other machines, and without tokens everybody there could run the model"
+        );
         return Err(Usage::new(what).hint(
             "set tokens (`tidegate token new --account NAME --file FILE`, then --tokens-file FILE, or TIDEGATE_API_TOKENS); \
              or listen on this machine only (--host 127.0.0.1); or say that it is meant (--allow-anonymous)",
@@ -61,11 +68,26 @@ mod tests {
     #[tokio::test]
     async fn other_machines_are_let_in_only_with_tokens_or_on_purpose() {
         for host in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1"] {
-            assert!(addresses(host, 1, Callers::Anybody).await.is_err(), "{host}");
-            assert!(addresses(host, 1, Callers::WithToken).await.is_ok(), "{host}");
-            assert!(addresses(host, 1, Callers::AnybodyOnPurpose).await.is_ok(), "{host}");
+            assert!(
+                addresses(host, 1, Callers::Anybody).await.is_err(),
+                "{host}"
+            );
+            assert!(
+                addresses(host, 1, Callers::WithToken).await.is_ok(),
+                "{host}"
+            );
+            assert!(
+                addresses(host, 1, Callers::AnybodyOnPurpose).await.is_ok(),
+                "{host}"
+            );
         }
-        for host in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"] {
+        for host in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "localhost",
+        ] {
             assert!(addresses(host, 1, Callers::Anybody).await.is_ok(), "{host}");
         }
     }

@@ -38,36 +38,69 @@ impl Model {
         }
         let dir = existing(dir)?;
         if let Some(word) = args.script_args.first() {
-            let message = format!("`{word}` after `--` is for a script, and `{}` is a model's folder", dir.display());
-            return Err(Usage::new(message).hint("leave `--` and what follows it away").into());
+            let message = format!(
+                "`{word}` after `--` is for a script, and `{}` is a model's folder",
+                dir.display()
+            );
+            return Err(Usage::new(message)
+                .hint("leave `--` and what follows it away")
+                .into());
         }
         let file = dir.join("cog.yaml");
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error).with_context(|| format!("could not read `{}`", file.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("could not read `{}`", file.display()));
+            }
         };
-        let yaml = text.as_deref().map(|text| cog_yaml::parse(&file, text)).transpose()?.unwrap_or_default();
+        let yaml = text
+            .as_deref()
+            .map(|text| cog_yaml::parse(&file, text))
+            .transpose()?
+            .unwrap_or_default();
         if let (Some(run), Some(predict)) = (&yaml.run, &yaml.predict)
             && run != predict
         {
-            let message = format!("`{}` has both `run: {run}` and `predict: {predict}`", file.display());
-            return Err(Usage::new(message).hint("keep one of them; `run` is the newer name").into());
+            let message = format!(
+                "`{}` has both `run: {run}` and `predict: {predict}`",
+                file.display()
+            );
+            return Err(Usage::new(message)
+                .hint("keep one of them; `run` is the newer name")
+                .into());
         }
-        let train_ref = args.train.clone().or(yaml.train).or_else(|| env.train_ref.clone());
-        let given = args.predict.clone().or(yaml.run).or(yaml.predict).or_else(|| env.predictor_ref.clone());
+        let train_ref = args
+            .train
+            .clone()
+            .or(yaml.train)
+            .or_else(|| env.train_ref.clone());
+        let given = args
+            .predict
+            .clone()
+            .or(yaml.run)
+            .or(yaml.predict)
+            .or_else(|| env.predictor_ref.clone());
         let predictor_ref = match given {
             Some(given) => given,
             // A model that only trains has nothing else to answer with.
-            None if args.mode == Mode::Train && train_ref.is_some() => train_ref.clone().unwrap_or_default(),
+            None if args.mode == Mode::Train && train_ref.is_some() => {
+                train_ref.clone().unwrap_or_default()
+            }
             None => return Err(no_predictor(&dir, text.is_some()).into()),
         };
-        for reference in [Some(&predictor_ref), train_ref.as_ref()].into_iter().flatten() {
+        for reference in [Some(&predictor_ref), train_ref.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             check_ref(&dir, reference, text.as_deref())?;
         }
         let env = cog_yaml::environment(yaml.environment, &file)?;
         Ok(Self {
-            concurrency: yaml.concurrency.and_then(|concurrency| concurrency.max).filter(|max| *max > 0),
+            concurrency: yaml
+                .concurrency
+                .and_then(|concurrency| concurrency.max)
+                .filter(|max| *max > 0),
             dir,
             script: None,
             predictor_ref,
@@ -79,19 +112,30 @@ impl Model {
 
     /// A Python file that calls `runpod.serverless.start`. There is nothing else to say about it.
     fn script(given: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
-        let path = given.canonicalize().with_context(|| format!("could not read `{}`", given.display()))?;
-        let (Some(dir), Some(file)) = (path.parent(), path.file_name()) else { return Err(not_a_folder(&path).into()) };
+        let path = given
+            .canonicalize()
+            .with_context(|| format!("could not read `{}`", given.display()))?;
+        let (Some(dir), Some(file)) = (path.parent(), path.file_name()) else {
+            return Err(not_a_folder(&path).into());
+        };
         if path.extension().is_none_or(|extension| extension != "py") {
             return Err(not_a_folder(&path).into());
         }
         let flag = match args {
-            ModelArgs { predict: Some(_), .. } => Some("--predict"),
+            ModelArgs {
+                predict: Some(_), ..
+            } => Some("--predict"),
             ModelArgs { train: Some(_), .. } => Some("--train"),
-            ModelArgs { mode: Mode::Train, .. } => Some("--mode train"),
+            ModelArgs {
+                mode: Mode::Train, ..
+            } => Some("--mode train"),
             ModelArgs { .. } => None,
         };
         if let Some(flag) = flag {
-            let message = format!("{flag} is for a model's folder, and `{}` is a script", path.display());
+            let message = format!(
+                "{flag} is for a model's folder, and `{}` is a script",
+                path.display()
+            );
             return Err(Usage::new(message)
                 .hint("a script says itself what is run: `runpod.serverless.start({\"handler\": handler})`")
                 .into());
@@ -128,8 +172,13 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
     if args.rp_debugger {
         env.push(("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
     }
-    let level = args.rp_log_level.iter().flat_map(|level| ["--rp_log_level", level]);
-    let words: Vec<&str> = level.chain(args.script_args.iter().map(String::as_str)).collect();
+    let level = args
+        .rp_log_level
+        .iter()
+        .flat_map(|level| ["--rp_log_level", level]);
+    let words: Vec<&str> = level
+        .chain(args.script_args.iter().map(String::as_str))
+        .collect();
     if !words.is_empty() {
         let words = serde_json::to_string(&words).expect("texts are JSON");
         env.push(("TIDEGATE_SCRIPT_ARGS".into(), words.into()));
@@ -139,7 +188,8 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
 
 fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize().map_err(|error| {
-        Usage::new(format!("there is no folder `{}` ({error})", dir.display())).hint("give the folder that holds the model's cog.yaml")
+        Usage::new(format!("there is no folder `{}` ({error})", dir.display()))
+            .hint("give the folder that holds the model's cog.yaml")
     })?;
     if found.is_dir() {
         return Ok(found);
@@ -148,28 +198,48 @@ fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn not_a_folder(path: &Path) -> Usage {
-    let hint = path.parent().map_or_else(String::new, |parent| format!("tidegate serve {}", parent.display()));
-    Usage::new(format!("`{}` is neither a folder nor a Python file", path.display())).hint(hint)
+    let hint = path.parent().map_or_else(String::new, |parent| {
+        format!("tidegate serve {}", parent.display())
+    });
+    Usage::new(format!(
+        "`{}` is neither a folder nor a Python file",
+        path.display()
+    ))
+    .hint(hint)
 }
 
 fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
-    let example = ["run.py", "predict.py"].into_iter().find(|name| dir.join(name).is_file());
+    let example = ["run.py", "predict.py"]
+        .into_iter()
+        .find(|name| dir.join(name).is_file());
     let file = example.unwrap_or("predict.py");
-    let name = if file == "run.py" { "Runner" } else { "Predictor" };
+    let name = if file == "run.py" {
+        "Runner"
+    } else {
+        "Predictor"
+    };
     if has_yaml {
         let message = format!("`{}` names no predictor", dir.join("cog.yaml").display());
         return Usage::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
     }
     let message = format!("there is no cog.yaml in `{}`", dir.display());
     if example.is_some() {
-        return Usage::new(message).hint(format!("tidegate serve {} --predict {file}:{name}", dir.display()));
+        return Usage::new(message).hint(format!(
+            "tidegate serve {} --predict {file}:{name}",
+            dir.display()
+        ));
     }
-    Usage::new(message).hint(format!("tidegate init {} makes a model to start from", dir.display()))
+    Usage::new(message).hint(format!(
+        "tidegate init {} makes a model to start from",
+        dir.display()
+    ))
 }
 
 /// The file of a reference must be there; whether the name is in it, only Python can say.
 fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<()> {
-    let file = reference.split_once(':').map_or(reference, |(file, _)| file);
+    let file = reference
+        .split_once(':')
+        .map_or(reference, |(file, _)| file);
     if dir.join(file).is_file() {
         return Ok(());
     }
@@ -186,9 +256,16 @@ fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<
         format!("the Python files there are {}", there.join(", "))
     };
     let line = yaml.and_then(|yaml| yaml.lines().position(|line| line.contains(reference)));
-    let place = line.map_or_else(String::new, |line| format!("{}:{}: ", dir.join("cog.yaml").display(), line + 1));
+    let place = line.map_or_else(String::new, |line| {
+        format!("{}:{}: ", dir.join("cog.yaml").display(), line + 1)
+    });
     let missing = dir.join(file);
-    Err(Usage::new(format!("{place}the predictor is `{reference}`, but there is no file `{}`", missing.display())).hint(hint).into())
+    Err(Usage::new(format!(
+        "{place}the predictor is `{reference}`, but there is no file `{}`",
+        missing.display()
+    ))
+    .hint(hint)
+    .into())
 }
 
 #[cfg(test)]
@@ -210,37 +287,78 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        Model::read(dir.path(), &args(words), &CogEnv::default()).map_err(|error| format!("{error:#}"))
+        Model::read(dir.path(), &args(words), &CogEnv::default())
+            .map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn cog_yaml_is_read_and_other_keys_are_left_alone() {
         let yaml = "build:\n  gpu: true\nimage: r8.im/x/y\npredict: predict.py:Predictor\ntrain: train.py:train\nconcurrency:\n  max: 4\nenvironment:\n  - A=1\n  - B=x=y\n";
-        let model = read(&[("cog.yaml", yaml), ("predict.py", ""), ("train.py", "")], &[]).unwrap();
+        let model = read(
+            &[("cog.yaml", yaml), ("predict.py", ""), ("train.py", "")],
+            &[],
+        )
+        .unwrap();
         assert_eq!(model.predictor_ref, "predict.py:Predictor");
         assert_eq!(model.train_ref.as_deref(), Some("train.py:train"));
         assert_eq!(model.concurrency, Some(4));
-        assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);
+        assert_eq!(
+            model.env,
+            [("A".into(), "1".into()), ("B".into(), "x=y".into())]
+        );
     }
 
     #[test]
     fn the_environment_may_be_a_map() {
-        let model = read(&[("cog.yaml", "run: a.py:A\nenvironment:\n  A: 1\n  B: x\n  C:\n"), ("a.py", "")], &[]).unwrap();
-        assert_eq!(model.env, [("A".into(), "1".into()), ("B".into(), "x".into()), ("C".into(), "".into())]);
+        let model = read(
+            &[
+                (
+                    "cog.yaml",
+                    "run: a.py:A\nenvironment:\n  A: 1\n  B: x\n  C:\n",
+                ),
+                ("a.py", ""),
+            ],
+            &[],
+        )
+        .unwrap();
+        assert_eq!(
+            model.env,
+            [
+                ("A".into(), "1".into()),
+                ("B".into(), "x".into()),
+                ("C".into(), "".into())
+            ]
+        );
     }
 
     #[test]
     fn variables_that_no_process_can_have_are_refused() {
-        for entries in ["[A]", "[=x]", "['A=x', ' =y']", r#"["A=\0"]"#, r#"["A\0=x"]"#, "{'': x}", "{A=B: x}", r#"{A: "\0"}"#] {
+        for entries in [
+            "[A]",
+            "[=x]",
+            "['A=x', ' =y']",
+            r#"["A=\0"]"#,
+            r#"["A\0=x"]"#,
+            "{'': x}",
+            "{A=B: x}",
+            r#"{A: "\0"}"#,
+        ] {
             let yaml = format!("run: a.py:A\nenvironment: {entries}\n");
             let error = read(&[("cog.yaml", &yaml), ("a.py", "")], &[]).unwrap_err();
-            assert!(error.contains("`environment` has the entry"), "{entries}: {error}");
+            assert!(
+                error.contains("`environment` has the entry"),
+                "{entries}: {error}"
+            );
         }
     }
 
     #[test]
     fn the_command_line_counts_more() {
-        let model = read(&[("cog.yaml", "run: a.py:A"), ("b.py", "")], &["--predict", "b.py:B"]).unwrap();
+        let model = read(
+            &[("cog.yaml", "run: a.py:A"), ("b.py", "")],
+            &["--predict", "b.py:B"],
+        )
+        .unwrap();
         assert_eq!(model.predictor_ref, "b.py:B");
     }
 
@@ -250,26 +368,69 @@ mod tests {
         let file = dir.path().join("handler.py");
         std::fs::write(&file, "").unwrap();
         std::fs::write(dir.path().join("cog.yaml"), "predict: other.py:P").unwrap();
-        let read = |path: &Path, words: &[&str]| Model::read(path, &args(words), &CogEnv::default()).map_err(|error| format!("{error:#}"));
+        let read = |path: &Path, words: &[&str]| {
+            Model::read(path, &args(words), &CogEnv::default())
+                .map_err(|error| format!("{error:#}"))
+        };
         let model = read(&file, &[]).unwrap();
-        assert_eq!((model.predictor_ref.as_str(), model.is_script()), ("handler.py:__main__", true));
-        assert_eq!((model.source(), &model.dir), (&*file.canonicalize().unwrap(), &dir.path().canonicalize().unwrap()));
-        assert!(read(&file, &["--predict", "a.py:A"]).unwrap_err().contains("is a script"));
-        let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"]).unwrap().env;
+        assert_eq!(
+            (model.predictor_ref.as_str(), model.is_script()),
+            ("handler.py:__main__", true)
+        );
+        assert_eq!(
+            (model.source(), &model.dir),
+            (
+                &*file.canonicalize().unwrap(),
+                &dir.path().canonicalize().unwrap()
+            )
+        );
+        assert!(
+            read(&file, &["--predict", "a.py:A"])
+                .unwrap_err()
+                .contains("is a script")
+        );
+        let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"])
+            .unwrap()
+            .env;
         assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.into()));
-        assert_eq!(told[1], ("TIDEGATE_SCRIPT_FOLDER".into(), std::env::current_dir().unwrap().into()));
+        assert_eq!(
+            told[1],
+            (
+                "TIDEGATE_SCRIPT_FOLDER".into(),
+                std::env::current_dir().unwrap().into()
+            )
+        );
         assert_eq!(told[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
-        assert_eq!(told[3], ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into()));
-        assert!(read(dir.path(), &["--", "--mine"]).unwrap_err().contains("for a script"));
-        assert!(read(&dir.path().join("cog.yaml"), &[]).unwrap_err().contains("neither a folder nor a Python file"));
+        assert_eq!(
+            told[3],
+            ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into())
+        );
+        assert!(
+            read(dir.path(), &["--", "--mine"])
+                .unwrap_err()
+                .contains("for a script")
+        );
+        assert!(
+            read(&dir.path().join("cog.yaml"), &[])
+                .unwrap_err()
+                .contains("neither a folder nor a Python file")
+        );
     }
 
     #[test]
     fn mistakes_are_shown_with_their_place() {
         let error = read(&[("cog.yaml", "build:\n  gpu: true\npredict: [1\n")], &[]).unwrap_err();
         assert!(error.contains("cog.yaml:"), "{error}");
-        assert!(read(&[("cog.yaml", "predict: gone.py:X"), ("here.py", "")], &[]).unwrap_err().contains("gone.py"));
-        assert!(read(&[("cog.yaml", "build: {}")], &[]).unwrap_err().contains("names no predictor"));
+        assert!(
+            read(&[("cog.yaml", "predict: gone.py:X"), ("here.py", "")], &[])
+                .unwrap_err()
+                .contains("gone.py")
+        );
+        assert!(
+            read(&[("cog.yaml", "build: {}")], &[])
+                .unwrap_err()
+                .contains("names no predictor")
+        );
         assert!(read(&[], &[]).unwrap_err().contains("no cog.yaml"));
     }
 }

@@ -10,14 +10,19 @@ use serde_json::Value;
 use tidegate_net::{Client, Config, Networks};
 
 /// Writes the output to `to`, or to standard output: text as text, everything else as JSON.
-pub(crate) async fn deliver(output: &Value, schema: &Value, to: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) async fn deliver(
+    output: &Value,
+    schema: &Value,
+    to: Option<&Path>,
+) -> anyhow::Result<()> {
     let joined = joined(output, schema);
     let output = joined.as_ref().unwrap_or(output);
     match (to, files(output)) {
         (None, _) => show(output),
         (Some(to), Some(files)) if files.len() == 1 => write_file(files[0], to).await,
         (Some(to), Some(files)) => {
-            std::fs::create_dir_all(to).with_context(|| format!("could not make the folder `{}`", to.display()))?;
+            std::fs::create_dir_all(to)
+                .with_context(|| format!("could not make the folder `{}`", to.display()))?;
             for (i, file) in files.iter().enumerate() {
                 write_file(file, &numbered(to, i, file)).await?;
             }
@@ -39,11 +44,18 @@ fn joined(output: &Value, schema: &Value) -> Option<Value> {
 
 /// The addresses, when the output is a file or a list of files.
 fn files(output: &Value) -> Option<Vec<&str>> {
-    let is_file = |text: &&str| text.starts_with("data:") || text.starts_with("http://") || text.starts_with("https://");
+    let is_file = |text: &&str| {
+        text.starts_with("data:") || text.starts_with("http://") || text.starts_with("https://")
+    };
     match output {
         Value::String(text) => is_file(&text.as_str()).then(|| vec![text.as_str()]),
-        Value::Array(items) if !items.is_empty() => items.iter().map(|item| item.as_str().filter(is_file)).collect(),
-        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        Value::Array(items) if !items.is_empty() => items
+            .iter()
+            .map(|item| item.as_str().filter(is_file))
+            .collect(),
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            None
+        }
     }
 }
 
@@ -63,27 +75,44 @@ fn show(output: &Value) -> anyhow::Result<()> {
 }
 
 fn numbered(folder: &Path, index: usize, address: &str) -> PathBuf {
-    let mime = address.strip_prefix("data:").and_then(|rest| rest.split([';', ',']).next());
+    let mime = address
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split([';', ',']).next());
     let name = match mime {
         Some(mime) => tidegate_service::file_name_for(mime),
         None => address.rsplit('/').next().unwrap_or_default().to_owned(),
     };
-    match name.rsplit_once('.').map(|(_, ending)| ending).filter(|ending| ending.len() <= 12) {
+    match name
+        .rsplit_once('.')
+        .map(|(_, ending)| ending)
+        .filter(|ending| ending.len() <= 12)
+    {
         Some(ending) => folder.join(format!("{index}.{ending}")),
         None => folder.join(index.to_string()),
     }
 }
 
 async fn write_file(address: &str, to: &Path) -> anyhow::Result<()> {
-    let Some((_, body)) = address.strip_prefix("data:").and_then(|rest| rest.split_once("base64,")) else {
+    let Some((_, body)) = address
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once("base64,"))
+    else {
         // The output of who asked for it: it may come from their own network.
-        let client = Client::new(Config { networks: Networks::everything(), ..Config::default() });
-        let url = client.check(address).with_context(|| format!("`{address}` cannot be fetched"))?;
+        let client = Client::new(Config {
+            networks: Networks::everything(),
+            ..Config::default()
+        });
+        let url = client
+            .check(address)
+            .with_context(|| format!("`{address}` cannot be fetched"))?;
         if to.exists() {
-            std::fs::remove_file(to).with_context(|| format!("could not replace `{}`", to.display()))?;
+            std::fs::remove_file(to)
+                .with_context(|| format!("could not replace `{}`", to.display()))?;
         }
         return client.download(&url, to).await.map_err(Into::into);
     };
-    let body = STANDARD.decode(body).context("the output's data URI cannot be read")?;
+    let body = STANDARD
+        .decode(body)
+        .context("the output's data URI cannot be read")?;
     std::fs::write(to, body).with_context(|| format!("could not write `{}`", to.display()))
 }

@@ -34,13 +34,20 @@ pub(crate) struct Platform {
 impl Platform {
     pub(crate) async fn of(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Self> {
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
-        let aborted = if args.replicate_legacy_status { Aborted::AsCanceled } else { Aborted::AsIs };
+        let aborted = if args.replicate_legacy_status {
+            Aborted::AsCanceled
+        } else {
+            Aborted::AsIs
+        };
         let files = files(args, data).await?;
         let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
-            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted).with_files(links),
+            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted)
+                .with_files(links),
             public_url: args.public_url.clone(),
-            shelves: documents.clone().unwrap_or_else(|| Arc::new(Memory::default())),
+            shelves: documents
+                .clone()
+                .unwrap_or_else(|| Arc::new(Memory::default())),
             files,
             documents,
         })
@@ -57,9 +64,16 @@ impl Platform {
     }
 
     /// The face. Webhooks are signed from now on, if the secret for it can be kept.
-    pub(crate) async fn face(self, args: &Serve, own_url: &str, webhook_secrets: Secrets) -> anyhow::Result<replicate::Config> {
+    pub(crate) async fn face(
+        self,
+        args: &Serve,
+        own_url: &str,
+        webhook_secrets: Secrets,
+    ) -> anyhow::Result<replicate::Config> {
         if let Some(documents) = self.documents.as_deref() {
-            replicate::settle_secret(&webhook_secrets, documents).await.context("the webhook secret cannot be kept or read")?;
+            replicate::settle_secret(&webhook_secrets, documents)
+                .await
+                .context("the webhook secret cannot be kept or read")?;
         }
         Ok(replicate::Config {
             max_body: args.max_body,
@@ -76,45 +90,75 @@ impl Platform {
 }
 
 /// Opens the files that are kept.
-async fn files(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
+async fn files(
+    args: &Serve,
+    data: Option<&Opened>,
+) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
     let Some(data) = data else {
         return match &args.files_store {
             None => Ok(None),
-            Some(_) => Err(Usage::new("--files-store needs a data folder, for what is known about the files")
-                .hint("give one with --data-dir")
-                .into()),
+            Some(_) => Err(Usage::new(
+                "--files-store needs a data folder, for what is known about the files",
+            )
+            .hint("give one with --data-dir")
+            .into()),
         };
     };
     let Place { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
     // The files of a job are its data.
-    let keep_jobs_for = args.keep_data_for.map_or(args.keep_for, |data| data.min(args.keep_for));
-    let rules =
-        FileRules { keep_for: args.keep_files_for, keep_jobs_for, max_per_account: args.max_stored_files.map(|bytes| bytes as u64) };
+    let keep_jobs_for = args
+        .keep_data_for
+        .map_or(args.keep_for, |data| data.min(args.keep_for));
+    let rules = FileRules {
+        keep_for: args.keep_files_for,
+        keep_jobs_for,
+        max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
+    };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
-    let cabinet = Cabinet::open(blobs, spool, documents, rules).await.context("the place where files are kept cannot be used")?;
-    let links = Links::new(Arc::clone(&cabinet), &secret(Some(&*data.store), FILES).await?, keep_jobs_for);
+    let cabinet = Cabinet::open(blobs, spool, documents, rules)
+        .await
+        .context("the place where files are kept cannot be used")?;
+    let links = Links::new(
+        Arc::clone(&cabinet),
+        &secret(Some(&*data.store), FILES).await?,
+        keep_jobs_for,
+    );
     Ok(Some((cabinet, Arc::new(links))))
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.
-pub(crate) async fn secret(documents: Option<&dyn Documents>, name: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) async fn secret(
+    documents: Option<&dyn Documents>,
+    name: &str,
+) -> anyhow::Result<Vec<u8>> {
     let mut made = [0; 32];
     getrandom::fill(&mut made).expect("the system gives random bits");
-    let Some(documents) = documents else { return Ok(made.to_vec()) };
+    let Some(documents) = documents else {
+        return Ok(made.to_vec());
+    };
     let json = Bytes::from(serde_json::to_vec(&made)?);
-    let kept = documents.put_new(SHELF, name, json).await.context("a secret cannot be kept")?;
+    let kept = documents
+        .put_new(SHELF, name, json)
+        .await
+        .context("a secret cannot be kept")?;
     serde_json::from_slice(&kept).context("a secret that was kept cannot be read")
 }
 
 /// Reads `--owner`.
 pub(crate) fn owner(text: &str) -> Result<String, String> {
-    if !text.is_empty() && slug(text) == text { Ok(text.to_owned()) } else { Err("use small letters, digits, `-`, `_` and `.`".to_owned()) }
+    if !text.is_empty() && slug(text) == text {
+        Ok(text.to_owned())
+    } else {
+        Err("use small letters, digits, `-`, `_` and `.`".to_owned())
+    }
 }
 
 /// Reads `--public-url`.
 pub(crate) fn public_url(text: &str) -> Result<Url, Usage> {
-    let hint = "give the address by which callers reach the server, like `https://models.example.com`";
-    let url = check_address(text, &Networks::everything()).map_err(|error| Usage::new(error.to_string()).hint(hint))?;
+    let hint =
+        "give the address by which callers reach the server, like `https://models.example.com`";
+    let url = check_address(text, &Networks::everything())
+        .map_err(|error| Usage::new(error.to_string()).hint(hint))?;
     match url.query().or(url.fragment()) {
         None => Ok(url),
         Some(_) => Err(Usage::new("it has a `?` or a `#`").hint(hint)),
@@ -127,12 +171,20 @@ mod tests {
 
     #[test]
     fn an_owner_is_part_of_a_path() {
-        assert!(owner("ann").is_ok() && owner("Ann").is_err() && owner("").is_err() && owner("a/b").is_err());
+        assert!(
+            owner("ann").is_ok()
+                && owner("Ann").is_err()
+                && owner("").is_err()
+                && owner("a/b").is_err()
+        );
     }
 
     #[test]
     fn a_public_address_is_a_place_and_nothing_more() {
-        assert!(public_url("https://models.example.com").is_ok() && public_url("http://10.0.0.1:5000/api/").is_ok());
+        assert!(
+            public_url("https://models.example.com").is_ok()
+                && public_url("http://10.0.0.1:5000/api/").is_ok()
+        );
         assert!(public_url("models.example.com").is_err() && public_url("https://h/?a").is_err());
     }
 }

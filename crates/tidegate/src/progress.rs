@@ -41,16 +41,32 @@ impl Progress {
     ) -> Self {
         let look = match (mode, format) {
             (ProgressMode::None, _) | (_, LogFormat::Json) => Look::Log,
-            (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => Look::Moving,
+            (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => {
+                Look::Moving
+            }
             (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
         };
-        Self { look, model: None, spinner: Mutex::new(None), on_ready, awaited: AtomicUsize::new(workers) }
+        Self {
+            look,
+            model: None,
+            spinner: Mutex::new(None),
+            on_ready,
+            awaited: AtomicUsize::new(workers),
+        }
     }
 
     /// The same for one model of several: lines with its name, and nothing that moves.
     pub(crate) fn of_model(self, name: &str) -> Self {
-        let look = if self.look == Look::Moving { Look::Lines } else { self.look };
-        Self { look, model: Some(name.to_owned()), ..self }
+        let look = if self.look == Look::Moving {
+            Look::Lines
+        } else {
+            self.look
+        };
+        Self {
+            look,
+            model: Some(name.to_owned()),
+            ..self
+        }
     }
 
     /// The first thing anybody wants to know: what is served, and where.
@@ -58,7 +74,10 @@ impl Progress {
         let (dir, predictor) = (model.dir.display(), &model.predictor_ref);
         match self.look {
             Look::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
-            Look::Moving | Look::Lines => self.say(&format!("tidegate {} · {dir} ({predictor}) · {url}", build_info::VERSION)),
+            Look::Moving | Look::Lines => self.say(&format!(
+                "tidegate {} · {dir} ({predictor}) · {url}",
+                build_info::VERSION
+            )),
         }
     }
 
@@ -68,7 +87,12 @@ impl Progress {
         match self.look {
             Look::Log => tracing::info!(%url, models = names.join(","), "listening"),
             Look::Moving | Look::Lines => {
-                self.say(&format!("tidegate {} · {} models · {url}\n  {}", build_info::VERSION, names.len(), names.join("\n  ")));
+                self.say(&format!(
+                    "tidegate {} · {} models · {url}\n  {}",
+                    build_info::VERSION,
+                    names.len(),
+                    names.join("\n  ")
+                ));
             }
         }
     }
@@ -78,22 +102,36 @@ impl Progress {
         if self.look == Look::Log {
             return;
         }
-        match &*self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        match &*self
+            .spinner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        {
             Some(spinner) => spinner.suspend(|| write_line(line)),
             None => write_line(line),
         }
     }
 
     fn spin(&self, text: String) {
-        let spinner = ProgressBar::new_spinner()
-            .with_style(ProgressStyle::with_template("  {spinner} {msg} {elapsed}").expect("the template is fixed"));
+        let spinner = ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("  {spinner} {msg} {elapsed}")
+                .expect("the template is fixed"),
+        );
         spinner.set_message(text);
         spinner.enable_steady_tick(Duration::from_millis(100));
-        *self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(spinner);
+        *self
+            .spinner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(spinner);
     }
 
     fn still(&self) {
-        if let Some(spinner) = self.spinner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+        if let Some(spinner) = self
+            .spinner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
+        {
             spinner.finish_and_clear();
         }
     }
@@ -101,13 +139,26 @@ impl Progress {
     fn log(worker: usize, phase: Phase<'_>) {
         match phase {
             Phase::Loading { pid } => tracing::info!(worker, pid, "loading the model"),
-            Phase::Log { text, .. } => tracing::info!(target: "model", worker, "{}", text.trim_end()),
-            Phase::Ready { after, slots } => tracing::info!(worker, slots, seconds = after.as_secs_f64(), "model ready"),
+            Phase::Log { text, .. } => {
+                tracing::info!(target: "model", worker, "{}", text.trim_end())
+            }
+            Phase::Ready { after, slots } => {
+                tracing::info!(worker, slots, seconds = after.as_secs_f64(), "model ready")
+            }
             Phase::Failed { reason } => tracing::error!(worker, reason, "setup failed"),
             Phase::Died { reason, pause } => {
-                tracing::warn!(worker, reason, pause_ms = pause.as_millis() as u64, "model process died, replacing it")
+                tracing::warn!(
+                    worker,
+                    reason,
+                    pause_ms = pause.as_millis() as u64,
+                    "model process died, replacing it"
+                )
             }
-            Phase::Defunct { reason } => tracing::error!(worker, reason, "model process died; the model is defunct until one works again"),
+            Phase::Defunct { reason } => tracing::error!(
+                worker,
+                reason,
+                "model process died; the model is defunct until one works again"
+            ),
         }
     }
 }
@@ -145,7 +196,12 @@ impl Observer for Progress {
             }
         }
         if let Phase::Ready { .. } = phase
-            && self.awaited.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |awaited| awaited.checked_sub(1)) == Ok(1)
+            && self
+                .awaited
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |awaited| {
+                    awaited.checked_sub(1)
+                })
+                == Ok(1)
             && let Some(greeting) = (self.on_ready)()
         {
             self.say(&greeting);
@@ -154,7 +210,10 @@ impl Observer for Progress {
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|line| format!("  | {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// For a person; one who has closed stderr does not want to know.

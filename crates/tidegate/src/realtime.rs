@@ -24,8 +24,12 @@ pub(crate) fn command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
 
 fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Result<Cli, Usage> {
     cli.command = match cli.command {
-        Command::Serve(args) if is_script(&args.dir) => Command::Serve(Box::new(at(*args, matches, realtime))),
-        Command::Worker(args) if is_script(&args.target) => Command::Serve(Box::new(instead_of_working(*args, realtime)?)),
+        Command::Serve(args) if is_script(&args.dir) => {
+            Command::Serve(Box::new(at(*args, matches, realtime)))
+        }
+        Command::Worker(args) if is_script(&args.target) => {
+            Command::Serve(Box::new(instead_of_working(*args, realtime)?))
+        }
         other => other,
     };
     Ok(cli)
@@ -68,7 +72,11 @@ impl Said {
             Some(ValueSource::CommandLine) => Self::ByFlag,
             Some(ValueSource::EnvVariable) => Self::ByVariable,
             // What a file says takes the place of the usual value.
-            _ if serve.and_then(|given| given.get_raw(name)?.next_back()) != usual(name).as_deref() => Self::ByFlag,
+            _ if serve.and_then(|given| given.get_raw(name)?.next_back())
+                != usual(name).as_deref() =>
+            {
+                Self::ByFlag
+            }
             _ => Self::Nothing,
         }
     }
@@ -77,12 +85,21 @@ impl Said {
 /// What a flag of `serve` says when nobody says anything.
 fn usual(name: &str) -> Option<OsString> {
     let command = Cli::command();
-    let flag = command.find_subcommand("serve")?.get_arguments().find(|flag| flag.get_id() == name)?;
-    flag.get_default_values().first().map(|value| value.as_os_str().to_owned())
+    let flag = command
+        .find_subcommand("serve")?
+        .get_arguments()
+        .find(|flag| flag.get_id() == name)?;
+    flag.get_default_values()
+        .first()
+        .map(|value| value.as_os_str().to_owned())
 }
 
 fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
-    let words = [OsStr::new("tidegate"), OsStr::new("serve"), worker.target.as_os_str()];
+    let words = [
+        OsStr::new("tidegate"),
+        OsStr::new("serve"),
+        worker.target.as_os_str(),
+    ];
     let broken = |error: clap::Error| Usage::new(error.to_string());
     let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
@@ -98,49 +115,105 @@ fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage
         data_dir: worker.data_dir,
         on_lost: worker.on_lost,
         max_file: worker.max_file,
-        letters: Letters { allow_private_networks: worker.allow_private_networks, ..serve.letters },
+        letters: Letters {
+            allow_private_networks: worker.allow_private_networks,
+            ..serve.letters
+        },
         ..serve
     };
     Ok(at(serve, &matches, realtime))
 }
 
 fn is_script(target: &Path) -> bool {
-    target.extension().is_some_and(|extension| extension == "py")
+    target
+        .extension()
+        .is_some_and(|extension| extension == "py")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const THERE: Realtime = Realtime { port: 8001, workers: 3 };
+    const THERE: Realtime = Realtime {
+        port: 8001,
+        workers: 3,
+    };
 
     fn served(words: &[&str]) -> Serve {
         let matches = Cli::command().try_get_matches_from(words).unwrap();
         let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
-        let Command::Serve(args) = cli.command else { panic!("not served: {words:?}") };
+        let Command::Serve(args) = cli.command else {
+            panic!("not served: {words:?}")
+        };
         *args
     }
 
     #[test]
     fn a_script_is_served_where_the_variables_say() {
-        for words in [["tidegate", "serve", "handler.py"], ["tidegate", "worker", "handler.py"]] {
+        for words in [
+            ["tidegate", "serve", "handler.py"],
+            ["tidegate", "worker", "handler.py"],
+        ] {
             let args = served(&words);
-            assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("0.0.0.0", 8001, 3, true));
+            assert_eq!(
+                (
+                    args.door.host.as_str(),
+                    args.door.port,
+                    args.workers,
+                    args.door.allow_anonymous
+                ),
+                ("0.0.0.0", 8001, 3, true)
+            );
         }
     }
 
     #[test]
     fn flags_count_more_and_folders_are_left_alone() {
-        let args = served(&["tidegate", "serve", "handler.py", "--port", "9", "--host", "192.0.2.1", "--workers", "1"]);
-        assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 1, false));
+        let args = served(&[
+            "tidegate",
+            "serve",
+            "handler.py",
+            "--port",
+            "9",
+            "--host",
+            "192.0.2.1",
+            "--workers",
+            "1",
+        ]);
+        assert_eq!(
+            (
+                args.door.host.as_str(),
+                args.door.port,
+                args.workers,
+                args.door.allow_anonymous
+            ),
+            ("192.0.2.1", 9, 1, false)
+        );
         assert_eq!(served(&["tidegate", "serve", "folder"]).door.port, 5000);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "host = \"192.0.2.1\"\nport = 9\nworkers = 2\n").unwrap();
-        let words: Vec<OsString> = ["tidegate".into(), "serve".into(), "handler.py".into(), "--config".into(), file.path().into()].into();
+        let words: Vec<OsString> = [
+            "tidegate".into(),
+            "serve".into(),
+            "handler.py".into(),
+            "--config".into(),
+            file.path().into(),
+        ]
+        .into();
         let matches = config::read(&words).unwrap();
         let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
-        let Command::Serve(args) = cli.command else { panic!("not served") };
-        assert_eq!((args.door.host.as_str(), args.door.port, args.workers, args.door.allow_anonymous), ("192.0.2.1", 9, 2, false));
+        let Command::Serve(args) = cli.command else {
+            panic!("not served")
+        };
+        assert_eq!(
+            (
+                args.door.host.as_str(),
+                args.door.port,
+                args.workers,
+                args.door.allow_anonymous
+            ),
+            ("192.0.2.1", 9, 2, false)
+        );
         let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
         assert_eq!(worker.drain_timeout.as_secs(), 3);
     }

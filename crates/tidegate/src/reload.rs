@@ -22,9 +22,15 @@ impl Reload {
     ///
     /// With nothing to read again SIGHUP keeps its meaning: the terminal is gone, and so is the server.
     pub(crate) fn listen(self) -> std::io::Result<impl Future<Output = ()>> {
-        let hangup = if self.actions.is_empty() { None } else { Some(signal(SignalKind::hangup())?) };
+        let hangup = if self.actions.is_empty() {
+            None
+        } else {
+            Some(signal(SignalKind::hangup())?)
+        };
         Ok(async move {
-            let Some(mut hangup) = hangup else { return pending().await };
+            let Some(mut hangup) = hangup else {
+                return pending().await;
+            };
             while hangup.recv().await.is_some() {
                 self.run();
             }
@@ -36,7 +42,11 @@ impl Reload {
         for (name, action) in &self.actions {
             match action() {
                 Ok(()) => tracing::info!(name, "read again"),
-                Err(error) => tracing::error!(name, error = format!("{error:#}"), "could not be read again, what was read before stays"),
+                Err(error) => tracing::error!(
+                    name,
+                    error = format!("{error:#}"),
+                    "could not be read again, what was read before stays"
+                ),
             }
         }
     }

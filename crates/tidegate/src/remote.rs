@@ -58,17 +58,32 @@ struct Refused {
 
 impl Server {
     pub(crate) fn of(args: &Remote) -> anyhow::Result<Self> {
-        let usage = |error: &dyn std::fmt::Display| Usage::new(format!("`{}` is not the URL of a server: {error}", args.url));
+        let usage = |error: &dyn std::fmt::Display| {
+            Usage::new(format!(
+                "`{}` is not the URL of a server: {error}",
+                args.url
+            ))
+        };
         let base = Url::parse(&args.url).map_err(|error| usage(&error).hint(LIKE_THIS))?;
         if !matches!(base.scheme(), "http" | "https") {
-            return Err(usage(&"it does not begin with http:// or https://").hint(LIKE_THIS).into());
+            return Err(usage(&"it does not begin with http:// or https://")
+                .hint(LIKE_THIS)
+                .into());
         }
-        Ok(Self { base, token: token(args.token_file.as_deref())?, client: Client::new(Config::default()), sought: Sought::Server })
+        Ok(Self {
+            base,
+            token: token(args.token_file.as_deref())?,
+            client: Client::new(Config::default()),
+            sought: Sought::Server,
+        })
     }
 
     /// A server with endpoints.
     pub(crate) fn platform(args: &Remote) -> anyhow::Result<Self> {
-        Ok(Self { sought: Sought::Platform, ..Self::of(args)? })
+        Ok(Self {
+            sought: Sought::Platform,
+            ..Self::of(args)?
+        })
     }
 
     /// Whether it is told who we are.
@@ -77,24 +92,39 @@ impl Server {
     }
 
     /// Reads something.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> anyhow::Result<T> {
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
         serde_json::from_slice(&self.call(path, query, None).await?).with_context(|| self.strange())
     }
 
     /// The same, without looking into it.
-    pub(crate) async fn get_raw(&self, path: &[&str], query: &[(&str, &str)]) -> anyhow::Result<Bytes> {
+    pub(crate) async fn get_raw(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Bytes> {
         self.call(path, query, None).await
     }
 
     /// Has something done.
     pub(crate) async fn post(&self, path: &[&str]) -> anyhow::Result<()> {
-        self.call(path, &[], Some(Bytes::from_static(b"{}"))).await.map(drop)
+        self.call(path, &[], Some(Bytes::from_static(b"{}")))
+            .await
+            .map(drop)
     }
 
     /// Has something done that needs to be described, and reads the answer.
-    pub(crate) async fn post_json<T: DeserializeOwned>(&self, path: &[&str], body: &serde_json::Value) -> anyhow::Result<T> {
+    pub(crate) async fn post_json<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &serde_json::Value,
+    ) -> anyhow::Result<T> {
         let body = Bytes::from(serde_json::to_vec(body)?);
-        serde_json::from_slice(&self.call(path, &[], Some(body)).await?).with_context(|| self.strange())
+        serde_json::from_slice(&self.call(path, &[], Some(body)).await?)
+            .with_context(|| self.strange())
     }
 
     /// The one job with this id.
@@ -105,19 +135,38 @@ impl Server {
         match (jobs.pop(), jobs.len()) {
             (Some(job), 0) => Ok(job),
             (Some(last), _) => {
-                let owners: Vec<&str> = jobs.iter().chain([&last]).map(|job| job.account.as_deref().unwrap_or(NOBODY)).collect();
-                let usage = Usage::new(format!("several accounts have a job `{id}`: {}", owners.join(", ")));
+                let owners: Vec<&str> = jobs
+                    .iter()
+                    .chain([&last])
+                    .map(|job| job.account.as_deref().unwrap_or(NOBODY))
+                    .collect();
+                let usage = Usage::new(format!(
+                    "several accounts have a job `{id}`: {}",
+                    owners.join(", ")
+                ));
                 Err(usage.hint("say whose is meant with --account NAME").into())
             }
             (None, _) => {
-                let whose = if scope == "account" && self.knows_us() { " of your account" } else { "" };
-                let usage = Usage::new(format!("{} knows no job `{id}`{whose}", self.base)).may_pass();
-                Err(usage.hint("`tidegate ps --all` lists those that it knows").into())
+                let whose = if scope == "account" && self.knows_us() {
+                    " of your account"
+                } else {
+                    ""
+                };
+                let usage =
+                    Usage::new(format!("{} knows no job `{id}`{whose}", self.base)).may_pass();
+                Err(usage
+                    .hint("`tidegate ps --all` lists those that it knows")
+                    .into())
             }
         }
     }
 
-    async fn call(&self, path: &[&str], query: &[(&str, &str)], body: Option<Bytes>) -> anyhow::Result<Bytes> {
+    async fn call(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Bytes> {
         let url = self.at(path, query)?;
         let answered = self.client.fetch(&url, self.token.as_deref(), body).await;
         let (status, body) = answered.map_err(|error| {
@@ -125,20 +174,36 @@ impl Server {
                 Sought::Server => "tidegate serve DIR",
                 Sought::Platform => "tidegate platform",
             };
-            let hint = format!("start one with `{start}`, or say where it is with --url or TIDEGATE_URL");
-            anyhow!(error).context(Usage::new(format!("no server answers at {}", self.base)).may_pass().hint(hint))
+            let hint =
+                format!("start one with `{start}`, or say where it is with --url or TIDEGATE_URL");
+            anyhow!(error).context(
+                Usage::new(format!("no server answers at {}", self.base))
+                    .may_pass()
+                    .hint(hint),
+            )
         })?;
-        let said = serde_json::from_slice::<Refused>(&body).map(|refused| refused.error).ok();
+        let said = serde_json::from_slice::<Refused>(&body)
+            .map(|refused| refused.error)
+            .ok();
         match (status.as_u16(), said) {
             (200..300, _) => Ok(body),
             (401, _) => {
-                let why = if self.token.is_some() { "it does not know the token" } else { "it wants a token" };
+                let why = if self.token.is_some() {
+                    "it does not know the token"
+                } else {
+                    "it wants a token"
+                };
                 let usage = Usage::new(format!("{} does not let us in: {why}", self.base));
-                Err(usage.hint("set TIDEGATE_API_TOKEN, or give --token-file FILE").into())
+                Err(usage
+                    .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
+                    .into())
             }
-            (403, Some(error)) => {
-                Err(Usage::new(format!("{} does not allow it: {error}", self.base)).hint("use the token of an administrator").into())
-            }
+            (403, Some(error)) => Err(Usage::new(format!(
+                "{} does not allow it: {error}",
+                self.base
+            ))
+            .hint("use the token of an administrator")
+            .into()),
             (404, Some(error)) if self.sought == Sought::Platform => {
                 let hint = "`tidegate endpoints list` shows the endpoints that there are; only a `tidegate platform` has some";
                 Err(Usage::new(error).may_pass().hint(hint).into())
@@ -149,7 +214,10 @@ impl Server {
     }
 
     fn strange(&self) -> String {
-        format!("what answers at {} does not speak like a tidegate of this version", self.base)
+        format!(
+            "what answers at {} does not speak like a tidegate of this version",
+            self.base
+        )
     }
 
     fn at(&self, path: &[&str], query: &[(&str, &str)]) -> anyhow::Result<Url> {
@@ -157,7 +225,8 @@ impl Server {
         let segments = url.path_segments_mut().map(|mut segments| {
             segments.pop_if_empty().extend(path);
         });
-        segments.map_err(|()| Usage::new(format!("`{}` cannot be extended by a path", self.base)))?;
+        segments
+            .map_err(|()| Usage::new(format!("`{}` cannot be extended by a path", self.base)))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -176,8 +245,16 @@ impl Job {
 pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let (place, text) = match file {
         Some(file) => {
-            let bad = |error| Usage::new(format!("the token file `{}` cannot be read: {error}", file.display()));
-            (format!("`{}`", file.display()), std::fs::read_to_string(file).map_err(bad)?)
+            let bad = |error| {
+                Usage::new(format!(
+                    "the token file `{}` cannot be read: {error}",
+                    file.display()
+                ))
+            };
+            (
+                format!("`{}`", file.display()),
+                std::fs::read_to_string(file).map_err(bad)?,
+            )
         }
         None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
             Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),

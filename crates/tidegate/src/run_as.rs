@@ -13,8 +13,12 @@ pub(crate) fn read(text: &str) -> Result<RunAs, Usage> {
     let user = find(text, &list("/etc/passwd"), &list("/etc/group"))?;
     let same = user.uid == geteuid().as_raw() && user.gid == getegid().as_raw();
     if !geteuid().is_root() && !same {
-        let usage = Usage::new(format!("--run-as `{text}`: only root can run the model as another user"));
-        return Err(usage.hint("start tidegate as root, or leave --run-as out and start it as that user"));
+        let usage = Usage::new(format!(
+            "--run-as `{text}`: only root can run the model as another user"
+        ));
+        return Err(
+            usage.hint("start tidegate as root, or leave --run-as out and start it as that user")
+        );
     }
     Ok(user)
 }
@@ -22,21 +26,35 @@ pub(crate) fn read(text: &str) -> Result<RunAs, Usage> {
 /// Looks a user up in the text of `/etc/passwd`, and a group in that of `/etc/group`.
 fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, Usage> {
     let unknown = |what: &str, name: &str| {
-        let usage = Usage::new(format!("--run-as `{text}`: there is no {what} `{name}` on this machine"));
+        let usage = Usage::new(format!(
+            "--run-as `{text}`: there is no {what} `{name}` on this machine"
+        ));
         usage.hint("give a name that exists, or numbers like 65534:65534")
     };
-    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    let entry = fields(passwd).find(|entry| entry.first() == Some(&user) || entry.get(2) == Some(&user));
-    let number = |entry: &[&str], place: usize| entry.get(place).and_then(|text| text.parse::<u32>().ok());
-    let uid = entry.as_deref().and_then(|entry| number(entry, 2)).or_else(|| user.parse().ok());
+    let (user, group) = text
+        .split_once(':')
+        .map_or((text, None), |(user, group)| (user, Some(group)));
+    let entry =
+        fields(passwd).find(|entry| entry.first() == Some(&user) || entry.get(2) == Some(&user));
+    let number =
+        |entry: &[&str], place: usize| entry.get(place).and_then(|text| text.parse::<u32>().ok());
+    let uid = entry
+        .as_deref()
+        .and_then(|entry| number(entry, 2))
+        .or_else(|| user.parse().ok());
     let uid = uid.ok_or_else(|| unknown("user", user))?;
     let gid = match group {
         Some(group) => {
             let entry = fields(groups).find(|entry| entry.first() == Some(&group));
-            let gid = entry.and_then(|entry| number(&entry, 2)).or_else(|| group.parse().ok());
+            let gid = entry
+                .and_then(|entry| number(&entry, 2))
+                .or_else(|| group.parse().ok());
             gid.ok_or_else(|| unknown("group", group))?
         }
-        None => entry.as_deref().and_then(|entry| number(entry, 3)).unwrap_or(uid),
+        None => entry
+            .as_deref()
+            .and_then(|entry| number(entry, 3))
+            .unwrap_or(uid),
     };
     let home = entry.and_then(|entry| entry.get(5).map(PathBuf::from));
     Ok(RunAs { uid, gid, home })
@@ -55,20 +73,37 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_users() {
-        for (text, uid, gid) in
-            [("ada", 1000, 1001), ("1000", 1000, 1001), ("ada:video", 1000, 44), ("ada:7", 1000, 7), ("4242", 4242, 4242)]
-        {
+        for (text, uid, gid) in [
+            ("ada", 1000, 1001),
+            ("1000", 1000, 1001),
+            ("ada:video", 1000, 44),
+            ("ada:7", 1000, 7),
+            ("4242", 4242, 4242),
+        ] {
             let user = find(text, PASSWD, GROUPS).unwrap();
             assert_eq!((user.uid, user.gid), (uid, gid), "{text}");
         }
-        assert_eq!(find("ada", PASSWD, GROUPS).unwrap().home, Some("/home/ada".into()));
+        assert_eq!(
+            find("ada", PASSWD, GROUPS).unwrap().home,
+            Some("/home/ada".into())
+        );
         assert_eq!(find("4242", PASSWD, GROUPS).unwrap().home, None);
     }
 
     #[test]
     fn who_does_not_exist_is_named() {
-        for (text, missing) in [("bob", "user `bob`"), ("ada:cats", "group `cats`"), ("", "user ``")] {
-            assert!(find(text, PASSWD, GROUPS).unwrap_err().to_string().contains(missing), "{text}");
+        for (text, missing) in [
+            ("bob", "user `bob`"),
+            ("ada:cats", "group `cats`"),
+            ("", "user ``"),
+        ] {
+            assert!(
+                find(text, PASSWD, GROUPS)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(missing),
+                "{text}"
+            );
         }
     }
 }

@@ -18,17 +18,22 @@ mod tests {
 
     #[test]
     fn the_key_is_that_of_the_default_profile() {
-        let text =
-            "# mine\n[other]\napi_key = \"no\"\n\n[default] # this one\nname='x'\napi_key = \"rpa_1=2\" # old\n[last]\napi_key='z'\n";
+        let text = "# mine\n[other]\napi_key = \"no\"\n\n[default] # this one\nname='x'\napi_key = \"rpa_1=2\" # old\n[last]\napi_key='z'\n";
         assert_eq!(key_in(text).as_deref(), Some("rpa_1=2"));
         assert_eq!(key_in("[default]\r\napi_key='k'\r\n").as_deref(), Some("k"));
     }
 
     #[test]
     fn where_there_is_none_there_is_none() {
-        for text in
-            ["", "api_key = \"k\"", "[default]\n", "[default]\napi_key = \"\"", "[default]\napi_key = 5", "[other]\napi_key = 'k'", "\0\0["]
-        {
+        for text in [
+            "",
+            "api_key = \"k\"",
+            "[default]\n",
+            "[default]\napi_key = \"\"",
+            "[default]\napi_key = 5",
+            "[other]\napi_key = 'k'",
+            "\0\0[",
+        ] {
             assert_eq!(key_in(text), None, "{text:?}");
         }
         assert_eq!(key_in("[default]\n[other]\napi_key = 'k'"), None);

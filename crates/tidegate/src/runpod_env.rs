@@ -53,8 +53,15 @@ impl RunpodEnv {
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, Usage> {
         let filled = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         let templates = match (filled(TAKE), filled(DONE)) {
-            (Some(take), Some(done)) => Some(Templates { take, done, stream: filled(STREAM), ping: filled(PING) }),
-            (Some(_), None) => return Err(missing(DONE, "results go", "job-done/$RUNPOD_POD_ID/$ID")),
+            (Some(take), Some(done)) => Some(Templates {
+                take,
+                done,
+                stream: filled(STREAM),
+                ping: filled(PING),
+            }),
+            (Some(_), None) => {
+                return Err(missing(DONE, "results go", "job-done/$RUNPOD_POD_ID/$ID"));
+            }
             (None, Some(_)) => return Err(missing(TAKE, "jobs come from", "job-take/$ID")),
             (None, None) => None,
         };
@@ -64,14 +71,21 @@ impl RunpodEnv {
             key: filled("RUNPOD_AI_API_KEY"),
             integration: filled("RUNPOD_UA_INTEGRATION"),
             ping_every: interval(filled(INTERVAL))?,
-            log_filter: filled("RUNPOD_LOG_LEVEL").or_else(|| filled("RUNPOD_DEBUG_LEVEL")).and_then(|level| filter(&level)),
+            log_filter: filled("RUNPOD_LOG_LEVEL")
+                .or_else(|| filled("RUNPOD_DEBUG_LEVEL"))
+                .and_then(|level| filter(&level)),
         })
     }
 }
 
 fn interval(said: Option<String>) -> Result<Duration, Usage> {
-    let Some(text) = said else { return Ok(DEFAULT_INTERVAL) };
-    let wrong = |_| Usage::new(format!("{INTERVAL} is `{text}`, which is no number")).hint("give milliseconds, such as 10000");
+    let Some(text) = said else {
+        return Ok(DEFAULT_INTERVAL);
+    };
+    let wrong = |_| {
+        Usage::new(format!("{INTERVAL} is `{text}`, which is no number"))
+            .hint("give milliseconds, such as 10000")
+    };
     Ok(Duration::from_millis(text.trim().parse().map_err(wrong)?).max(SHORTEST_INTERVAL))
 }
 
@@ -90,9 +104,16 @@ pub(crate) struct Life {
 impl Life {
     pub(crate) fn read() -> Result<Option<Self>, Usage> {
         let filled = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let (Some(ping), Some(worker)) = (filled(PING), filled(POD)) else { return Ok(None) };
+        let (Some(ping), Some(worker)) = (filled(PING), filled(POD)) else {
+            return Ok(None);
+        };
         let key = runpod_config::key().or_else(|| filled("RUNPOD_AI_API_KEY"));
-        Ok(Some(Self { ping, worker, key, every: interval(filled(INTERVAL))? }))
+        Ok(Some(Self {
+            ping,
+            worker,
+            key,
+            every: interval(filled(INTERVAL))?,
+        }))
     }
 }
 
@@ -111,11 +132,21 @@ impl Realtime {
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Usage> {
-        let number = |name: &str, usual: u16, most: u16| match get(name).filter(|value| !value.trim().is_empty()) {
+        let number = |name: &str, usual: u16, most: u16| match get(name)
+            .filter(|value| !value.trim().is_empty())
+        {
             None => Ok(usual),
-            Some(text) => text.trim().parse().ok().filter(|number| *number <= most).ok_or_else(|| {
-                Usage::new(format!("{name} is `{text}`, which is no number up to {most}")).hint("give a number, or leave it away")
-            }),
+            Some(text) => text
+                .trim()
+                .parse()
+                .ok()
+                .filter(|number| *number <= most)
+                .ok_or_else(|| {
+                    Usage::new(format!(
+                        "{name} is `{text}`, which is no number up to {most}"
+                    ))
+                    .hint("give a number, or leave it away")
+                }),
         };
         let port = number(REALTIME_PORT, 0, u16::MAX)?;
         let workers = number(REALTIME_WORKERS, 1, MOST_WORKERS)?.max(1);
@@ -151,8 +182,12 @@ fn filter(level: &str) -> Option<&'static str> {
 }
 
 fn missing(name: &str, what: &str, path: &str) -> Usage {
-    Usage::new(format!("{name} is not set, so it is not known where {what}"))
-        .hint(format!("set it to an address of the platform, such as https://PLATFORM/v2/ENDPOINT/{path}?gpu=NAME"))
+    Usage::new(format!(
+        "{name} is not set, so it is not known where {what}"
+    ))
+    .hint(format!(
+        "set it to an address of the platform, such as https://PLATFORM/v2/ENDPOINT/{path}?gpu=NAME"
+    ))
 }
 
 #[cfg(test)]
@@ -160,15 +195,35 @@ mod tests {
     use super::*;
 
     fn env(pairs: &[(&str, &str)]) -> Result<RunpodEnv, Usage> {
-        RunpodEnv::from(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        RunpodEnv::from(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn half_a_platform_is_a_mistake_that_is_named() {
-        assert!(env(&[(TAKE, "http://p")]).unwrap_err().to_string().contains(DONE));
-        assert!(env(&[(DONE, "http://p")]).unwrap_err().to_string().contains(TAKE));
+        assert!(
+            env(&[(TAKE, "http://p")])
+                .unwrap_err()
+                .to_string()
+                .contains(DONE)
+        );
+        assert!(
+            env(&[(DONE, "http://p")])
+                .unwrap_err()
+                .to_string()
+                .contains(TAKE)
+        );
         assert!(env(&[]).unwrap().templates.is_none());
-        assert!(env(&[(TAKE, "http://p"), (DONE, "http://p")]).unwrap().templates.is_some());
+        assert!(
+            env(&[(TAKE, "http://p"), (DONE, "http://p")])
+                .unwrap()
+                .templates
+                .is_some()
+        );
     }
 
     #[test]
@@ -183,13 +238,33 @@ mod tests {
     #[test]
     fn a_handler_is_served_where_the_environment_says() {
         let realtime = |pairs: &'static [(&str, &str)]| {
-            Realtime::from(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+            Realtime::from(|name| {
+                pairs
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| (*value).to_owned())
+            })
         };
-        assert_eq!(realtime(&[(REALTIME_PORT, "8001")]).unwrap(), Some(Realtime { port: 8001, workers: 1 }));
+        assert_eq!(
+            realtime(&[(REALTIME_PORT, "8001")]).unwrap(),
+            Some(Realtime {
+                port: 8001,
+                workers: 1
+            })
+        );
         let both = realtime(&[(REALTIME_PORT, " 8001 "), (REALTIME_WORKERS, "4")]).unwrap();
-        assert_eq!(both, Some(Realtime { port: 8001, workers: 4 }));
+        assert_eq!(
+            both,
+            Some(Realtime {
+                port: 8001,
+                workers: 4
+            })
+        );
         for none in ["", "0"] {
-            assert_eq!(Realtime::from(|name| (name == REALTIME_PORT).then(|| none.to_owned())).unwrap(), None);
+            assert_eq!(
+                Realtime::from(|name| (name == REALTIME_PORT).then(|| none.to_owned())).unwrap(),
+                None
+            );
         }
         assert!(realtime(&[(REALTIME_PORT, "http")]).is_err());
         assert!(realtime(&[(REALTIME_PORT, "1"), (REALTIME_WORKERS, "1000")]).is_err());

@@ -37,7 +37,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut read = Read::default();
         event.record(&mut read);
         writeln!(writer, "{}", read.line(*event.metadata().level()))
@@ -46,7 +51,11 @@ where
 
 impl Read {
     fn line(&self, level: Level) -> String {
-        let batch = self.batch.as_ref().map(|batch| format!("[batchId={batch}] ")).unwrap_or_default();
+        let batch = self
+            .batch
+            .as_ref()
+            .map(|batch| format!("[batchId={batch}] "))
+            .unwrap_or_default();
         let message = cut(format!("{batch}{}{}", self.message, self.more));
         let level = match level {
             Level::ERROR => "ERROR",
@@ -55,7 +64,11 @@ impl Read {
             Level::DEBUG => "DEBUG",
             Level::TRACE => "TRACE",
         };
-        let line = Line { job: self.job.as_deref(), message: &message, level };
+        let line = Line {
+            job: self.job.as_deref(),
+            message: &message,
+            level,
+        };
         serde_json::to_string(&line).expect("texts are JSON")
     }
 }
@@ -84,9 +97,15 @@ fn cut(message: String) -> String {
     if length <= LONGEST {
         return message;
     }
-    let half = |characters: &mut dyn Iterator<Item = char>| characters.take(LONGEST / 2).collect::<String>();
+    let half = |characters: &mut dyn Iterator<Item = char>| {
+        characters.take(LONGEST / 2).collect::<String>()
+    };
     let end: String = half(&mut message.chars().rev()).chars().rev().collect();
-    format!("{}\n...TRUNCATED {} CHARACTERS...\n{end}", half(&mut message.chars()), length - LONGEST)
+    format!(
+        "{}\n...TRUNCATED {} CHARACTERS...\n{end}",
+        half(&mut message.chars()),
+        length - LONGEST
+    )
 }
 
 #[cfg(test)]
@@ -95,17 +114,42 @@ mod tests {
 
     #[test]
     fn a_line_names_its_job() {
-        let read = Read { job: Some("a".to_owned()), batch: None, message: "Finished.".to_owned(), more: " took=1s".to_owned() };
-        assert_eq!(read.line(Level::INFO), r#"{"requestId":"a","message":"Finished. took=1s","level":"INFO"}"#);
-        let of_a_batch = Read { batch: Some("b".to_owned()), ..read };
-        assert_eq!(of_a_batch.line(Level::INFO), r#"{"requestId":"a","message":"[batchId=b] Finished. took=1s","level":"INFO"}"#);
-        let nobodys = Read { message: "x".to_owned(), ..Read::default() };
-        assert_eq!(nobodys.line(Level::WARN), r#"{"requestId":null,"message":"x","level":"WARN"}"#);
+        let read = Read {
+            job: Some("a".to_owned()),
+            batch: None,
+            message: "Finished.".to_owned(),
+            more: " took=1s".to_owned(),
+        };
+        assert_eq!(
+            read.line(Level::INFO),
+            r#"{"requestId":"a","message":"Finished. took=1s","level":"INFO"}"#
+        );
+        let of_a_batch = Read {
+            batch: Some("b".to_owned()),
+            ..read
+        };
+        assert_eq!(
+            of_a_batch.line(Level::INFO),
+            r#"{"requestId":"a","message":"[batchId=b] Finished. took=1s","level":"INFO"}"#
+        );
+        let nobodys = Read {
+            message: "x".to_owned(),
+            ..Read::default()
+        };
+        assert_eq!(
+            nobodys.line(Level::WARN),
+            r#"{"requestId":null,"message":"x","level":"WARN"}"#
+        );
     }
 
     #[test]
     fn of_a_long_message_the_middle_is_left_out() {
-        let text = cut(format!("{}{}{}", "a".repeat(3000), "ü".repeat(100), "b".repeat(3000)));
+        let text = cut(format!(
+            "{}{}{}",
+            "a".repeat(3000),
+            "ü".repeat(100),
+            "b".repeat(3000)
+        ));
         assert!(text.starts_with(&"a".repeat(2048)) && text.ends_with(&"b".repeat(2048)));
         assert!(text.contains("...TRUNCATED 2004 CHARACTERS..."));
         assert_eq!(cut("ü".repeat(LONGEST)), "ü".repeat(LONGEST));

@@ -15,7 +15,12 @@ use std::sync::OnceLock;
 use rustix::fs::MemfdFlags;
 
 /// The variables that hold secrets.
-pub(crate) const NAMES: [&str; 4] = ["WEBHOOK_AUTH_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_API_TOKEN", "TIDEGATE_WEBHOOK_SECRET"];
+pub(crate) const NAMES: [&str; 4] = [
+    "WEBHOOK_AUTH_TOKEN",
+    "TIDEGATE_API_TOKENS",
+    "TIDEGATE_API_TOKEN",
+    "TIDEGATE_WEBHOOK_SECRET",
+];
 /// Says to the second start where the secrets are.
 pub(crate) const HANDED_OVER: &str = "TIDEGATE_SECRETS_FD";
 
@@ -23,7 +28,10 @@ static HANDED: OnceLock<HashMap<String, String>> = OnceLock::new();
 
 /// A variable's value, from the environment or from what was handed over.
 pub(crate) fn variable(name: &str) -> Option<String> {
-    HANDED.get().and_then(|handed| handed.get(name).cloned()).or_else(|| from_environment(name))
+    HANDED
+        .get()
+        .and_then(|handed| handed.get(name).cloned())
+        .or_else(|| from_environment(name))
 }
 
 /// What is not text is made into some: a secret that cannot be read must not look like none.
@@ -34,12 +42,18 @@ fn from_environment(name: &str) -> Option<String> {
 /// Takes the secrets out of the environment. The first time this does not return: the program starts
 /// again. Without secrets nothing happens.
 pub(crate) fn hide() {
-    if let Some(fd) = std::env::var(HANDED_OVER).ok().and_then(|text| text.parse().ok()) {
+    if let Some(fd) = std::env::var(HANDED_OVER)
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
         // Whoever sets the variable by hand gets no secrets, and loses nothing else.
         HANDED.set(receive(fd).unwrap_or_default()).ok();
         return;
     }
-    let found: HashMap<&str, String> = NAMES.iter().filter_map(|name| Some((*name, from_environment(name)?))).collect();
+    let found: HashMap<&str, String> = NAMES
+        .iter()
+        .filter_map(|name| Some((*name, from_environment(name)?)))
+        .collect();
     if found.is_empty() {
         return;
     }
@@ -50,12 +64,18 @@ pub(crate) fn hide() {
 }
 
 fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
-    let mut file = File::from(rustix::fs::memfd_create("tidegate-secrets", MemfdFlags::empty())?);
+    let mut file = File::from(rustix::fs::memfd_create(
+        "tidegate-secrets",
+        MemfdFlags::empty(),
+    )?);
     file.write_all(&serde_json::to_vec(secrets)?)?;
     file.seek(SeekFrom::Start(0))?;
     let mut arguments = std::env::args_os();
     let mut again = Command::new(std::env::current_exe()?);
-    again.arg0(arguments.next().unwrap_or_default()).args(arguments).env(HANDED_OVER, file.as_raw_fd().to_string());
+    again
+        .arg0(arguments.next().unwrap_or_default())
+        .args(arguments)
+        .env(HANDED_OVER, file.as_raw_fd().to_string());
     for name in NAMES {
         again.env_remove(name);
     }
@@ -65,7 +85,10 @@ fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
 fn receive(fd: i32) -> Option<HashMap<String, String>> {
     // Only our own file is touched: the number may be anything.
     let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
-    if !name.to_string_lossy().starts_with("/memfd:tidegate-secrets") {
+    if !name
+        .to_string_lossy()
+        .starts_with("/memfd:tidegate-secrets")
+    {
         return None;
     }
     let mut text = Vec::new();
@@ -73,7 +96,10 @@ fn receive(fd: i32) -> Option<HashMap<String, String>> {
     serde_json::from_slice(&text).ok()
 }
 
-#[expect(unsafe_code, reason = "std has no safe way to take over a descriptor that was handed over by number")]
+#[expect(
+    unsafe_code,
+    reason = "std has no safe way to take over a descriptor that was handed over by number"
+)]
 fn own(fd: i32) -> File {
     // SAFETY: it is open, as its name was just read; it is the file that `start_again` made, and nobody
     // else in this process knows of it.

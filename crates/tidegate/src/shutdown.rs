@@ -19,7 +19,11 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on.
     pub(crate) fn listen(ignore_term: bool) -> std::io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())?, ignore_term })
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            ignore_term,
+        })
     }
 
     /// Waits for the next signal that counts; gives the exit code that belongs to it.
@@ -59,7 +63,12 @@ impl Cause {
 }
 
 /// Drains. A second signal while it lasts is the caller's business.
-pub(crate) async fn drain(models: &Models, patience: Duration, goodbye: &CancellationToken, http: impl Future<Output = ()>) {
+pub(crate) async fn drain(
+    models: &Models,
+    patience: Duration,
+    goodbye: &CancellationToken,
+    http: impl Future<Output = ()>,
+) {
     tokio::pin!(http);
     let jobs_over = models.close(patience);
     tokio::pin!(jobs_over);

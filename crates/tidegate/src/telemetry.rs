@@ -11,19 +11,34 @@ use crate::runpod_lines::RunpodLines;
 
 /// Starts logging. `default` is what is shown when nobody says anything.
 pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), Usage> {
-    let wanted = cli.log_level.as_deref().or(env.log_filter.as_deref()).unwrap_or(default);
-    let bad =
-        |error| Usage::new(format!("the log filter `{wanted}` cannot be read: {error}")).hint("write it like `info` or `warn,model=debug`");
+    let wanted = cli
+        .log_level
+        .as_deref()
+        .or(env.log_filter.as_deref())
+        .unwrap_or(default);
+    let bad = |error| {
+        Usage::new(format!("the log filter `{wanted}` cannot be read: {error}"))
+            .hint("write it like `info` or `warn,model=debug`")
+    };
     let filter = EnvFilter::try_new(wanted).map_err(bad)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let unsaid = cli.log_format.is_none() && env.log_format.is_none();
     if unsaid && env.endpoint_id.is_some() && matches!(cli.command, Command::Worker(_)) {
-        builder.with_ansi(false).event_format(RunpodLines).try_init().expect("logging is started once");
+        builder
+            .with_ansi(false)
+            .event_format(RunpodLines)
+            .try_init()
+            .expect("logging is started once");
         return Ok(());
     }
     let started = match format(cli, env) {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Console => builder.with_ansi(std::io::stderr().is_terminal()).compact().try_init(),
+        LogFormat::Console => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .compact()
+            .try_init(),
     };
     started.expect("logging is started once");
     Ok(())

@@ -35,7 +35,10 @@ impl Sources {
             let mut table = Table::default();
             read_list(&list, &mut table).map(|()| table)
         });
-        Ok(Self { listed: listed.transpose()?, file })
+        Ok(Self {
+            listed: listed.transpose()?,
+            file,
+        })
     }
 
     /// The tokens, and with a file a way to read it again. `None` when nobody is asked for one.
@@ -45,7 +48,12 @@ impl Sources {
         }
         let table = self.read()?;
         if table.is_empty() {
-            return Err(Usage::new(format!("there are no tokens in {}, so nobody could call", self.names())).hint(MAKE_ONE).into());
+            return Err(Usage::new(format!(
+                "there are no tokens in {}, so nobody could call",
+                self.names()
+            ))
+            .hint(MAKE_ONE)
+            .into());
         }
         tracing::info!(target: "audit", tokens = table.len(), accounts = table.accounts(), "tokens loaded");
         let tokens = Tokens::new(table);
@@ -73,9 +81,15 @@ impl Sources {
     }
 
     fn names(&self) -> String {
-        let file = self.file.as_ref().map(|file| format!("`{}`", file.display()));
+        let file = self
+            .file
+            .as_ref()
+            .map(|file| format!("`{}`", file.display()));
         let list = self.listed.as_ref().map(|_| LIST.to_owned());
-        list.into_iter().chain(file).collect::<Vec<_>>().join(" and ")
+        list.into_iter()
+            .chain(file)
+            .collect::<Vec<_>>()
+            .join(" and ")
     }
 }
 
@@ -89,7 +103,10 @@ fn read_list(list: &str, table: &mut Table) -> Result<(), Usage> {
         let bad = |what: &str| Usage::new(format!("entry {place} of {LIST}: {what}"));
         let form = || bad("it is not `token:account` or `token:account:admin`").hint(MAKE_ONE);
         let mut parts = entry.split(':');
-        let (token, account) = (parts.next().unwrap_or_default(), parts.next().ok_or_else(form)?);
+        let (token, account) = (
+            parts.next().unwrap_or_default(),
+            parts.next().ok_or_else(form)?,
+        );
         let role = match (parts.next(), parts.next()) {
             (None, _) => Role::User,
             (Some("admin"), None) => Role::Admin,
@@ -100,7 +117,9 @@ fn read_list(list: &str, table: &mut Table) -> Result<(), Usage> {
             tracing::warn!(target: "audit", entry = place, "a token of {LIST} has less than {SAFE_LEN} characters and may be guessed; {MAKE_ONE}");
         }
         let account = Account::parse(account).map_err(|error| bad(&error.to_string()))?;
-        table.add(Digest::of(token.as_bytes()), account, role).map_err(|error| bad(&error.to_string()))?;
+        table
+            .add(Digest::of(token.as_bytes()), account, role)
+            .map_err(|error| bad(&error.to_string()))?;
     }
     Ok(())
 }
@@ -119,12 +138,17 @@ pub(crate) fn check(token: &str) -> Result<(), &'static str> {
 /// Adds the tokens of a file to a table.
 fn read_file(file: &Path, table: &mut Table) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).map_err(|error| {
-        let usage = Usage::new(format!("the tokens file `{}` cannot be read: {error}", file.display()));
+        let usage = Usage::new(format!(
+            "the tokens file `{}` cannot be read: {error}",
+            file.display()
+        ));
         usage.hint("make it with `tidegate token new --account NAME --file FILE`")
     })?;
     read_lines(&text, table).map_err(|(line, what)| {
         let usage = Usage::new(format!("`{}`, line {line}: {what}", file.display()));
-        usage.hint("write lines like `sha256:HASH ACCOUNT` or `sha256:HASH ACCOUNT admin`").into()
+        usage
+            .hint("write lines like `sha256:HASH ACCOUNT` or `sha256:HASH ACCOUNT admin`")
+            .into()
     })
 }
 
@@ -137,12 +161,21 @@ fn read_lines(text: &str, table: &mut Table) -> Result<(), (usize, String)> {
             [] => continue,
             [hash, account] => (hash, account, Role::User),
             [hash, account, "admin"] => (hash, account, Role::Admin),
-            _ => return Err((number, "it is not a hash, an account and perhaps `admin`".to_owned())),
+            _ => {
+                return Err((
+                    number,
+                    "it is not a hash, an account and perhaps `admin`".to_owned(),
+                ));
+            }
         };
-        let hex = hash.strip_prefix("sha256:").ok_or_else(|| (number, "the hash does not begin with `sha256:`".to_owned()))?;
+        let hex = hash
+            .strip_prefix("sha256:")
+            .ok_or_else(|| (number, "the hash does not begin with `sha256:`".to_owned()))?;
         let digest = Digest::parse(hex).map_err(|error| (number, error.to_string()))?;
         let account = Account::parse(account).map_err(|error| (number, error.to_string()))?;
-        table.add(digest, account, role).map_err(|error| (number, error.to_string()))?;
+        table
+            .add(digest, account, role)
+            .map_err(|error| (number, error.to_string()))?;
     }
     Ok(())
 }
@@ -163,7 +196,12 @@ pub(crate) fn append(file: &Path, line: &str) -> anyhow::Result<()> {
         read_file(file, &mut table)?;
     }
     let write = || -> std::io::Result<()> {
-        let mut opened = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file)?;
+        let mut opened = std::fs::OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(file)?;
         let unfinished = !matches!(std::fs::read(file)?.last(), None | Some(b'\n'));
         // One write, so that a server that reads just now sees all of the line or nothing.
         opened.write_all(format!("{}{line}\n", if unfinished { "\n" } else { "" }).as_bytes())?;
@@ -190,7 +228,9 @@ mod tests {
 
     fn list(text: &str) -> Result<Table, String> {
         let mut table = Table::default();
-        read_list(text, &mut table).map(|()| table).map_err(|error| error.to_string())
+        read_list(text, &mut table)
+            .map(|()| table)
+            .map_err(|error| error.to_string())
     }
 
     fn lines(text: &str) -> Result<Table, (usize, String)> {
@@ -218,7 +258,10 @@ mod tests {
             (format!("{ONE}é:a"), 1, "visible ASCII"),
         ] {
             let error = list(&text).unwrap_err();
-            assert!(error.contains(&format!("entry {place} of")) && error.contains(what), "{text}: {error}");
+            assert!(
+                error.contains(&format!("entry {place} of")) && error.contains(what),
+                "{text}: {error}"
+            );
             assert!(!error.contains(ONE) && !error.contains(TWO), "{error}");
         }
     }
@@ -226,7 +269,10 @@ mod tests {
     #[test]
     fn a_file_has_hashes_comments_and_blank_lines() {
         let (account, other) = (Account::parse("a").unwrap(), Account::parse("b").unwrap());
-        let (one, two) = (line(ONE, &account, Role::User), line(TWO, &other, Role::Admin));
+        let (one, two) = (
+            line(ONE, &account, Role::User),
+            line(TWO, &other, Role::Admin),
+        );
         let table = lines(&format!("# who\n\n  {one}  # the first\r\n{two}\n")).unwrap();
         assert_eq!((table.len(), table.accounts()), (2, 2));
         assert!(lines("# nobody\n").unwrap().is_empty());
@@ -235,9 +281,14 @@ mod tests {
     #[test]
     fn mistakes_in_a_file_are_told_by_line_and_never_show_a_token() {
         let good = line(ONE, &Account::parse("a").unwrap(), Role::User);
-        for bad in
-            [format!("{TWO} b"), "sha256:12 b".to_owned(), format!("{good} root"), good.replace(" a", " a/b"), good.clone(), TWO.into()]
-        {
+        for bad in [
+            format!("{TWO} b"),
+            "sha256:12 b".to_owned(),
+            format!("{good} root"),
+            good.replace(" a", " a/b"),
+            good.clone(),
+            TWO.into(),
+        ] {
             let (number, what) = lines(&format!("{good}\n#\n{bad}\n")).unwrap_err();
             assert_eq!(number, 3, "{bad}: {what}");
             assert!(!what.contains(TWO), "{what}");
@@ -251,7 +302,12 @@ mod tests {
         let account = Account::parse("a").unwrap();
         std::fs::write(&file, line(ONE, &account, Role::User)).unwrap();
         append(&file, &line(TWO, &account, Role::Admin)).unwrap();
-        assert_eq!(lines(&std::fs::read_to_string(&file).unwrap()).unwrap().len(), 2);
+        assert_eq!(
+            lines(&std::fs::read_to_string(&file).unwrap())
+                .unwrap()
+                .len(),
+            2
+        );
     }
 
     #[test]
@@ -259,15 +315,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         append(&file, &line(ONE, &Account::parse("a").unwrap(), Role::User)).unwrap();
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let both = |list: &str| Sources::of(Some(list.into()), Some(file.clone())).unwrap().read();
+        assert_eq!(
+            std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let both = |list: &str| {
+            Sources::of(Some(list.into()), Some(file.clone()))
+                .unwrap()
+                .read()
+        };
         assert_eq!(both(&format!("{TWO}:b")).unwrap().len(), 2);
         assert!(both(&format!("{ONE}:b")).is_err());
     }
 
     #[test]
     fn tokens_that_are_asked_for_must_be_there() {
-        let open = |list: Option<&str>| Sources::of(list.map(Into::into), None).unwrap().open(&mut Reload::default());
+        let open = |list: Option<&str>| {
+            Sources::of(list.map(Into::into), None)
+                .unwrap()
+                .open(&mut Reload::default())
+        };
         assert!(open(None).unwrap().is_none());
         assert!(open(Some("")).is_err());
         assert!(open(Some(&format!("{ONE}:a"))).unwrap().is_some());

@@ -7,16 +7,23 @@ use tidegate_http::replicate::Rate;
 /// A duration such as `2s`, `500ms`, `1m 30s`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; write it like `30s`"));
+        return Duration::try_from_secs_f64(seconds)
+            .map_err(|error| format!("{error}; write it like `30s`"));
     }
-    let signed: jiff::SignedDuration = text.parse().map_err(|_| "write it like `30s` or `500ms`".to_owned())?;
+    let signed: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| "write it like `30s` or `500ms`".to_owned())?;
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
 /// A duration that is not zero.
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
-    if duration.is_zero() { Err("it must be longer than nothing, like `30s`".to_owned()) } else { Ok(duration) }
+    if duration.is_zero() {
+        Err("it must be longer than nothing, like `30s`".to_owned())
+    } else {
+        Ok(duration)
+    }
 }
 
 /// A number that is not zero.
@@ -39,21 +46,33 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     };
     match count.trim().parse() {
         Ok(0) => Err("a rate of 0 would let nobody in; leave it out for no limit".to_owned()),
-        Ok(count) => Ok(Rate { count, per: Duration::from_secs(seconds) }),
+        Ok(count) => Ok(Rate {
+            count,
+            per: Duration::from_secs(seconds),
+        }),
         Err(_) => Err(wrong()),
     }
 }
 
 /// A port; an empty variable is none, and means the usual one.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
-    if text.is_empty() { Ok(5000) } else { text.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned()) }
+    if text.is_empty() {
+        Ok(5000)
+    } else {
+        text.parse()
+            .map_err(|_| "a port is a number from 0 to 65535".to_owned())
+    }
 }
 
 /// A size such as `100MiB`, `2GB` or a bare number of bytes.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: usize = number.parse().map_err(|_| "write it like `100MiB`".to_owned())?;
+    let number: usize = number
+        .parse()
+        .map_err(|_| "write it like `100MiB`".to_owned())?;
     let factor = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "kb" => 1000,
@@ -64,7 +83,9 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
         "g" | "gib" => 1 << 30,
         other => return Err(format!("`{other}` is not a unit; use B, KiB, MiB or GiB")),
     };
-    number.checked_mul(factor).ok_or_else(|| "that is more than this machine can count".to_owned())
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "that is more than this machine can count".to_owned())
 }
 
 #[cfg(test)]
@@ -77,14 +98,29 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("-3").is_err());
-        assert!(duration("0").is_ok() && some_duration("0").is_err() && some_duration("0.1").is_ok());
+        assert!(
+            duration("0").is_ok() && some_duration("0").is_err() && some_duration("0.1").is_ok()
+        );
     }
 
     #[test]
     fn rates() {
-        let rate_of = |count, seconds| Ok(Rate { count, per: Duration::from_secs(seconds) });
-        assert_eq!((rate("600/min"), rate("10/s"), rate("5 / h")), (rate_of(600, 60), rate_of(10, 1), rate_of(5, 3600)));
-        assert!(rate("600").is_err() && rate("0/s").is_err() && rate("-1/s").is_err() && rate("1/day").is_err());
+        let rate_of = |count, seconds| {
+            Ok(Rate {
+                count,
+                per: Duration::from_secs(seconds),
+            })
+        };
+        assert_eq!(
+            (rate("600/min"), rate("10/s"), rate("5 / h")),
+            (rate_of(600, 60), rate_of(10, 1), rate_of(5, 3600))
+        );
+        assert!(
+            rate("600").is_err()
+                && rate("0/s").is_err()
+                && rate("-1/s").is_err()
+                && rate("1/day").is_err()
+        );
     }
 
     #[test]

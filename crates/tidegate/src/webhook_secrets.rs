@@ -11,8 +11,15 @@ use crate::reload::Reload;
 const HINT: &str = "one is made with: echo \"whsec_$(openssl rand -base64 32)\"";
 
 /// Reads the secrets of the environment and of a file; the file is read again on SIGHUP.
-pub(crate) fn read(text: Option<&str>, file: Option<&Path>, reload: &mut Reload) -> Result<Secrets, Usage> {
-    let source = Source { text: text.unwrap_or_default().to_owned(), file: file.map(Path::to_owned) };
+pub(crate) fn read(
+    text: Option<&str>,
+    file: Option<&Path>,
+    reload: &mut Reload,
+) -> Result<Secrets, Usage> {
+    let source = Source {
+        text: text.unwrap_or_default().to_owned(),
+        file: file.map(Path::to_owned),
+    };
     let secrets = source.read()?;
     if source.file.is_some() {
         let handle = secrets.clone();
@@ -32,17 +39,23 @@ struct Source {
 
 impl Source {
     fn read(&self) -> Result<Secrets, Usage> {
-        let given = Secrets::parse(&self.text).map_err(|error| Usage::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
-        let Some(file) = &self.file else { return Ok(given) };
+        let given = Secrets::parse(&self.text)
+            .map_err(|error| Usage::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
+        let Some(file) = &self.file else {
+            return Ok(given);
+        };
         let place = format!("--webhook-secret-file {}", file.display());
-        let text =
-            std::fs::read_to_string(file).map_err(|error| Usage::new(format!("{place}: {error}")).hint("give a file that can be read"))?;
-        let filed = Secrets::parse(&text).map_err(|error| Usage::new(format!("{place}: {error}")).hint(HINT))?;
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Usage::new(format!("{place}: {error}")).hint("give a file that can be read")
+        })?;
+        let filed = Secrets::parse(&text)
+            .map_err(|error| Usage::new(format!("{place}: {error}")).hint(HINT))?;
         if filed.is_empty() {
             return Err(Usage::new(format!("{place}: there is no secret in it")).hint(HINT));
         }
         // Both were readable, so together they are.
-        Secrets::parse(&format!("{}\n{text}", self.text)).map_err(|error| Usage::new(error.to_string()).hint(HINT))
+        Secrets::parse(&format!("{}\n{text}", self.text))
+            .map_err(|error| Usage::new(error.to_string()).hint(HINT))
     }
 }
 
@@ -57,11 +70,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (empty, missing) = (folder.path().join("empty"), folder.path().join("missing"));
         std::fs::write(&empty, "# nothing yet\n").unwrap();
-        for (text, file, place) in
-            [(Some("hunter2"), None, WEBHOOK_SECRET), (None, Some(&missing), "missing"), (Some(SECRET), Some(&empty), "empty")]
-        {
-            let error = read(text, file.map(PathBuf::as_path), &mut Reload::default()).err().unwrap().to_string();
-            assert!(error.contains(place) && !error.contains("hunter2"), "{error}");
+        for (text, file, place) in [
+            (Some("hunter2"), None, WEBHOOK_SECRET),
+            (None, Some(&missing), "missing"),
+            (Some(SECRET), Some(&empty), "empty"),
+        ] {
+            let error = read(text, file.map(PathBuf::as_path), &mut Reload::default())
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(
+                error.contains(place) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
         assert!(read(None, None, &mut Reload::default()).unwrap().is_empty());
     }

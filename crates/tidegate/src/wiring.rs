@@ -67,7 +67,13 @@ impl Outward {
     pub(crate) fn own() -> Self {
         let max_file = NetConfig::default().max_file;
         let voice = Voice::new(&[], Aborted::AsIs);
-        Self { networks: Networks::everything(), max_file, webhook_secrets: Secrets::default(), webhook_retry_for: Duration::ZERO, voice }
+        Self {
+            networks: Networks::everything(),
+            max_file,
+            webhook_secrets: Secrets::default(),
+            webhook_retry_for: Duration::ZERO,
+            voice,
+        }
     }
 }
 
@@ -108,8 +114,15 @@ impl Starter {
 impl Workshop {
     pub(crate) fn open(args: &ModelArgs, env: &CogEnv, setting: Setting) -> anyhow::Result<Self> {
         let python = Python::find(args.python.as_deref())?;
-        let scratch = Scratch::new(setting.run_as.as_ref()).context("could not make a folder for temporary files; is TMPDIR writable?")?;
-        Ok(Self { args: args.clone(), env: env.clone(), setting, python, scratch })
+        let scratch = Scratch::new(setting.run_as.as_ref())
+            .context("could not make a folder for temporary files; is TMPDIR writable?")?;
+        Ok(Self {
+            args: args.clone(),
+            env: env.clone(),
+            setting,
+            python,
+            scratch,
+        })
     }
 
     /// Where files lie that nobody needs when the program has ended.
@@ -124,7 +137,13 @@ impl Workshop {
 
     /// The desk of a model, with everything that a desk needs.
     pub(crate) fn desk(&self, executor: Arc<dyn Executor>, target: Target) -> anyhow::Result<Jobs> {
-        let Self { args, env, setting, scratch, .. } = self;
+        let Self {
+            args,
+            env,
+            setting,
+            scratch,
+            ..
+        } = self;
         let files = self.files()?;
         let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
         let tools = Tools {
@@ -154,7 +173,10 @@ impl Workshop {
             waiting_memory: setting.waiting_memory,
             target,
             on_lost: setting.on_lost,
-            wording: tidegate_http::wording(setting.outward.voice.clone(), tidegate_http::runpod::local::wording),
+            wording: tidegate_http::wording(
+                setting.outward.voice.clone(),
+                tidegate_http::runpod::local::wording,
+            ),
         };
         Ok(Jobs::new(tools, config))
     }
@@ -162,12 +184,17 @@ impl Workshop {
     /// What carries jobs to a model and back without a desk.
     pub(crate) fn carrier(&self) -> anyhow::Result<Carrier> {
         let scratch = self.scratch.clone();
-        Ok(Carrier::new(self.files()?, Arc::new(move || scratch.fresh())))
+        Ok(Carrier::new(
+            self.files()?,
+            Arc::new(move || scratch.fresh()),
+        ))
     }
 
     /// How files get in and out.
     fn files(&self) -> anyhow::Result<Files> {
-        let Self { args, env, setting, .. } = self;
+        let Self {
+            args, env, setting, ..
+        } = self;
         let net = Arc::new(Client::new(NetConfig {
             download_user_agent: env.user_agent.clone(),
             networks: setting.outward.networks.clone(),
@@ -175,7 +202,12 @@ impl Workshop {
             ..NetConfig::default()
         }));
         let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
-        Ok(Files { net, upload_to, owner: setting.run_as.as_ref().map(|user| user.uid), own: setting.cabinet.clone() })
+        Ok(Files {
+            net,
+            upload_to,
+            owner: setting.run_as.as_ref().map(|user| user.uid),
+            own: setting.cabinet.clone(),
+        })
     }
 
     /// Starts a model.
@@ -185,12 +217,21 @@ impl Workshop {
 
     /// What starts a model later.
     pub(crate) fn starter(&self, model: &Model) -> Starter {
-        Starter { launch: self.launch(model), scratch: self.scratch.clone() }
+        Starter {
+            launch: self.launch(model),
+            scratch: self.scratch.clone(),
+        }
     }
 
     /// How a model is run.
     pub(crate) fn launch(&self, model: &Model) -> Launch {
-        let Self { args, env, setting, python, .. } = self;
+        let Self {
+            args,
+            env,
+            setting,
+            python,
+            ..
+        } = self;
         Launch {
             python: python.program.clone(),
             python_path: python.path.clone(),
@@ -205,11 +246,25 @@ impl Workshop {
             room: setting.room,
             workers: setting.workers,
             line_limit: setting.line_limit,
-            setup_timeout: args.setup_timeout.filter(|limit| !limit.is_zero()).or(env.setup_timeout),
+            setup_timeout: args
+                .setup_timeout
+                .filter(|limit| !limit.is_zero())
+                .or(env.setup_timeout),
             cancel_grace: setting.cancel_grace,
-            respawn: if setting.respawn { Respawn::Backoff { give_up_after: GIVE_UP_AFTER } } else { Respawn::Never },
+            respawn: if setting.respawn {
+                Respawn::Backoff {
+                    give_up_after: GIVE_UP_AFTER,
+                }
+            } else {
+                Respawn::Never
+            },
             env: model.env.clone(),
-            hidden_env: secrets::NAMES.iter().chain([&secrets::HANDED_OVER]).chain(setting.hidden_env).map(Into::into).collect(),
+            hidden_env: secrets::NAMES
+                .iter()
+                .chain([&secrets::HANDED_OVER])
+                .chain(setting.hidden_env)
+                .map(Into::into)
+                .collect(),
             run_as: setting.run_as.clone(),
             limits: setting.limits,
         }
@@ -217,6 +272,8 @@ impl Workshop {
 }
 
 fn upload_url(text: &str) -> Result<Url, Usage> {
-    check_address(text, &Networks::everything())
-        .map_err(|error| Usage::new(format!("--upload-url `{text}` cannot be used: {error}")).hint("give an http or https address"))
+    check_address(text, &Networks::everything()).map_err(|error| {
+        Usage::new(format!("--upload-url `{text}` cannot be used: {error}"))
+            .hint("give an http or https address")
+    })
 }

@@ -76,7 +76,10 @@ impl Identity {
             return known.clone();
         }
         let local = extensions.get::<Peer>().is_some_and(Peer::is_local);
-        Self { account: Account::ANONYMOUS, role: if local { Role::Admin } else { Role::User } }
+        Self {
+            account: Account::ANONYMOUS,
+            role: if local { Role::Admin } else { Role::User },
+        }
     }
 }
 
@@ -91,8 +94,14 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token alone.
-    let scheme = if path.starts_with(platform::ROOT) { Scheme::IfAny } else { Scheme::Needed };
-    match presented(request.headers(), scheme).and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken)) {
+    let scheme = if path.starts_with(platform::ROOT) {
+        Scheme::IfAny
+    } else {
+        Scheme::Needed
+    };
+    match presented(request.headers(), scheme)
+        .and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken))
+    {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
@@ -103,10 +112,14 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
             // Some clients read errors of the shape of their API only.
             let mut response = match request.uri().path() {
                 path if path.starts_with(replicate::ROOT) => replicate::reply::unauthenticated(),
-                path if path.starts_with(platform::ROOT) => platform::reply::unauthenticated(&reason),
+                path if path.starts_with(platform::ROOT) => {
+                    platform::reply::unauthenticated(&reason)
+                }
                 _ => error(StatusCode::UNAUTHORIZED, &reason),
             };
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             Reason::NoToken.on(response)
         }
     }
@@ -172,10 +185,19 @@ fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], Denied> {
     if wanted == Scheme::IfAny && !value.is_empty() && !value.contains(&b' ') {
         return Ok(value);
     }
-    let space = value.iter().position(|byte| *byte == b' ').ok_or(Denied::NoToken)?;
+    let space = value
+        .iter()
+        .position(|byte| *byte == b' ')
+        .ok_or(Denied::NoToken)?;
     let (scheme, token) = (&value[..space], value[space..].trim_ascii());
-    let known = [&b"bearer"[..], b"token"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
-    if known && !token.is_empty() { Ok(token) } else { Err(Denied::NoToken) }
+    let known = [&b"bearer"[..], b"token"]
+        .iter()
+        .any(|name| scheme.eq_ignore_ascii_case(name));
+    if known && !token.is_empty() {
+        Ok(token)
+    } else {
+        Err(Denied::NoToken)
+    }
 }
 
 fn shown(request: &Request) -> &str {
@@ -185,13 +207,21 @@ fn shown(request: &Request) -> &str {
 }
 
 fn peer_of(extensions: &Extensions) -> String {
-    extensions.get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.0.to_string())
+    extensions
+        .get::<Peer>()
+        .map_or_else(|| "unknown".to_owned(), |peer| peer.0.to_string())
 }
 
 fn error(status: StatusCode, error: &str) -> Response {
-    let mut response = Response::new(Body::from(Object::with_room_for(error.len()).field("error", error).finish()));
+    let mut response = Response::new(Body::from(
+        Object::with_room_for(error.len())
+            .field("error", error)
+            .finish(),
+    ));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -37,9 +37,16 @@ impl Digest {
 
     /// Reads what [`Digest`] prints.
     pub fn parse(hex: &str) -> Result<Self, InvalidDigest> {
-        let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let digits = digits.filter(|digits| digits.len() == 64).ok_or(InvalidDigest)?;
-        Ok(Self(std::array::from_fn(|place| digits[2 * place] << 4 | digits[2 * place + 1])))
+        let digits: Option<Vec<u8>> = hex
+            .chars()
+            .map(|c| c.to_digit(16).map(|digit| digit as u8))
+            .collect();
+        let digits = digits
+            .filter(|digits| digits.len() == 64)
+            .ok_or(InvalidDigest)?;
+        Ok(Self(std::array::from_fn(|place| {
+            digits[2 * place] << 4 | digits[2 * place + 1]
+        })))
     }
 }
 
@@ -80,13 +87,19 @@ impl Table {
 
     /// How many accounts there are.
     pub fn accounts(&self) -> usize {
-        self.0.values().map(|identity| &identity.account).collect::<HashSet<_>>().len()
+        self.0
+            .values()
+            .map(|identity| &identity.account)
+            .collect::<HashSet<_>>()
+            .len()
     }
 
     /// Who is alone with the server has nobody to be protected from: its tokens are all administrators'.
     fn with_rights(mut self) -> Self {
         if self.accounts() == 1 {
-            self.0.values_mut().for_each(|identity| identity.role = Role::Admin);
+            self.0
+                .values_mut()
+                .for_each(|identity| identity.role = Role::Admin);
         }
         self
     }

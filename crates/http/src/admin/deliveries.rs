@@ -17,15 +17,25 @@ const MOST: usize = 1000;
 
 /// `GET /admin/deliveries[?job=ID]`, newest first: those of the caller's account, or all for an
 /// administrator. First those that this server has sent, then those of servers before it.
-pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(query): RawQuery) -> Result<Response, Trouble> {
+pub(super) async fn list(
+    State(desks): State<Desks>,
+    caller: Identity,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Trouble> {
     let (desks, scope) = (desks(), scope(&caller));
     let job = match Question::read(query.as_deref()).job("job") {
         Ok(job) => job,
         // Nothing was ever told about a job that cannot be.
-        Err(_) => return Ok(reply::shown(&wire::Deliveries { deliveries: Vec::new() })),
+        Err(_) => {
+            return Ok(reply::shown(&wire::Deliveries {
+                deliveries: Vec::new(),
+            }));
+        }
     };
     let wanted = |record: &DeliveryRecord| {
-        let visible = scope.as_ref().is_none_or(|account| record.account == *account);
+        let visible = scope
+            .as_ref()
+            .is_none_or(|account| record.account == *account);
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
     let mut found: Vec<DeliveryRecord> = Vec::new();
@@ -33,15 +43,25 @@ pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(
     if let Some(jobs) = desks.first() {
         found.extend(jobs.deliveries().list(wanted));
         let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
-        let settled = jobs.settled_deliveries(scope.as_ref(), job.as_ref(), MOST).await?;
-        found.extend(settled.into_iter().filter(|record| !known.contains(&record.id)));
+        let settled = jobs
+            .settled_deliveries(scope.as_ref(), job.as_ref(), MOST)
+            .await?;
+        found.extend(
+            settled
+                .into_iter()
+                .filter(|record| !known.contains(&record.id)),
+        );
     }
     let deliveries = found.iter().map(Into::into).collect();
     Ok(reply::shown(&wire::Deliveries { deliveries }))
 }
 
 /// `POST /admin/deliveries/{webhook-id}/replay`
-pub(super) async fn replay(State(desks): State<Desks>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+pub(super) async fn replay(
+    State(desks): State<Desks>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Result<Response, Trouble> {
     let scope = scope(&caller);
     let mut refused = NotReplayed::Unknown(id.clone());
     for jobs in desks() {
@@ -50,7 +70,10 @@ pub(super) async fn replay(State(desks): State<Desks>, caller: Identity, Path(id
                 if !caller.account.is_anonymous() {
                     tracing::info!(target: "audit", account = %caller.account, message = id, "webhook sent again");
                 }
-                return Ok(reply::said(StatusCode::ACCEPTED, &wire::Replayed { id: &id }));
+                return Ok(reply::said(
+                    StatusCode::ACCEPTED,
+                    &wire::Replayed { id: &id },
+                ));
             }
             Err(NotReplayed::Unknown(_)) => {}
             Err(other) => refused = other,

@@ -23,27 +23,52 @@ const UNTIL_WRITTEN: Duration = Duration::from_secs(5);
 
 /// `GET /admin/jobs?status=&model=&account=&id=&limit=`: those that are not over, then those that are; each
 /// part newest first.
-pub(super) async fn list(State(desks): State<Desks>, caller: Identity, RawQuery(query): RawQuery) -> Result<Response, Trouble> {
+pub(super) async fn list(
+    State(desks): State<Desks>,
+    caller: Identity,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Trouble> {
     let (question, scope) = (Question::read(query.as_deref()), scope(&caller));
     let wanted = question.wanted(scope.clone())?;
     let nothing = question.is_about_others(scope.as_ref());
-    let found = if nothing { Vec::new() } else { find(&desks(), &wanted).await? };
+    let found = if nothing {
+        Vec::new()
+    } else {
+        find(&desks(), &wanted).await?
+    };
     let now = Timestamp::now();
-    let jobs = found.iter().map(|brief| wire::Job::of(brief, now)).collect();
-    Ok(reply::shown(&wire::Jobs { jobs, scope: if scope.is_some() { "account" } else { "all" } }))
+    let jobs = found
+        .iter()
+        .map(|brief| wire::Job::of(brief, now))
+        .collect();
+    Ok(reply::shown(&wire::Jobs {
+        jobs,
+        scope: if scope.is_some() { "account" } else { "all" },
+    }))
 }
 
 async fn find(desks: &[Jobs], wanted: &Wanted) -> Result<Vec<Brief>, Trouble> {
     // All that are in memory, wanted or not: what is written down about them may be of a moment ago.
-    let everything = desks.iter().flat_map(|jobs| jobs.in_memory(&Wanted::default()));
-    let mut known: HashMap<(Account, JobId), Brief> = everything.map(|brief| (key(&brief), brief)).collect();
+    let everything = desks
+        .iter()
+        .flat_map(|jobs| jobs.in_memory(&Wanted::default()));
+    let mut known: HashMap<(Account, JobId), Brief> =
+        everything.map(|brief| (key(&brief), brief)).collect();
     if let Some(jobs) = desks.first() {
         for brief in jobs.written_down(wanted).await? {
             known.entry(key(&brief)).or_insert(brief);
         }
     }
-    let mut found: Vec<Brief> = known.into_values().filter(|brief| wanted.takes(brief)).collect();
-    found.sort_by_key(|brief| (brief.status.is_terminal(), std::cmp::Reverse(brief.created_at)));
+    let mut found: Vec<Brief> = known
+        .into_values()
+        .filter(|brief| wanted.takes(brief))
+        .collect();
+    found.sort_by_key(|brief| {
+        (
+            brief.status.is_terminal(),
+            std::cmp::Reverse(brief.created_at),
+        )
+    });
     found.truncate(wanted.limit);
     Ok(found)
 }
@@ -53,9 +78,17 @@ fn key(brief: &Brief) -> (Account, JobId) {
 }
 
 /// `GET /admin/jobs/{account}/{id}`
-pub(super) async fn show(State(desks): State<Desks>, caller: Identity, Path(names): Path<(String, String)>) -> Result<Response, Trouble> {
+pub(super) async fn show(
+    State(desks): State<Desks>,
+    caller: Identity,
+    Path(names): Path<(String, String)>,
+) -> Result<Response, Trouble> {
     let (_, job) = look(&desks(), &caller, &names).await?;
-    Ok(reply::shown(&wire::Details::of(&job.brief(), job.snapshot(), Timestamp::now())))
+    Ok(reply::shown(&wire::Details::of(
+        &job.brief(),
+        job.snapshot(),
+        Timestamp::now(),
+    )))
 }
 
 /// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: what was printed since, and whether there will be more.
@@ -69,14 +102,30 @@ pub(super) async fn logs(
     let (from, wait) = (question.from()?, question.wait()?);
     let (_, job) = look(&desks(), &caller, &names).await?;
     // Values are of no interest here, however many there are.
-    let progress = tokio::time::timeout(wait, job.progress(Seen { outputs: usize::MAX, logs: from })).await;
+    let progress = tokio::time::timeout(
+        wait,
+        job.progress(Seen {
+            outputs: usize::MAX,
+            logs: from,
+        }),
+    )
+    .await;
     let logs = progress.map(|progress| progress.logs).unwrap_or_default();
     let brief = job.brief();
-    Ok(reply::shown(&wire::Logs { next: from + logs.len(), logs, over: brief.status.is_terminal(), status: brief.status }))
+    Ok(reply::shown(&wire::Logs {
+        next: from + logs.len(),
+        logs,
+        over: brief.status.is_terminal(),
+        status: brief.status,
+    }))
 }
 
 /// `POST /admin/jobs/{account}/{id}/cancel`
-pub(super) async fn cancel(State(desks): State<Desks>, caller: Identity, Path(names): Path<(String, String)>) -> Result<Response, Trouble> {
+pub(super) async fn cancel(
+    State(desks): State<Desks>,
+    caller: Identity,
+    Path(names): Path<(String, String)>,
+) -> Result<Response, Trouble> {
     let (jobs, job) = look(&desks(), &caller, &names).await?;
     if !jobs.cancel(job.account(), job.id()).await {
         if jobs.known(job.account(), job.id()).is_some() {
@@ -84,7 +133,11 @@ pub(super) async fn cancel(State(desks): State<Desks>, caller: Identity, Path(na
             tokio::time::timeout(UNTIL_WRITTEN, job.ended()).await.ok();
         }
         let (id, status) = (names.1, job.status());
-        return Err(if status.is_terminal() { Trouble::Over(id, status.word()) } else { Trouble::LeftInStore(id) });
+        return Err(if status.is_terminal() {
+            Trouble::Over(id, status.word())
+        } else {
+            Trouble::LeftInStore(id)
+        });
     }
     if !caller.account.is_anonymous() && caller.account != *job.account() {
         tracing::info!(target: "audit", account = %caller.account, of = %job.account(), job = %job.id(), "canceled by an administrator");
@@ -93,12 +146,18 @@ pub(super) async fn cancel(State(desks): State<Desks>, caller: Identity, Path(na
 }
 
 /// The job with these names, and its desk, if the caller may know of it.
-async fn look(desks: &[Jobs], caller: &Identity, (owner, name): &(String, String)) -> Result<(Jobs, Arc<Job>), Trouble> {
+async fn look(
+    desks: &[Jobs],
+    caller: &Identity,
+    (owner, name): &(String, String),
+) -> Result<(Jobs, Arc<Job>), Trouble> {
     let unknown = || Trouble::UnknownJob(name.clone());
     let visible = |account: &Account| scope(caller).is_none_or(|own| own == *account);
     let account = account(owner).filter(visible).ok_or_else(unknown)?;
     let id = JobId::parse(name).map_err(|_| unknown())?;
-    let running = desks.iter().find_map(|jobs| Some((jobs.clone(), jobs.known(&account, &id)?)));
+    let running = desks
+        .iter()
+        .find_map(|jobs| Some((jobs.clone(), jobs.known(&account, &id)?)));
     if let Some(found) = running {
         return Ok(found);
     }

@@ -13,7 +13,11 @@ pub(super) async fn models(State(desks): State<Desks>) -> Response {
     let mut models = Vec::new();
     for jobs in desks() {
         // With the model's own check: an operator wants to know.
-        models.push(wire::Model::of(jobs.target(), jobs.health().await, jobs.crew()));
+        models.push(wire::Model::of(
+            jobs.target(),
+            jobs.health().await,
+            jobs.crew(),
+        ));
     }
     reply::shown(&wire::Models { models })
 }
@@ -24,7 +28,10 @@ pub(super) async fn queues(State(desks): State<Desks>) -> Response {
     // All versions of a model that take jobs are told together.
     let mut seen = HashSet::new();
     desks.retain(|jobs| seen.insert(jobs.target().model.clone()));
-    let queues = desks.iter().map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now)).collect();
+    let queues = desks
+        .iter()
+        .map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now))
+        .collect();
     reply::shown(&wire::Queues { queues })
 }
 
@@ -32,7 +39,10 @@ pub(super) async fn queues(State(desks): State<Desks>) -> Response {
 pub(super) async fn children(State(desks): State<Desks>) -> Response {
     let each = |jobs: tidegate_service::Jobs| {
         let model = jobs.target().model.clone();
-        jobs.crew().children.into_iter().map(move |child| wire::Child::of(&model, child))
+        jobs.crew()
+            .children
+            .into_iter()
+            .map(move |child| wire::Child::of(&model, child))
     };
     let children = desks().into_iter().flat_map(each).collect();
     reply::shown(&wire::Children { children })

@@ -22,7 +22,11 @@ pub(super) struct Question(Vec<(String, String)>);
 
 impl Question {
     pub(super) fn read(query: Option<&str>) -> Self {
-        Self(form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect())
+        Self(
+            form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect(),
+        )
     }
 
     /// What is given and not empty.
@@ -33,12 +37,16 @@ impl Question {
 
     /// An id that cannot be one is of no job.
     pub(super) fn job(&self, name: &str) -> Result<Option<JobId>, Trouble> {
-        self.value(name).map(|id| JobId::parse(id).map_err(|_| Trouble::UnknownJob(id.to_owned()))).transpose()
+        self.value(name)
+            .map(|id| JobId::parse(id).map_err(|_| Trouble::UnknownJob(id.to_owned())))
+            .transpose()
     }
 
     /// Which jobs are wanted, within what the caller may see.
     pub(super) fn wanted(&self, scope: Option<Account>) -> Result<Wanted, Trouble> {
-        let asked = self.value("account").map(|name| account(name).ok_or_else(|| bad("account", name, "no account has such a name")));
+        let asked = self.value("account").map(|name| {
+            account(name).ok_or_else(|| bad("account", name, "no account has such a name"))
+        });
         Ok(Wanted {
             // Who may see one account only and asks for another sees nothing of either.
             account: scope.or(asked.transpose()?),
@@ -51,7 +59,10 @@ impl Question {
 
     /// The account that is asked for is another than the one that may be seen.
     pub(super) fn is_about_others(&self, scope: Option<&Account>) -> bool {
-        scope.is_some() && self.value("account").is_some_and(|name| account(name).as_ref() != scope)
+        scope.is_some()
+            && self
+                .value("account")
+                .is_some_and(|name| account(name).as_ref() != scope)
     }
 
     fn statuses(&self) -> Result<Vec<Status>, Trouble> {
@@ -66,8 +77,7 @@ impl Question {
             let before = statuses.len();
             statuses.extend(Status::ALL.iter().filter(named));
             if statuses.len() == before {
-                let expected =
-                    "use `open`, `over`, or some of `queued`, `starting`, `processing`, `succeeded`, `failed`, `canceled`, `aborted`";
+                let expected = "use `open`, `over`, or some of `queued`, `starting`, `processing`, `succeeded`, `failed`, `canceled`, `aborted`";
                 return Err(bad("status", word, expected));
             }
         }
@@ -75,32 +85,52 @@ impl Question {
     }
 
     fn limit(&self) -> Result<usize, Trouble> {
-        let Some(text) = self.value("limit") else { return Ok(USUAL_LIMIT) };
-        let limit = text.parse::<usize>().ok().filter(|limit| (1..=MOST).contains(limit));
+        let Some(text) = self.value("limit") else {
+            return Ok(USUAL_LIMIT);
+        };
+        let limit = text
+            .parse::<usize>()
+            .ok()
+            .filter(|limit| (1..=MOST).contains(limit));
         limit.ok_or_else(|| bad("limit", text, "use a number from 1 to 1000"))
     }
 
     /// Up to which byte the logs have been seen.
     pub(super) fn from(&self) -> Result<usize, Trouble> {
-        let Some(text) = self.value("from") else { return Ok(0) };
-        text.parse().map_err(|_| bad("from", text, "use the `next` of the answer before"))
+        let Some(text) = self.value("from") else {
+            return Ok(0);
+        };
+        text.parse()
+            .map_err(|_| bad("from", text, "use the `next` of the answer before"))
     }
 
     /// How long more logs may be waited for.
     pub(super) fn wait(&self) -> Result<Duration, Trouble> {
-        let Some(text) = self.value("wait") else { return Ok(Duration::ZERO) };
-        let seconds = text.parse::<u64>().map_err(|_| bad("wait", text, "use a number of seconds"))?;
+        let Some(text) = self.value("wait") else {
+            return Ok(Duration::ZERO);
+        };
+        let seconds = text
+            .parse::<u64>()
+            .map_err(|_| bad("wait", text, "use a number of seconds"))?;
         Ok(Duration::from_secs(seconds).min(LONGEST_WAIT))
     }
 }
 
 fn bad(name: &'static str, value: &str, expected: &'static str) -> Trouble {
-    Trouble::BadQuestion { name, value: value.chars().take(100).collect(), expected }
+    Trouble::BadQuestion {
+        name,
+        value: value.chars().take(100).collect(),
+        expected,
+    }
 }
 
 /// The account with this name in a path.
 pub(super) fn account(name: &str) -> Option<Account> {
-    if name == NOBODY { Some(Account::ANONYMOUS) } else { Account::parse(name).ok() }
+    if name == NOBODY {
+        Some(Account::ANONYMOUS)
+    } else {
+        Account::parse(name).ok()
+    }
 }
 
 #[cfg(test)]
@@ -113,30 +143,63 @@ mod tests {
 
     #[test]
     fn states_are_named_alone_or_together() {
-        let statuses = |query: &str| Question::read(Some(query)).wanted(None).map(|wanted| wanted.statuses);
+        let statuses = |query: &str| {
+            Question::read(Some(query))
+                .wanted(None)
+                .map(|wanted| wanted.statuses)
+        };
         assert_eq!(statuses("").unwrap(), []);
-        assert_eq!(statuses("status=open").unwrap(), [Status::Queued, Status::Starting, Status::Processing]);
-        assert_eq!(statuses("status=failed,canceled").unwrap(), [Status::Failed, Status::Canceled]);
+        assert_eq!(
+            statuses("status=open").unwrap(),
+            [Status::Queued, Status::Starting, Status::Processing]
+        );
+        assert_eq!(
+            statuses("status=failed,canceled").unwrap(),
+            [Status::Failed, Status::Canceled]
+        );
         assert!(statuses("status=odd").is_err());
     }
 
     #[test]
     fn nobody_sees_beyond_their_account() {
         let question = Question::read(Some("account=bob"));
-        assert_eq!(question.wanted(None).unwrap().account, Account::parse("bob").ok());
+        assert_eq!(
+            question.wanted(None).unwrap().account,
+            Account::parse("bob").ok()
+        );
         assert_eq!(question.wanted(Some(ann())).unwrap().account, Some(ann()));
         assert!(question.is_about_others(Some(&ann())) && !question.is_about_others(None));
         assert!(!Question::read(Some("account=ann")).is_about_others(Some(&ann())));
-        assert_eq!(Question::read(Some("account=~")).wanted(None).unwrap().account, Some(Account::ANONYMOUS));
+        assert_eq!(
+            Question::read(Some("account=~"))
+                .wanted(None)
+                .unwrap()
+                .account,
+            Some(Account::ANONYMOUS)
+        );
     }
 
     #[test]
     fn numbers_have_bounds() {
-        let limit = |query: &str| Question::read(Some(query)).wanted(None).map(|wanted| wanted.limit).ok();
-        assert_eq!([limit(""), limit("limit=7"), limit("limit=0"), limit("limit=1001")], [Some(100), Some(7), None, None]);
+        let limit = |query: &str| {
+            Question::read(Some(query))
+                .wanted(None)
+                .map(|wanted| wanted.limit)
+                .ok()
+        };
+        assert_eq!(
+            [
+                limit(""),
+                limit("limit=7"),
+                limit("limit=0"),
+                limit("limit=1001")
+            ],
+            [Some(100), Some(7), None, None]
+        );
         let wait = |query: &str| Question::read(Some(query)).wait().ok();
         assert_eq!(
-            [wait(""), wait("wait=5"), wait("wait=9999"), wait("wait=-1")].map(|wait| wait.map(|wait| wait.as_secs())),
+            [wait(""), wait("wait=5"), wait("wait=9999"), wait("wait=-1")]
+                .map(|wait| wait.map(|wait| wait.as_secs())),
             [Some(0), Some(5), Some(60), None]
         );
     }

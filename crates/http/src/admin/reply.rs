@@ -16,7 +16,12 @@ pub(super) fn shown(body: &impl Serialize) -> Response {
 
 /// What was asked for, with another status.
 pub(super) fn said(status: StatusCode, body: &impl Serialize) -> Response {
-    json(status, serde_json::to_vec(body).expect("our fields have string keys").into())
+    json(
+        status,
+        serde_json::to_vec(body)
+            .expect("our fields have string keys")
+            .into(),
+    )
 }
 
 /// The answer on paths below `/admin` that nobody knows.
@@ -37,12 +42,18 @@ pub(super) enum Trouble {
     #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
     NoSuchMethod(Method, String),
     #[error("`{name}={value}` cannot be read: {expected}")]
-    BadQuestion { name: &'static str, value: String, expected: &'static str },
+    BadQuestion {
+        name: &'static str,
+        value: String,
+        expected: &'static str,
+    },
     #[error("there is no job `{0}` there, or it was over too long ago to be kept")]
     UnknownJob(String),
     #[error("the job `{0}` is over already ({1})")]
     Over(String, &'static str),
-    #[error("the job `{0}` cannot be canceled now: it is written down and waits for a model that works")]
+    #[error(
+        "the job `{0}` cannot be canceled now: it is written down and waits for a model that works"
+    )]
     LeftInStore(String),
     #[error("the store cannot be read now; try again later")]
     Store,
@@ -60,13 +71,24 @@ impl From<StoreError> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::NoSuchPath(_) | Self::UnknownJob(_) | Self::NotReplayed(NotReplayed::Unknown(_)) => StatusCode::NOT_FOUND,
+            Self::NoSuchPath(_)
+            | Self::UnknownJob(_)
+            | Self::NotReplayed(NotReplayed::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BadQuestion { .. } => StatusCode::BAD_REQUEST,
             Self::Over(..) | Self::LeftInStore(_) => StatusCode::CONFLICT,
-            Self::NotReplayed(NotReplayed::OnItsWay | NotReplayed::NotTheLast(_) | NotReplayed::Gone) => StatusCode::CONFLICT,
-            Self::Store | Self::NotReplayed(NotReplayed::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReplayed(
+                NotReplayed::OnItsWay | NotReplayed::NotTheLast(_) | NotReplayed::Gone,
+            ) => StatusCode::CONFLICT,
+            Self::Store | Self::NotReplayed(NotReplayed::Store(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
-        said(status, &wire::Error { error: self.to_string() })
+        said(
+            status,
+            &wire::Error {
+                error: self.to_string(),
+            },
+        )
     }
 }

@@ -101,13 +101,23 @@ struct Part {
 impl<'a> Queue<'a> {
     pub(super) fn of(target: &'a Target, queue: &tidegate_service::Queue, now: Timestamp) -> Self {
         let part = |account: Option<&Account>, share: &Share| Part {
-            account: account.filter(|account| !account.is_anonymous()).map(ToString::to_string),
+            account: account
+                .filter(|account| !account.is_anonymous())
+                .map(ToString::to_string),
             oldest_wait_s: share.oldest.map(|oldest| seconds(oldest, now)),
             running: share.running,
             waiting: share.waiting,
         };
-        let accounts = queue.accounts.iter().map(|(account, share)| part(Some(account), share)).collect();
-        Self { accounts, model: &target.model, all: part(None, &queue.all) }
+        let accounts = queue
+            .accounts
+            .iter()
+            .map(|(account, share)| part(Some(account), share))
+            .collect();
+        Self {
+            accounts,
+            model: &target.model,
+            all: part(None, &queue.all),
+        }
     }
 }
 
@@ -320,7 +330,9 @@ fn text(moment: Timestamp) -> String {
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default().as_secs_f64()
+    Duration::try_from(to.duration_since(from))
+        .unwrap_or_default()
+        .as_secs_f64()
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -329,7 +341,9 @@ fn is_zero(count: &u32) -> bool {
 
 fn tail(logs: &str) -> &str {
     let from = logs.len().saturating_sub(SHOWN_LOGS);
-    (from..).find_map(|from| logs.get(from..)).unwrap_or_default()
+    (from..)
+        .find_map(|from| logs.get(from..))
+        .unwrap_or_default()
 }
 
 fn state(state: DeliveryState) -> &'static str {
@@ -363,8 +377,16 @@ mod tests {
             given_up: None,
             earlier_attempts: 2,
             attempts: vec![
-                Attempt { at, took: Duration::from_millis(1500), result: Ok(500) },
-                Attempt { at, took: Duration::from_secs(30), result: Err("could not reach `example.com:8080`".to_owned()) },
+                Attempt {
+                    at,
+                    took: Duration::from_millis(1500),
+                    result: Ok(500),
+                },
+                Attempt {
+                    at,
+                    took: Duration::from_secs(30),
+                    result: Err("could not reach `example.com:8080`".to_owned()),
+                },
             ],
             next_attempt_at: Some(at),
         };

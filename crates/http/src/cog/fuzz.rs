@@ -27,16 +27,33 @@ pub fn envelope(input: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(input) {
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
         assert_eq!(envelope.id.as_deref().map(str::to_owned), text("id"));
-        assert_eq!(envelope.webhook.as_deref().map(str::to_owned), text("webhook"));
-        let read = envelope.input.map(|raw| serde_json::from_str(raw.get()).expect("a part of JSON is JSON"));
-        assert_eq!(read.filter(|input: &Value| !input.is_null()).as_ref(), value.get("input").filter(|input| !input.is_null()));
-        assert_eq!(json!(envelope.context), value.get("context").cloned().unwrap_or(Value::Null));
+        assert_eq!(
+            envelope.webhook.as_deref().map(str::to_owned),
+            text("webhook")
+        );
+        let read = envelope
+            .input
+            .map(|raw| serde_json::from_str(raw.get()).expect("a part of JSON is JSON"));
+        assert_eq!(
+            read.filter(|input: &Value| !input.is_null()).as_ref(),
+            value.get("input").filter(|input| !input.is_null())
+        );
+        assert_eq!(
+            json!(envelope.context),
+            value.get("context").cloned().unwrap_or(Value::Null)
+        );
     }
 }
 
 fn meaning(envelope: &Envelope<'_>) -> String {
-    let input = envelope.input.map(|raw| raw.get()).filter(|text| *text != "null");
-    format!("{:?} {input:?} {:?} {:?} {:?}", envelope.id, envelope.webhook, envelope.webhook_events_filter, envelope.context)
+    let input = envelope
+        .input
+        .map(|raw| raw.get())
+        .filter(|text| *text != "null");
+    format!(
+        "{:?} {input:?} {:?} {:?} {:?}",
+        envelope.id, envelope.webhook, envelope.webhook_events_filter, envelope.context
+    )
 }
 
 fn written(envelope: &Envelope<'_>) -> String {
@@ -53,7 +70,10 @@ fn written(envelope: &Envelope<'_>) -> String {
     let others =
         json!({"id": envelope.id, "webhook": envelope.webhook, "webhook_events_filter": filter, "context": envelope.context}).to_string();
     let input = envelope.input.map_or("null", |raw| raw.get());
-    format!("{},\"input\":{input}}}", others.strip_suffix('}').expect("an object has an end"))
+    format!(
+        "{},\"input\":{input}}}",
+        others.strip_suffix('}').expect("an object has an end")
+    )
 }
 
 /// A client reads the events that were written, whatever is in them, and no others.
@@ -65,22 +85,41 @@ pub fn events(input: &[u8]) {
     let mut result = Bytes::from_static(b"{}");
     let mut events = Vec::new();
     for part in parts(input) {
-        let Some((kind, rest)) = part.split_first() else { continue };
-        let Ok(text) = std::str::from_utf8(rest) else { continue };
+        let Some((kind, rest)) = part.split_first() else {
+            continue;
+        };
+        let Ok(text) = std::str::from_utf8(rest) else {
+            continue;
+        };
         match kind {
             b's' => {
                 id = JobId::parse(text).unwrap_or(id);
                 events.push(StreamEvent::Start);
             }
             b'o' if value(text).is_some() => {
-                events.push(StreamEvent::Output { index: events.len(), chunk: Bytes::copy_from_slice(rest) });
+                events.push(StreamEvent::Output {
+                    index: events.len(),
+                    chunk: Bytes::copy_from_slice(rest),
+                });
             }
-            b'l' => events.push(StreamEvent::Log { source: LogSource::Stdout, text: text.into() }),
-            b'e' => events.push(StreamEvent::Log { source: LogSource::Stderr, text: text.into() }),
+            b'l' => events.push(StreamEvent::Log {
+                source: LogSource::Stdout,
+                text: text.into(),
+            }),
+            b'e' => events.push(StreamEvent::Log {
+                source: LogSource::Stderr,
+                text: text.into(),
+            }),
             b'm' => {
-                let Some((name, json)) = text.split_once('\n') else { continue };
+                let Some((name, json)) = text.split_once('\n') else {
+                    continue;
+                };
                 let Some(value) = value(json) else { continue };
-                events.push(StreamEvent::Metric(Arc::new(Metric { name: name.to_owned(), value, mode: MetricMode::Append })));
+                events.push(StreamEvent::Metric(Arc::new(Metric {
+                    name: name.to_owned(),
+                    value,
+                    mode: MetricMode::Append,
+                })));
             }
             b'c' if value(text).is_some() => {
                 result = Bytes::copy_from_slice(rest);
@@ -90,8 +129,14 @@ pub fn events(input: &[u8]) {
         }
     }
     let written = frames(&id, &events, || result.clone());
-    let expected: Vec<_> = events.iter().map(|event| expected(event, &id, &result)).collect();
-    assert_eq!(read(std::str::from_utf8(&written).expect("events are text")), expected);
+    let expected: Vec<_> = events
+        .iter()
+        .map(|event| expected(event, &id, &result))
+        .collect();
+    assert_eq!(
+        read(std::str::from_utf8(&written).expect("events are text")),
+        expected
+    );
 }
 
 /// JSON that can be read also with something around it.
@@ -104,10 +149,21 @@ fn expected(event: &StreamEvent, id: &JobId, result: &Bytes) -> (String, Value) 
     let parsed = |json: &Bytes| serde_json::from_slice::<Value>(json).expect("only JSON is given");
     let (name, data) = match event {
         StreamEvent::Start => ("start", json!({"id": id.as_str(), "status": "processing"})),
-        StreamEvent::Output { index, chunk } => ("output", json!({"chunk": parsed(chunk), "index": index})),
-        StreamEvent::Log { source: LogSource::Stdout, text } => ("log", json!({"data": &**text, "source": "stdout"})),
-        StreamEvent::Log { source: LogSource::Stderr, text } => ("log", json!({"data": &**text, "source": "stderr"})),
-        StreamEvent::Metric(metric) => ("metric", json!({"mode": "append", "name": metric.name, "value": metric.value})),
+        StreamEvent::Output { index, chunk } => {
+            ("output", json!({"chunk": parsed(chunk), "index": index}))
+        }
+        StreamEvent::Log {
+            source: LogSource::Stdout,
+            text,
+        } => ("log", json!({"data": &**text, "source": "stdout"})),
+        StreamEvent::Log {
+            source: LogSource::Stderr,
+            text,
+        } => ("log", json!({"data": &**text, "source": "stderr"})),
+        StreamEvent::Metric(metric) => (
+            "metric",
+            json!({"mode": "append", "name": metric.name, "value": metric.value}),
+        ),
         StreamEvent::Completed => ("completed", parsed(result)),
     };
     (name.to_owned(), data)
@@ -118,15 +174,29 @@ fn expected(event: &StreamEvent, id: &JobId, result: &Bytes) -> (String, Value) 
 fn read(stream: &str) -> Vec<(String, Value)> {
     let (mut events, mut name, mut data) = (Vec::new(), None, None);
     let lines = stream.replace("\r\n", "\n").replace('\r', "\n");
-    assert!(lines.is_empty() || lines.ends_with("\n\n"), "the last event has no end");
+    assert!(
+        lines.is_empty() || lines.ends_with("\n\n"),
+        "the last event has no end"
+    );
     for line in lines.lines() {
         if let Some(value) = line.strip_prefix("event: ") {
-            assert_eq!(name.replace(value.to_owned()), None, "an event with two names");
+            assert_eq!(
+                name.replace(value.to_owned()),
+                None,
+                "an event with two names"
+            );
         } else if let Some(value) = line.strip_prefix("data: ") {
-            assert_eq!(data.replace(serde_json::from_str(value).expect("data is JSON")), None, "an event with two lines of data");
+            assert_eq!(
+                data.replace(serde_json::from_str(value).expect("data is JSON")),
+                None,
+                "an event with two lines of data"
+            );
         } else {
             assert_eq!(line, "", "no line of ours");
-            events.push((name.take().expect("an event has a name"), data.take().expect("an event has data")));
+            events.push((
+                name.take().expect("an event has a name"),
+                data.take().expect("an event has data"),
+            ));
         }
     }
     events

@@ -16,7 +16,8 @@ pub(super) async fn check(State(face): State<Shared>) -> Response {
     if let (Health::Ready | Health::Busy, Some(file)) = (report.health, &face.config.ready_file) {
         touch(file).await;
     }
-    let body = serde_json::to_vec(&body(&report, &face.config.build)).expect("the report has string keys");
+    let body =
+        serde_json::to_vec(&body(&report, &face.config.build)).expect("the report has string keys");
     reply::json(StatusCode::OK, body.into())
 }
 
@@ -61,7 +62,8 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
         error: report.complaint.as_deref().filter(|_| !serves),
         setup: report.setup.as_ref().map(|setup| Setup {
             completed_at: setup.completed_at.map(timestamp),
-            logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty()).then_some(&setup.logs),
+            logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty())
+                .then_some(&setup.logs),
             started_at: timestamp(setup.started_at),
             status: setup.status,
         }),

@@ -50,13 +50,21 @@ pub(super) async fn index(State(face): State<Shared>) -> Response {
             trainings_url: at("/trainings"),
         }),
     };
-    reply::json(StatusCode::OK, serde_json::to_vec(&index).expect("the index has string keys").into())
+    reply::json(
+        StatusCode::OK,
+        serde_json::to_vec(&index)
+            .expect("the index has string keys")
+            .into(),
+    )
 }
 
 /// `GET /openapi.json`
 pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, Trouble> {
     let schema = face.jobs().schema().ok_or(Trouble::NoSchema)?;
-    Ok(reply::json(StatusCode::OK, schema.document.as_ref().clone()))
+    Ok(reply::json(
+        StatusCode::OK,
+        schema.document.as_ref().clone(),
+    ))
 }
 
 /// `POST /shutdown`

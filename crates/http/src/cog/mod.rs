@@ -80,14 +80,27 @@ pub fn routes(model: Arc<Model>, config: Config, shutdown: CancellationToken) ->
 }
 
 /// The face of a model that callers find below `root`.
-fn routes_below(root: String, model: Arc<Model>, config: Config, shutdown: CancellationToken) -> Router {
-    let face = Arc::new(Face { model, config, shutdown, root });
+fn routes_below(
+    root: String,
+    model: Arc<Model>,
+    config: Config,
+    shutdown: CancellationToken,
+) -> Router {
+    let face = Arc::new(Face {
+        model,
+        config,
+        shutdown,
+        root,
+    });
     Router::new()
         .route("/", get(index::index))
         .route("/docs", get(docs::page))
         .route("/health-check", get(health::check))
         .route("/openapi.json", get(index::openapi))
-        .route("/shutdown", post(index::shutdown).route_layer(from_fn(admins_only)))
+        .route(
+            "/shutdown",
+            post(index::shutdown).route_layer(from_fn(admins_only)),
+        )
         .merge(resource("/predictions", JobKind::Prediction))
         .merge(resource("/trainings", JobKind::Training))
         .fallback(reply::no_such_path)
@@ -97,8 +110,11 @@ fn routes_below(root: String, model: Arc<Model>, config: Config, shutdown: Cance
 
 /// Predictions and trainings are the same machinery under two names.
 fn resource(path: &str, kind: JobKind) -> Router<Shared> {
-    let create = move |state, caller, request| predictions::create(state, kind, caller, None, request);
-    let put = move |state, caller, PathId(id): PathId, request| predictions::create(state, kind, caller, Some(id), request);
+    let create =
+        move |state, caller, request| predictions::create(state, kind, caller, None, request);
+    let put = move |state, caller, PathId(id): PathId, request| {
+        predictions::create(state, kind, caller, Some(id), request)
+    };
     Router::new()
         .route(path, post(create))
         .route(&format!("{path}/{{id}}"), get(predictions::show).put(put))

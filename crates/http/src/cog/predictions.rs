@@ -10,7 +10,9 @@ use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Face;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording};
+use tidegate_service::{
+    Delivery, EventFilter, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording,
+};
 
 use super::reply::{self, Trouble};
 use super::wire::Envelope;
@@ -29,7 +31,8 @@ impl<S: Send + Sync> FromRequestParts<S> for PathId {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
         let id = Path::<String>::from_request_parts(parts, state).await;
-        id.map(|Path(id)| Self(id)).map_err(|_| Trouble::UnreadablePath)
+        id.map(|Path(id)| Self(id))
+            .map_err(|_| Trouble::UnreadablePath)
     }
 }
 
@@ -43,10 +46,21 @@ pub(super) async fn create(
 ) -> Result<Response, Trouble> {
     let (Parts { headers, .. }, body) = request.into_parts();
     let delivery = wanted(&headers);
-    let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
+    let bounds = Bounds {
+        size: face.config.max_body,
+        stall: face.config.body_timeout,
+    };
     let body = json_body(&headers, body, bounds).await?;
     let jobs = face.jobs();
-    let submission = read(&jobs, &body, &headers, kind, caller.account, url_id, delivery)?;
+    let submission = read(
+        &jobs,
+        &body,
+        &headers,
+        kind,
+        caller.account,
+        url_id,
+        delivery,
+    )?;
     match jobs.submit(submission).await? {
         Submitted::New(mut ticket) => match delivery {
             Delivery::Wait => {
@@ -54,15 +68,26 @@ pub(super) async fn create(
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
             Delivery::Later => Ok(reply::accepted(ticket.job().id())),
-            Delivery::Stream => Ok(stream::answer(ticket.into_reader().ok_or(Trouble::TooManyReaders)?, None)),
+            Delivery::Stream => Ok(stream::answer(
+                ticket.into_reader().ok_or(Trouble::TooManyReaders)?,
+                None,
+            )),
         },
         // It may have come by another face.
         Submitted::Running(job) | Submitted::Over(job) if delivery == Delivery::Stream => {
             let reader = job.follow().map_err(|_| Trouble::TooManyReaders)?;
-            Ok(stream::answer(reader, Some(face.config.abroad.teller(&headers))))
+            Ok(stream::answer(
+                reader,
+                Some(face.config.abroad.teller(&headers)),
+            ))
         }
-        Submitted::Running(job) => Ok(reply::snapshot(StatusCode::ACCEPTED, &face.config.abroad.teller(&headers).job(&job))),
-        Submitted::Over(job) => Ok(reply::finished(&face.config.abroad.teller(&headers).job(&job))),
+        Submitted::Running(job) => Ok(reply::snapshot(
+            StatusCode::ACCEPTED,
+            &face.config.abroad.teller(&headers).job(&job),
+        )),
+        Submitted::Over(job) => Ok(reply::finished(
+            &face.config.abroad.teller(&headers).job(&job),
+        )),
     }
 }
 
@@ -78,16 +103,26 @@ pub(super) async fn show(
         Err(_) => None,
     };
     let job = job.ok_or(Trouble::Unknown(id))?;
-    Ok(reply::details(&face.config.abroad.teller(&headers).job(&job)))
+    Ok(reply::details(
+        &face.config.abroad.teller(&headers).job(&job),
+    ))
 }
 
 /// `POST /predictions/{id}/cancel`
-pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, PathId(id): PathId) -> Response {
+pub(super) async fn cancel(
+    State(face): State<Shared>,
+    caller: Identity,
+    PathId(id): PathId,
+) -> Response {
     let canceled = match JobId::parse(&id) {
         Ok(id) => face.jobs().cancel(&caller.account, &id).await,
         Err(_) => false,
     };
-    reply::empty(if canceled { StatusCode::OK } else { StatusCode::NOT_FOUND })
+    reply::empty(if canceled {
+        StatusCode::OK
+    } else {
+        StatusCode::NOT_FOUND
+    })
 }
 
 /// A stream before a promise before an answer.
@@ -119,15 +154,30 @@ fn read(
     if kind == JobKind::Training && delivery == Delivery::Stream {
         return Err(Trouble::TrainingStream);
     }
-    let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) { Replay::Answer } else { Replay::Refuse };
-    let id = url_id.as_deref().or(envelope.id.as_deref()).map(JobId::parse).transpose();
-    let id = id.map_err(|error| Trouble::BadId { error, in_url: replay == Replay::Answer })?;
+    let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) {
+        Replay::Answer
+    } else {
+        Replay::Refuse
+    };
+    let id = url_id
+        .as_deref()
+        .or(envelope.id.as_deref())
+        .map(JobId::parse)
+        .transpose();
+    let id = id.map_err(|error| Trouble::BadId {
+        error,
+        in_url: replay == Replay::Answer,
+    })?;
     let input = match envelope.input {
         Some(raw) if raw.get() != "null" => part_of(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
-    let webhook =
-        envelope.webhook.as_deref().filter(|url| !url.is_empty()).map(|url| webhook(jobs, url, &envelope, headers)).transpose()?;
+    let webhook = envelope
+        .webhook
+        .as_deref()
+        .filter(|url| !url.is_empty())
+        .map(|url| webhook(jobs, url, &envelope, headers))
+        .transpose()?;
     let deadline = cancel_after(headers)?;
     Ok(Submission {
         account,
@@ -145,9 +195,30 @@ fn read(
     })
 }
 
-fn webhook(jobs: &Jobs, url: &str, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<Arc<Webhook>, Refusal> {
-    let url = jobs.webhook_url(url).inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
-    let filter = EventFilter::only(envelope.webhook_events_filter.iter().map(|name| (*name).into()));
+fn webhook(
+    jobs: &Jobs,
+    url: &str,
+    envelope: &Envelope<'_>,
+    headers: &HeaderMap,
+) -> Result<Arc<Webhook>, Refusal> {
+    let url = jobs
+        .webhook_url(url)
+        .inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
+    let filter = EventFilter::only(
+        envelope
+            .webhook_events_filter
+            .iter()
+            .map(|name| (*name).into()),
+    );
     let (pace, wording) = (Pace::of(Face::Cog), Wording::new(reply::result_body));
-    Ok(Arc::new(Webhook { url, filter, headers: passed_on(headers), pace, origin: None, streams: false, streams_files: false, wording }))
+    Ok(Arc::new(Webhook {
+        url,
+        filter,
+        headers: passed_on(headers),
+        pace,
+        origin: None,
+        streams: false,
+        streams_files: false,
+        wording,
+    }))
 }

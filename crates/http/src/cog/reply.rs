@@ -27,24 +27,42 @@ pub(super) fn finished(job: &Snapshot) -> Response {
 
 /// The answer to a caller that does not wait.
 pub(super) fn accepted(id: &JobId) -> Response {
-    json(StatusCode::ACCEPTED, Object::with_room_for(64).field("id", id).field("status", "starting").finish())
+    json(
+        StatusCode::ACCEPTED,
+        Object::with_room_for(64)
+            .field("id", id)
+            .field("status", "starting")
+            .finish(),
+    )
 }
 
 /// A job as it is now, with its input.
 pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
-    body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
+    body.maybe("error", job.error.as_deref())
+        .field("id", &job.id)
+        .raw("input", Some(&job.input));
     json(status, rest(&mut body, job))
 }
 
 /// A job with all that is known about it; Cog has no such answer, the names are those of its schema.
 pub(super) fn details(job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
-    body.maybe("completed_at", job.completed_at.map(super::health::timestamp).as_deref());
+    body.maybe(
+        "completed_at",
+        job.completed_at.map(super::health::timestamp).as_deref(),
+    );
     body.field("created_at", &super::health::timestamp(job.created_at));
-    body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
-    body.field("logs", &job.logs).field("metrics", &Metrics(job)).raw("output", job.output.as_ref());
-    body.maybe("started_at", job.started_at.map(super::health::timestamp).as_deref());
+    body.maybe("error", job.error.as_deref())
+        .field("id", &job.id)
+        .raw("input", Some(&job.input));
+    body.field("logs", &job.logs)
+        .field("metrics", &Metrics(job))
+        .raw("output", job.output.as_ref());
+    body.maybe(
+        "started_at",
+        job.started_at.map(super::health::timestamp).as_deref(),
+    );
     let status = match job.status {
         Status::Canceled if planted(Planted::TwoEnds) => Status::Failed,
         Status::Succeeded if planted_now_and_then(Planted::StaleState) => Status::Processing,
@@ -56,12 +74,15 @@ pub(super) fn details(job: &Snapshot) -> Response {
 /// A job as answers, webhooks and the last event of a stream tell it.
 pub(crate) fn result_body(job: &Snapshot) -> Bytes {
     let mut body = Object::with_room_for(room(job));
-    body.maybe("error", job.error.as_deref()).field("id", &job.id);
+    body.maybe("error", job.error.as_deref())
+        .field("id", &job.id);
     rest(&mut body, job)
 }
 
 fn rest(body: &mut Object, job: &Snapshot) -> Bytes {
-    body.field("logs", &job.logs).field("metrics", &Metrics(job)).raw("output", job.output.as_ref());
+    body.field("logs", &job.logs)
+        .field("metrics", &Metrics(job))
+        .raw("output", job.output.as_ref());
     body.field("status", word(job.status)).finish()
 }
 
@@ -70,7 +91,11 @@ struct Metrics<'a>(&'a Snapshot);
 
 impl Serialize for Metrics<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(Snapshot { metrics, predict_time, .. }) = self;
+        let Self(Snapshot {
+            metrics,
+            predict_time,
+            ..
+        }) = self;
         let name = "predict_time";
         match predict_time {
             None => metrics.serialize(serializer),
@@ -106,12 +131,24 @@ pub(super) fn empty(status: StatusCode) -> Response {
 
 /// The answer on paths that nobody knows.
 pub(super) async fn no_such_path(uri: Uri) -> Response {
-    plain_error(StatusCode::NOT_FOUND, &format!("there is nothing at `{}`; GET / lists what there is", uri.path()))
+    plain_error(
+        StatusCode::NOT_FOUND,
+        &format!(
+            "there is nothing at `{}`; GET / lists what there is",
+            uri.path()
+        ),
+    )
 }
 
 /// The answer to methods that a path does not have. Those that it has are in `Allow`.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
-    plain_error(StatusCode::METHOD_NOT_ALLOWED, &format!("`{}` cannot be asked with {method}; see the header `allow`", uri.path()))
+    plain_error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        &format!(
+            "`{}` cannot be asked with {method}; see the header `allow`",
+            uri.path()
+        ),
+    )
 }
 
 /// Everything that can be wrong with a request to this face, and what its caller is told.
@@ -149,9 +186,13 @@ impl IntoResponse for Trouble {
         let at = |status, place: &[&str]| details_of(status, &[Detail::of(place, &text)]);
         match self {
             Self::Body(error) => error.reason().on(plain(error.status())),
-            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) => at(S::BAD_REQUEST, &["body"]),
+            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) => {
+                at(S::BAD_REQUEST, &["body"])
+            }
             Self::Envelope(EnvelopeError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
-            Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => at(S::UNPROCESSABLE_ENTITY, &["body", "id"]),
+            Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => {
+                at(S::UNPROCESSABLE_ENTITY, &["body", "id"])
+            }
             Self::BadId { in_url: true, .. } => at(S::UNPROCESSABLE_ENTITY, &["path", "id"]),
             Self::BadDeadline(_) => at(S::UNPROCESSABLE_ENTITY, &["header", CANCEL_AFTER]),
             Self::TrainingStream => plain(S::NOT_ACCEPTABLE),
@@ -166,38 +207,64 @@ impl IntoResponse for Trouble {
 
 fn refused(refusal: &Refusal) -> Response {
     match refusal {
-        Refusal::NotReady { health: Health::Defunct } => failed(
+        Refusal::NotReady {
+            health: Health::Defunct,
+        } => failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "The model's process has died, again and again or for good. GET /health-check says why.",
         ),
-        Refusal::NotReady { health: Health::Unknown | Health::Starting | Health::Ready | Health::Busy | Health::SetupFailed } => failed(
+        Refusal::NotReady {
+            health:
+                Health::Unknown | Health::Starting | Health::Ready | Health::Busy | Health::SetupFailed,
+        } => failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
         ),
         Refusal::StoreUnavailable => failed(StatusCode::SERVICE_UNAVAILABLE, &refusal.to_string()),
-        Refusal::Closing => failed(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down."),
+        Refusal::Closing => failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The server is shutting down.",
+        ),
         Refusal::NoSpace => failed(StatusCode::INSUFFICIENT_STORAGE, &refusal.to_string()),
-        Refusal::AtCapacity => failed(StatusCode::CONFLICT, "At capacity - all prediction slots busy"),
-        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => failed(StatusCode::CONFLICT, &refusal.to_string()),
+        Refusal::AtCapacity => failed(
+            StatusCode::CONFLICT,
+            "At capacity - all prediction slots busy",
+        ),
+        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => {
+            failed(StatusCode::CONFLICT, &refusal.to_string())
+        }
         Refusal::NotStreaming => plain_error(
             StatusCode::NOT_ACCEPTABLE,
             "This model does not support streaming responses. Add @cog.streaming to predict() to enable SSE.",
         ),
-        Refusal::BadWebhook { .. } => {
-            details_of(StatusCode::UNPROCESSABLE_ENTITY, &[Detail::of(&["body", "webhook"], &refusal.to_string())])
-        }
-        Refusal::InvalidInput(errors) => {
-            details_of(StatusCode::UNPROCESSABLE_ENTITY, &errors.iter().map(Detail::of_field).collect::<Vec<_>>())
-        }
+        Refusal::BadWebhook { .. } => details_of(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &[Detail::of(&["body", "webhook"], &refusal.to_string())],
+        ),
+        Refusal::InvalidInput(errors) => details_of(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &errors.iter().map(Detail::of_field).collect::<Vec<_>>(),
+        ),
     }
 }
 
 pub(super) fn plain_error(status: StatusCode, error: &str) -> Response {
-    json(status, Object::with_room_for(error.len()).field("error", error).finish())
+    json(
+        status,
+        Object::with_room_for(error.len())
+            .field("error", error)
+            .finish(),
+    )
 }
 
 fn failed(status: StatusCode, error: &str) -> Response {
-    json(status, Object::with_room_for(error.len()).field("error", error).field("status", "failed").finish())
+    json(
+        status,
+        Object::with_room_for(error.len())
+            .field("error", error)
+            .field("status", "failed")
+            .finish(),
+    )
 }
 
 #[derive(Serialize)]
@@ -210,20 +277,36 @@ struct Detail<'a> {
 
 impl<'a> Detail<'a> {
     fn of(loc: &[&'a str], msg: &'a str) -> Self {
-        Self { loc: loc.to_vec(), msg, kind: "value_error" }
+        Self {
+            loc: loc.to_vec(),
+            msg,
+            kind: "value_error",
+        }
     }
 
     fn of_field(error: &'a FieldError) -> Self {
         let kind = match error.rule {
             Rule::Required => "value_error.missing",
-            Rule::Choice(_) | Rule::Type | Rule::Least | Rule::Most | Rule::Shortest | Rule::Longest | Rule::Pattern | Rule::Other => {
-                "value_error"
-            }
+            Rule::Choice(_)
+            | Rule::Type
+            | Rule::Least
+            | Rule::Most
+            | Rule::Shortest
+            | Rule::Longest
+            | Rule::Pattern
+            | Rule::Other => "value_error",
         };
-        Self { loc: vec!["body", "input", &error.field], msg: &error.message, kind }
+        Self {
+            loc: vec!["body", "input", &error.field],
+            msg: &error.message,
+            kind,
+        }
     }
 }
 
 fn details_of(status: StatusCode, details: &[Detail<'_>]) -> Response {
-    json(status, Object::with_room_for(128).field("detail", details).finish())
+    json(
+        status,
+        Object::with_room_for(128).field("detail", details).finish(),
+    )
 }

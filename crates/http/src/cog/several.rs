@@ -34,7 +34,12 @@ type Shared = Arc<Many>;
 
 /// The faces of all models. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes_of_all(models: Models, config: Config, shutdown: CancellationToken) -> Router {
-    let many = Arc::new(Many { models, config, shutdown, faces: Mutex::default() });
+    let many = Arc::new(Many {
+        models,
+        config,
+        shutdown,
+        faces: Mutex::default(),
+    });
     Router::new()
         .route("/", get(list))
         .route("/docs", get(docs))
@@ -75,20 +80,41 @@ async fn list(State(many): State<Shared>) -> Response {
 /// `GET /docs`: a page that leads to those of the models.
 async fn docs(State(many): State<Shared>) -> Html<String> {
     // Names have letters, digits and `-_./` only.
-    let link = |model: &Arc<Model>| format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name());
+    let link =
+        |model: &Arc<Model>| format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name());
     let links: String = many.models.all().iter().map(link).collect();
-    Html(format!("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"))
+    Html(format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"
+    ))
 }
 
 /// `GET /health-check`: ready when every model takes jobs, and how each of them is.
 async fn check(State(many): State<Shared>) -> Response {
-    let reports: BTreeMap<String, _> = many.models.all().iter().map(|model| (model.name().to_owned(), model.jobs().report())).collect();
-    let worst = reports.values().map(|report| report.health).max_by_key(|health| badness(*health)).unwrap_or(Health::Ready);
+    let reports: BTreeMap<String, _> = many
+        .models
+        .all()
+        .iter()
+        .map(|model| (model.name().to_owned(), model.jobs().report()))
+        .collect();
+    let worst = reports
+        .values()
+        .map(|report| report.health)
+        .max_by_key(|health| badness(*health))
+        .unwrap_or(Health::Ready);
     if let (Health::Ready | Health::Busy, Some(file)) = (worst, &many.config.ready_file) {
         health::touch(file).await;
     }
-    let models: BTreeMap<_, _> = reports.iter().map(|(name, report)| (name, health::word(report))).collect();
-    let status = health::word(&tidegate_core::health::Report { health: worst, setup: None, complaint: None, python: None, sdk: None });
+    let models: BTreeMap<_, _> = reports
+        .iter()
+        .map(|(name, report)| (name, health::word(report)))
+        .collect();
+    let status = health::word(&tidegate_core::health::Report {
+        health: worst,
+        setup: None,
+        complaint: None,
+        python: None,
+        sdk: None,
+    });
     let body = serde_json::json!({ "status": status, "models": models, "version": { "tidegate": many.config.build.version } });
     reply::json(StatusCode::OK, body.to_string().into())
 }
@@ -111,8 +137,12 @@ async fn end(State(many): State<Shared>, caller: Identity) -> Response {
 
 /// Everything else is for one of the models.
 async fn hand_on(State(many): State<Shared>, request: Request) -> Response {
-    let Some((name, rest)) = parts(request.uri()) else { return not_here(&many, request.uri()) };
-    let Some(model) = many.models.get(&name) else { return not_here(&many, request.uri()) };
+    let Some((name, rest)) = parts(request.uri()) else {
+        return not_here(&many, request.uri());
+    };
+    let Some(model) = many.models.get(&name) else {
+        return not_here(&many, request.uri());
+    };
     let mut request = request;
     *request.uri_mut() = rest;
     match many.face_of(model).oneshot(request).await {
@@ -129,7 +159,12 @@ impl Many {
         {
             return face.clone();
         }
-        let face = super::routes_below(format!("{ROOT}{}", model.name()), Arc::clone(&model), self.config.clone(), self.shutdown.clone());
+        let face = super::routes_below(
+            format!("{ROOT}{}", model.name()),
+            Arc::clone(&model),
+            self.config.clone(),
+            self.shutdown.clone(),
+        );
         faces.insert(model.name().to_owned(), (model, face.clone()));
         face
     }
@@ -165,12 +200,23 @@ mod tests {
 
     #[test]
     fn a_path_names_a_model_and_what_is_asked_of_it() {
-        let read = |path: &'static str| parts(&Uri::from_static(path)).map(|(name, rest)| (name, rest.to_string()));
+        let read = |path: &'static str| {
+            parts(&Uri::from_static(path)).map(|(name, rest)| (name, rest.to_string()))
+        };
         let some = |name: &str, rest: &str| Some((name.to_owned(), rest.to_owned()));
-        assert_eq!(read("/models/ann/echo/predictions/x?y=1"), some("ann/echo", "/predictions/x?y=1"));
+        assert_eq!(
+            read("/models/ann/echo/predictions/x?y=1"),
+            some("ann/echo", "/predictions/x?y=1")
+        );
         assert_eq!(read("/models/ann/echo/"), some("ann/echo", "/"));
         assert_eq!(read("/models/ann/echo"), some("ann/echo", "/"));
-        for other in ["/", "/predictions", "/models", "/models/ann", "/model/ann/echo/x"] {
+        for other in [
+            "/",
+            "/predictions",
+            "/models",
+            "/models/ann",
+            "/model/ann/echo/x",
+        ] {
             assert_eq!(read(other), None, "{other}");
         }
     }

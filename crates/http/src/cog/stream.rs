@@ -32,10 +32,14 @@ pub(super) fn answer(reader: Reader, teller: Option<Teller>) -> Response {
                 let job = reader.job();
                 match &teller {
                     None => frames(job.id(), &events, || reply::result_body(&job.snapshot())),
-                    Some(teller) => frames(job.id(), &told(events, job, teller), || reply::result_body(&teller.job(job))),
+                    Some(teller) => frames(job.id(), &told(events, job, teller), || {
+                        reply::result_body(&teller.job(job))
+                    }),
                 }
             }
-            Ok(Some(Streamed::Lagged(skipped))) => error_frame("SSE stream lagged; events were dropped", skipped),
+            Ok(Some(Streamed::Lagged(skipped))) => {
+                error_frame("SSE stream lagged; events were dropped", skipped)
+            }
         };
         Some((Ok::<_, std::convert::Infallible>(frames), (reader, teller)))
     });
@@ -57,7 +61,14 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
     let mut out = BytesMut::with_capacity(64 * events.len());
     for event in events {
         match event {
-            StreamEvent::Start => frame(&mut out, "start", &Start { id: job, status: "processing" }),
+            StreamEvent::Start => frame(
+                &mut out,
+                "start",
+                &Start {
+                    id: job,
+                    status: "processing",
+                },
+            ),
             StreamEvent::Output { index: 1, .. } if planted(Planted::LostChunk) => {}
             StreamEvent::Output { index, chunk } => {
                 out.put_slice(b"event: output\ndata: {\"chunk\":");
@@ -66,10 +77,18 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
                 out.put_slice(index.to_string().as_bytes());
                 out.put_slice(b"}\n\n");
             }
-            StreamEvent::Log { source, text } => frame(&mut out, "log", &Log { data: text, source }),
-            StreamEvent::Metric(metric) => {
-                frame(&mut out, "metric", &Metric { mode: metric.mode, name: &metric.name, value: &metric.value })
+            StreamEvent::Log { source, text } => {
+                frame(&mut out, "log", &Log { data: text, source })
             }
+            StreamEvent::Metric(metric) => frame(
+                &mut out,
+                "metric",
+                &Metric {
+                    mode: metric.mode,
+                    name: &metric.name,
+                    value: &metric.value,
+                },
+            ),
             StreamEvent::Completed => {
                 out.put_slice(b"event: completed\ndata: ");
                 put_one_line(&mut out, &result());
@@ -84,14 +103,21 @@ fn frame(out: &mut BytesMut, event: &str, data: &impl Serialize) {
     out.put_slice(b"event: ");
     out.put_slice(event.as_bytes());
     out.put_slice(b"\ndata: ");
-    serde_json::to_writer(out.writer(), data).expect("our events have string keys and memory never fails to write");
+    serde_json::to_writer(out.writer(), data)
+        .expect("our events have string keys and memory never fails to write");
     out.put_slice(b"\n\n");
 }
 
 /// A line break in JSON is only ever white space between tokens, and would end the event's data.
 fn put_one_line(out: &mut BytesMut, json: &[u8]) {
     if json.contains(&b'\n') || json.contains(&b'\r') {
-        out.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+        out.extend(json.iter().map(|byte| {
+            if matches!(byte, b'\n' | b'\r') {
+                b' '
+            } else {
+                *byte
+            }
+        }));
     } else {
         out.put_slice(json);
     }

@@ -26,13 +26,21 @@ pub(crate) struct Envelope<'a> {
 }
 
 fn all_events() -> Vec<EventName> {
-    vec![EventName::Start, EventName::Output, EventName::Logs, EventName::Completed]
+    vec![
+        EventName::Start,
+        EventName::Output,
+        EventName::Logs,
+        EventName::Completed,
+    ]
 }
 
 impl<'a> Envelope<'a> {
     /// Reads a body; an empty one is an empty envelope.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, EnvelopeError> {
-        Ok(read_object(body)?.unwrap_or_else(|| Self { webhook_events_filter: all_events(), ..Self::default() }))
+        Ok(read_object(body)?.unwrap_or_else(|| Self {
+            webhook_events_filter: all_events(),
+            ..Self::default()
+        }))
     }
 }
 
@@ -51,18 +59,38 @@ mod tests {
             "null",
             "3",
         ] {
-            assert!(matches!(Envelope::read(shape.as_bytes()), Err(EnvelopeError::Shape(_))), "{shape}");
+            assert!(
+                matches!(
+                    Envelope::read(shape.as_bytes()),
+                    Err(EnvelopeError::Shape(_))
+                ),
+                "{shape}"
+            );
         }
         for syntax in ["{", "{]", "hello", "{} x", "[1"] {
-            assert!(matches!(Envelope::read(syntax.as_bytes()), Err(EnvelopeError::Syntax(_))), "{syntax}");
+            assert!(
+                matches!(
+                    Envelope::read(syntax.as_bytes()),
+                    Err(EnvelopeError::Syntax(_))
+                ),
+                "{syntax}"
+            );
         }
     }
 
     #[test]
     fn absent_and_null_are_the_same_for_what_may_be_null() {
-        for body in ["", " \n", "{}", r#"{"id":null,"input":null,"webhook":null,"other":[1]}"#] {
+        for body in [
+            "",
+            " \n",
+            "{}",
+            r#"{"id":null,"input":null,"webhook":null,"other":[1]}"#,
+        ] {
             let envelope = Envelope::read(body.as_bytes()).unwrap();
-            assert!(envelope.id.is_none() && envelope.input.is_none_or(|input| input.get() == "null"), "{body}");
+            assert!(
+                envelope.id.is_none() && envelope.input.is_none_or(|input| input.get() == "null"),
+                "{body}"
+            );
             assert_eq!(envelope.webhook_events_filter.len(), 4);
         }
     }

@@ -48,7 +48,12 @@ pub(super) enum Walked {
 
 impl Chunks {
     pub(super) fn new() -> Self {
-        Self { step: Step::Start, left: 0, extensions: 0, trailers: 0 }
+        Self {
+            step: Step::Start,
+            left: 0,
+            extensions: 0,
+            trailers: 0,
+        }
     }
 
     pub(super) fn walk(&mut self, bytes: &[u8]) -> Walked {

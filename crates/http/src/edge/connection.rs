@@ -60,7 +60,12 @@ impl Manner {
 }
 
 /// Serves one connection until it ends, or the open request has been answered after `stop`.
-pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builder, manner: &Manner) {
+pub(super) async fn serve(
+    stream: Stream,
+    peer: SocketAddr,
+    http: &http1::Builder,
+    manner: &Manner,
+) {
     let turn = Arc::new(Turn::default());
     let guard = Guard::new(stream, Arc::clone(&turn));
     let service = service_fn(|mut request: Request<Incoming>| {
@@ -68,12 +73,17 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
         request.extensions_mut().insert(Peer(peer));
         let place = place_of(request.uri().path());
         let unread = Unread::of(&request);
-        let answer = manner.faces.clone().call(request.map(|body| unread.lend(body)));
+        let answer = manner
+            .faces
+            .clone()
+            .call(request.map(|body| unread.lend(body)));
         async move {
             let mut response: Response<Body> = answer.await?;
             manner.traffic.answered(place, &response);
             if unread.read().await == Rest::Left {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response.map(|body| answering.with(body)))
         }
@@ -97,7 +107,11 @@ pub(super) async fn serve(stream: Stream, peer: SocketAddr, http: &http1::Builde
     match left {
         Left::Gone => {}
         Left::Refused(refusal) => manner.refuse(stream, refusal).await,
-        Left::MidHead if too_slow => manner.refuse(stream, Refusal::TooSlow(manner.header_timeout)).await,
+        Left::MidHead if too_slow => {
+            manner
+                .refuse(stream, Refusal::TooSlow(manner.header_timeout))
+                .await
+        }
         Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
         Left::Clean => manner.last_word(close(stream)).await,
     }
@@ -116,7 +130,10 @@ async fn part(mut stream: Stream) {
     let listen = async {
         stream.shutdown().await?;
         let mut ignored = vec![0; 16 * 1024];
-        while let Ok(1..) = timeout(LINGER_SILENCE, stream.read(&mut ignored)).await.unwrap_or(Ok(0)) {}
+        while let Ok(1..) = timeout(LINGER_SILENCE, stream.read(&mut ignored))
+            .await
+            .unwrap_or(Ok(0))
+        {}
         Ok::<_, std::io::Error>(())
     };
     // Whether the caller has taken leave too changes nothing.

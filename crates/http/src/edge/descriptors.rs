@@ -24,15 +24,26 @@ pub fn raise_limit() {
     if limit.current.is_none_or(|current| current >= most) {
         return;
     }
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }) {
+    if let Err(error) = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(most),
+            maximum: limit.maximum,
+        },
+    ) {
         tracing::warn!(%error, most, "cannot raise the limit of open files");
     }
 }
 
 /// How many connections there may be at once, if nothing else is said.
 pub fn default_connections() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(ENOUGH).min(ENOUGH);
-    let connections = limit.saturating_sub(NOT_FOR_CONNECTIONS).max(FEWEST_CONNECTIONS);
+    let limit = getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(ENOUGH)
+        .min(ENOUGH);
+    let connections = limit
+        .saturating_sub(NOT_FOR_CONNECTIONS)
+        .max(FEWEST_CONNECTIONS);
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
@@ -53,7 +64,9 @@ impl Room {
     /// outside while we run.
     pub(super) fn above(newest: &impl AsRawFd) -> Self {
         let newest = u64::try_from(newest.as_raw_fd()).unwrap_or(0);
-        getrlimit(Resource::Nofile).current.map_or(Self::Plenty, |limit| Self::between(newest, limit))
+        getrlimit(Resource::Nofile)
+            .current
+            .map_or(Self::Plenty, |limit| Self::between(newest, limit))
     }
 
     /// The room now. Takes a descriptor for a moment to see which one it is given.

@@ -50,7 +50,9 @@ pub(super) enum Rest {
 
 impl Framing {
     pub(super) fn new() -> Self {
-        Self { place: Place::Head { searched: 0 } }
+        Self {
+            place: Place::Head { searched: 0 },
+        }
     }
 
     /// Whether a request has begun and not come to its end, or cannot be understood.
@@ -90,10 +92,18 @@ impl Framing {
                     }
                     Walked::Broken(len) => return self.lost(passed + len, Rest::Broken),
                 },
-                Place::Lost => return Followed { passed, rest: Rest::Broken },
+                Place::Lost => {
+                    return Followed {
+                        passed,
+                        rest: Rest::Broken,
+                    };
+                }
             }
         }
-        Followed { passed, rest: Rest::Unfinished }
+        Followed {
+            passed,
+            rest: Rest::Unfinished,
+        }
     }
 
     fn lost(&mut self, passed: usize, rest: Rest) -> Followed {
@@ -116,7 +126,11 @@ fn next_head(bytes: &[u8], searched: &mut usize) -> Result<Head, Refusal> {
     // A head in one piece, which is what nearly all are, is read once.
     let known = std::mem::replace(searched, bytes.len());
     let worth_reading = known == 0 || head::may_end(bytes, known) || head::may_be_too_long(bytes);
-    if worth_reading { head::read(bytes) } else { Ok(Head::Partial) }
+    if worth_reading {
+        head::read(bytes)
+    } else {
+        Ok(Head::Partial)
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +143,11 @@ mod tests {
         let mut framing = Framing::new();
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         let mut from = 0;
-        for to in cuts.iter().map(|cut| cut % (stream.len() + 1)).chain([stream.len()]) {
+        for to in cuts
+            .iter()
+            .map(|cut| cut % (stream.len() + 1))
+            .chain([stream.len()])
+        {
             if to <= from {
                 continue;
             }
@@ -151,10 +169,19 @@ mod tests {
             Just(b"GET /health-check HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()),
             Just(b"\r\n\nGET /a?b=%20c HTTP/1.0\nhost: x\n\n".to_vec()),
             body.prop_map(|body| {
-                [format!("POST /predictions HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
+                [
+                    format!(
+                        "POST /predictions HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
+                        body.len()
+                    )
+                    .as_bytes(),
+                    &body,
+                ]
+                .concat()
             }),
             pieces.prop_map(|pieces| {
-                let mut out = b"PUT /predictions/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+                let mut out =
+                    b"PUT /predictions/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
                 for piece in pieces {
                     out.extend_from_slice(format!("{:x};e=1\r\n", piece.len()).as_bytes());
                     out.extend_from_slice(&piece);
@@ -220,17 +247,31 @@ mod tests {
     fn a_head_that_comes_byte_by_byte_is_bounded() {
         let cuts: Vec<usize> = (0..100_000).collect();
         let endless = [&b"GET / HTTP/1.1\r\na: "[..], &vec![b'x'; 100_000]].concat();
-        assert_eq!(run(&endless, &cuts), (vec![], Rest::Refused(Refusal::HeadTooLarge)));
+        assert_eq!(
+            run(&endless, &cuts),
+            (vec![], Rest::Refused(Refusal::HeadTooLarge))
+        );
         let target = [&b"GET /"[..], &vec![b'x'; 100_000]].concat();
-        assert_eq!(run(&target, &cuts), (vec![], Rest::Refused(Refusal::TargetTooLong)));
+        assert_eq!(
+            run(&target, &cuts),
+            (vec![], Rest::Refused(Refusal::TargetTooLong))
+        );
         let lines = vec![b'\n'; 100_000];
-        assert!(matches!(run(&lines, &cuts), (passed, Rest::Refused(Refusal::Unreadable(_))) if passed.is_empty()));
+        assert!(
+            matches!(run(&lines, &cuts), (passed, Rest::Refused(Refusal::Unreadable(_))) if passed.is_empty())
+        );
     }
 
     #[test]
     fn nothing_is_read_after_doubt() {
         let mut framing = Framing::new();
         assert!(matches!(framing.follow(b"\0").rest, Rest::Refused(_)));
-        assert_eq!(framing.follow(b"GET / HTTP/1.1\r\n\r\n"), Followed { passed: 0, rest: Rest::Broken });
+        assert_eq!(
+            framing.follow(b"GET / HTTP/1.1\r\n\r\n"),
+            Followed {
+                passed: 0,
+                rest: Rest::Broken
+            }
+        );
     }
 }

@@ -66,7 +66,15 @@ pub(super) enum Left {
 
 impl<S> Guard<S> {
     pub(super) fn new(io: S, turn: Arc<Turn>) -> Self {
-        Self { io, framing: Framing::new(), held: BytesMut::new(), ready: 0, verdict: Verdict::Good, turn, waiting: None }
+        Self {
+            io,
+            framing: Framing::new(),
+            held: BytesMut::new(),
+            ready: 0,
+            verdict: Verdict::Good,
+            turn,
+            waiting: None,
+        }
     }
 
     /// The socket, and how it was left.
@@ -85,7 +93,12 @@ impl<S> Guard<S> {
     fn judge(&mut self, rest: Rest) {
         match rest {
             Rest::Unfinished => {}
-            Rest::Refused(refusal) => self.verdict = Verdict::Refused { refusal, ignored: 0 },
+            Rest::Refused(refusal) => {
+                self.verdict = Verdict::Refused {
+                    refusal,
+                    ignored: 0,
+                }
+            }
             Rest::Broken => self.verdict = Verdict::Broken,
         }
     }
@@ -104,7 +117,11 @@ impl<S> Guard<S> {
 
 impl<S: AsyncRead + Unpin> Guard<S> {
     /// Reads where hyper wants it.
-    fn poll_straight(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_straight(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         std::task::ready!(self.poll_io(cx, buf))?;
         let fresh = &buf.filled()[before..];
@@ -140,7 +157,12 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 
     /// Waits until all answers have been written, and then says that there is nothing more to read.
-    fn poll_refused(&mut self, cx: &mut Context<'_>, refusal: Refusal, mut ignored: usize) -> Poll<io::Result<()>> {
+    fn poll_refused(
+        &mut self,
+        cx: &mut Context<'_>,
+        refusal: Refusal,
+        mut ignored: usize,
+    ) -> Poll<io::Result<()>> {
         self.held = BytesMut::new();
         if self.turn.is_callers() {
             self.verdict = Verdict::Told(refusal);
@@ -163,7 +185,11 @@ impl<S: AsyncRead + Unpin> Guard<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
         loop {
@@ -172,9 +198,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 return Poll::Ready(Ok(()));
             }
             match this.verdict {
-                Verdict::Good if this.held.is_empty() => std::task::ready!(this.poll_straight(cx, buf))?,
+                Verdict::Good if this.held.is_empty() => {
+                    std::task::ready!(this.poll_straight(cx, buf))?
+                }
                 Verdict::Good => std::task::ready!(this.poll_behind(cx))?,
-                Verdict::Refused { refusal, ignored } => return this.poll_refused(cx, refusal, ignored),
+                Verdict::Refused { refusal, ignored } => {
+                    return this.poll_refused(cx, refusal, ignored);
+                }
                 Verdict::Broken | Verdict::Told(_) => return Poll::Ready(Err(doubt())),
                 Verdict::Gone => return Poll::Ready(Ok(())),
             }
@@ -192,11 +222,19 @@ fn doubt() -> io::Error {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
     }
 

@@ -40,7 +40,10 @@ pub(super) enum Head {
 
 /// Reads a head.
 pub(super) fn read(bytes: &[u8]) -> Result<Head, Refusal> {
-    let breaks = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let breaks = bytes
+        .iter()
+        .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+        .count();
     if breaks > MAX_BREAKS {
         return Err(Refusal::Unreadable("it begins with empty lines"));
     }
@@ -52,8 +55,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Head, Refusal> {
     }
     match parsed {
         Ok(httparse::Status::Complete(len)) if len > MAX_HEAD => Err(Refusal::HeadTooLarge),
-        Ok(httparse::Status::Complete(len)) => Ok(Head::Whole { len, body: judge(&request)? }),
-        Ok(httparse::Status::Partial) if request.path.is_none() => unfinished_line(&bytes[breaks..]),
+        Ok(httparse::Status::Complete(len)) => Ok(Head::Whole {
+            len,
+            body: judge(&request)?,
+        }),
+        Ok(httparse::Status::Partial) if request.path.is_none() => {
+            unfinished_line(&bytes[breaks..])
+        }
         Ok(httparse::Status::Partial) if bytes.len() > MAX_HEAD => Err(Refusal::HeadTooLarge),
         Ok(httparse::Status::Partial) => Ok(Head::Partial),
         Err(error) => Err(unreadable(bytes, error)),
@@ -74,16 +82,24 @@ pub(super) fn may_be_too_long(bytes: &[u8]) -> bool {
 
 /// A request line that has not come to its end.
 fn unfinished_line(line: &[u8]) -> Result<Head, Refusal> {
-    let method = line.iter().take(MAX_METHOD + 1).position(|byte| *byte == b' ');
+    let method = line
+        .iter()
+        .take(MAX_METHOD + 1)
+        .position(|byte| *byte == b' ');
     match method {
         None if line.len() > MAX_METHOD => Err(Refusal::Unreadable("its method is too long")),
-        Some(method) if line.len() > method + 1 + MAX_TARGET + b" HTTP/1.1".len() => Err(Refusal::TargetTooLong),
+        Some(method) if line.len() > method + 1 + MAX_TARGET + b" HTTP/1.1".len() => {
+            Err(Refusal::TargetTooLong)
+        }
         None | Some(_) => Ok(Head::Partial),
     }
 }
 
 fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFrame, Refusal> {
-    if request.method.is_none_or(|method| method.len() > MAX_METHOD) {
+    if request
+        .method
+        .is_none_or(|method| method.len() > MAX_METHOD)
+    {
         return Err(Refusal::Unreadable("its method is too long"));
     }
     if !request.path.is_some_and(is_target) {
@@ -118,7 +134,8 @@ fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFrame, Refusal> {
 /// Whether hyper can make an address of this. Ordinary paths are seen at a glance.
 fn is_target(target: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~%?&=+:,@".contains(byte);
-    (target.starts_with('/') && target.as_bytes().iter().all(plain)) || target.parse::<Uri>().is_ok()
+    (target.starts_with('/') && target.as_bytes().iter().all(plain))
+        || target.parse::<Uri>().is_ok()
 }
 
 /// Digits and nothing else. hyper has another use for the two largest numbers.
@@ -166,23 +183,69 @@ mod tests {
     fn a_body_is_framed_in_one_way() {
         assert_eq!(frame("accept: */*"), Ok(BodyFrame::Length(0)));
         assert_eq!(frame("Content-Length: 17"), Ok(BodyFrame::Length(17)));
-        assert_eq!(frame("TRANSFER-ENCODING:  Chunked "), Ok(BodyFrame::Chunked));
-        assert_eq!(frame("content-length: 3\r\ntransfer-encoding: chunked"), Err(Refusal::LengthAndCoding));
-        assert_eq!(frame("transfer-encoding: chunked\r\ncontent-length: 3"), Err(Refusal::LengthAndCoding));
-        assert_eq!(frame("content-length: 3\r\ncontent-length: 4"), Err(Refusal::TwoLengths));
-        assert_eq!(frame("content-length: 3\r\ncontent-length: 3"), Err(Refusal::TwoLengths));
-        for length in ["3, 3", "+3", "-1", "0x3", "", "3 3", "99999999999999999999", "18446744073709551615"] {
-            assert_eq!(frame(&format!("content-length: {length}")), Err(Refusal::BadLength), "{length}");
+        assert_eq!(
+            frame("TRANSFER-ENCODING:  Chunked "),
+            Ok(BodyFrame::Chunked)
+        );
+        assert_eq!(
+            frame("content-length: 3\r\ntransfer-encoding: chunked"),
+            Err(Refusal::LengthAndCoding)
+        );
+        assert_eq!(
+            frame("transfer-encoding: chunked\r\ncontent-length: 3"),
+            Err(Refusal::LengthAndCoding)
+        );
+        assert_eq!(
+            frame("content-length: 3\r\ncontent-length: 4"),
+            Err(Refusal::TwoLengths)
+        );
+        assert_eq!(
+            frame("content-length: 3\r\ncontent-length: 3"),
+            Err(Refusal::TwoLengths)
+        );
+        for length in [
+            "3, 3",
+            "+3",
+            "-1",
+            "0x3",
+            "",
+            "3 3",
+            "99999999999999999999",
+            "18446744073709551615",
+        ] {
+            assert_eq!(
+                frame(&format!("content-length: {length}")),
+                Err(Refusal::BadLength),
+                "{length}"
+            );
         }
-        for coding in ["gzip", "gzip, chunked", "chunked, chunked", "identity", "xchunked", "", "chunked\r\ntransfer-encoding: chunked"] {
-            assert_eq!(frame(&format!("transfer-encoding: {coding}")), Err(Refusal::BadCoding), "{coding}");
+        for coding in [
+            "gzip",
+            "gzip, chunked",
+            "chunked, chunked",
+            "identity",
+            "xchunked",
+            "",
+            "chunked\r\ntransfer-encoding: chunked",
+        ] {
+            assert_eq!(
+                frame(&format!("transfer-encoding: {coding}")),
+                Err(Refusal::BadCoding),
+                "{coding}"
+            );
         }
-        assert_eq!(read(b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n"), Err(Refusal::CodingInOldVersion));
+        assert_eq!(
+            read(b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n"),
+            Err(Refusal::CodingInOldVersion)
+        );
     }
 
     #[test]
     fn a_head_that_cannot_be_read_says_why() {
-        assert_eq!(read(b"\x16\x03\x01\x02\x00\x01"), Err(Refusal::TlsOnPlainPort));
+        assert_eq!(
+            read(b"\x16\x03\x01\x02\x00\x01"),
+            Err(Refusal::TlsOnPlainPort)
+        );
         for bad in [
             &b"GET / HTTP/1.1\r\nbad header: x\r\n\r\n"[..],
             b"GET / HTTP/1.1\r\na: b\r\n c: folded\r\n\r\n",
@@ -193,14 +256,20 @@ mod tests {
             b"GET x\\y HTTP/1.1\r\n\r\n",
             b"\0\0\0\0",
         ] {
-            assert!(matches!(read(bad), Err(Refusal::Unreadable(_))), "{bad:?}: {:?}", read(bad));
+            assert!(
+                matches!(read(bad), Err(Refusal::Unreadable(_))),
+                "{bad:?}: {:?}",
+                read(bad)
+            );
         }
     }
 
     #[test]
     fn a_head_has_bounds() {
         let with = |count: usize, value: usize| {
-            let headers: String = (0..count).map(|n| format!("h{n}: {}\r\n", "v".repeat(value))).collect();
+            let headers: String = (0..count)
+                .map(|n| format!("h{n}: {}\r\n", "v".repeat(value)))
+                .collect();
             read(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes())
         };
         assert!(with(MAX_HEADERS, 1).is_ok());
@@ -208,11 +277,21 @@ mod tests {
         assert!(with(1, MAX_HEAD - 100).is_ok());
         assert_eq!(with(1, MAX_HEAD), Err(Refusal::HeadTooLarge));
 
-        let target = |len: usize, end: &str| read(format!("GET /{}{end}", "x".repeat(len - 1)).as_bytes());
-        assert!(matches!(target(MAX_TARGET, " HTTP/1.1\r\n\r\n"), Ok(Head::Whole { .. })));
+        let target =
+            |len: usize, end: &str| read(format!("GET /{}{end}", "x".repeat(len - 1)).as_bytes());
+        assert!(matches!(
+            target(MAX_TARGET, " HTTP/1.1\r\n\r\n"),
+            Ok(Head::Whole { .. })
+        ));
         assert_eq!(target(MAX_TARGET, ""), Ok(Head::Partial));
-        assert_eq!(target(MAX_TARGET + 1, " HTTP/1.1\r\n\r\n"), Err(Refusal::TargetTooLong));
+        assert_eq!(
+            target(MAX_TARGET + 1, " HTTP/1.1\r\n\r\n"),
+            Err(Refusal::TargetTooLong)
+        );
         assert_eq!(target(MAX_TARGET + 100, ""), Err(Refusal::TargetTooLong));
-        assert_eq!(target(MAX_HEAD, " HTTP/1.1\r\n\r\n"), Err(Refusal::TargetTooLong));
+        assert_eq!(
+            target(MAX_HEAD, " HTTP/1.1\r\n\r\n"),
+            Err(Refusal::TargetTooLong)
+        );
     }
 }

@@ -46,7 +46,13 @@ pub struct Edge {
 
 /// Serves until `stop`; then accepts no more, and returns when every open request has been answered
 /// or `goodbye` is over.
-pub async fn serve(listener: TcpListener, faces: Router, edge: Edge, stop: CancellationToken, goodbye: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    faces: Router,
+    edge: Edge,
+    stop: CancellationToken,
+    goodbye: CancellationToken,
+) {
     if let Err(error) = presence::watch(&listener) {
         tracing::warn!(%error, "cannot ask the system to notice callers that vanish");
     }
@@ -74,16 +80,39 @@ struct Guest {
 }
 
 impl Door {
-    fn new(edge: &Edge, faces: Router, stop: CancellationToken, goodbye: CancellationToken) -> Self {
+    fn new(
+        edge: &Edge,
+        faces: Router,
+        stop: CancellationToken,
+        goodbye: CancellationToken,
+    ) -> Self {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(edge.header_timeout);
+        http.timer(TokioTimer::new())
+            .header_read_timeout(edge.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
         let traffic = Arc::clone(&edge.traffic);
-        let manner = Manner { faces, header_timeout: edge.header_timeout, stop, goodbye, traffic };
-        let guest = Arc::new(Guest { manner, tls: edge.tls.clone(), http, http_once });
-        let seats = Arc::new(Semaphore::new(edge.max_connections.min(Semaphore::MAX_PERMITS)));
-        Self { seats, tasks: TaskTracker::new(), guest }
+        let manner = Manner {
+            faces,
+            header_timeout: edge.header_timeout,
+            stop,
+            goodbye,
+            traffic,
+        };
+        let guest = Arc::new(Guest {
+            manner,
+            tls: edge.tls.clone(),
+            http,
+            http_once,
+        });
+        let seats = Arc::new(Semaphore::new(
+            edge.max_connections.min(Semaphore::MAX_PERMITS),
+        ));
+        Self {
+            seats,
+            tasks: TaskTracker::new(),
+            guest,
+        }
     }
 
     /// Lets connections in, for ever.
@@ -94,7 +123,11 @@ impl Door {
                 Ok(seat) => seat,
                 Err(_) => {
                     self.guest.manner.traffic.full.inc();
-                    complaint.say(|| tracing::warn!("as many connections as --max-connections allows: others wait"));
+                    complaint.say(|| {
+                        tracing::warn!(
+                            "as many connections as --max-connections allows: others wait"
+                        )
+                    });
                     self.seat().await
                 }
             };
@@ -118,10 +151,19 @@ impl Door {
     }
 
     async fn seat(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.seats).acquire_owned().await.expect("nobody closes the semaphore")
+        Arc::clone(&self.seats)
+            .acquire_owned()
+            .await
+            .expect("nobody closes the semaphore")
     }
 
-    fn let_in(&self, stream: TcpStream, peer: SocketAddr, room: Room, seat: OwnedSemaphorePermit) -> JoinHandle<()> {
+    fn let_in(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        room: Room,
+        seat: OwnedSemaphorePermit,
+    ) -> JoinHandle<()> {
         let guest = Arc::clone(&self.guest);
         self.tasks.spawn(async move {
             guest.welcome(stream, peer, room).await;
@@ -153,7 +195,11 @@ impl Guest {
                 None => return,
             },
         };
-        let http = if room == Room::Plenty { &self.http } else { &self.http_once };
+        let http = if room == Room::Plenty {
+            &self.http
+        } else {
+            &self.http_once
+        };
         match opened {
             Ok(stream) => connection::serve(stream, peer, http, &self.manner).await,
             Err(NotOpened::Plain(stream, refusal)) => self.manner.refuse(stream, refusal).await,
@@ -167,7 +213,12 @@ impl Guest {
 
 /// An error of the connection that was to be accepted, not of us.
 fn is_of_one_caller(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
 }
 
 /// Something that is worth saying now and then, not each time.
@@ -178,7 +229,10 @@ struct Complaint {
 
 impl Complaint {
     fn say(&mut self, what: impl FnOnce()) {
-        if self.last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+        if self
+            .last
+            .is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY)
+        {
             self.last = Some(Instant::now());
             what();
         }

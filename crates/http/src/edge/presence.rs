@@ -20,7 +20,12 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 /// Sets up the sockets that will be accepted: they inherit these options from the one that listens.
 pub(super) fn watch(listener: &TcpListener) -> io::Result<()> {
     let socket = SockRef::from(listener);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(IDLE)
+            .with_interval(INTERVAL)
+            .with_retries(PROBES),
+    )?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     // The first token of a stream must not wait for a second one.
     socket.set_tcp_nodelay(true)
@@ -35,7 +40,9 @@ mod tests {
     async fn accepted_sockets_notice_a_vanished_caller() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         watch(&listener).unwrap();
-        let _caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _caller = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let socket = SockRef::from(&accepted);
         assert!(socket.keepalive().unwrap());

@@ -45,10 +45,14 @@ impl Refusal {
             | Self::BadCoding
             | Self::CodingInOldVersion
             | Self::Unreadable(_) => ("400 Bad Request", Reason::BadFraming),
-            Self::TlsOnPlainPort | Self::PlainOnTlsPort => ("400 Bad Request", Reason::WrongProtocol),
+            Self::TlsOnPlainPort | Self::PlainOnTlsPort => {
+                ("400 Bad Request", Reason::WrongProtocol)
+            }
             Self::TooSlow(_) => ("408 Request Timeout", Reason::HeadTooSlow),
             Self::TargetTooLong => ("414 URI Too Long", Reason::HeadTooLarge),
-            Self::HeadTooLarge | Self::TooManyHeaders => ("431 Request Header Fields Too Large", Reason::HeadTooLarge),
+            Self::HeadTooLarge | Self::TooManyHeaders => {
+                ("431 Request Header Fields Too Large", Reason::HeadTooLarge)
+            }
         }
     }
 
@@ -60,7 +64,9 @@ impl Refusal {
     /// request would begin.
     pub(super) fn answer(self) -> Vec<u8> {
         let error = self.to_string();
-        let body = Object::with_room_for(error.len()).field("error", &error).finish();
+        let body = Object::with_room_for(error.len())
+            .field("error", &error)
+            .finish();
         let head = format!(
             "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             self.kind().0,

@@ -60,7 +60,11 @@ impl Tls {
     /// Reads a certificate (with those that vouch for it) and its key, both PEM.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let current = RwLock::new(Arc::new(read(certificate, key)?));
-        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), current })
+        Ok(Self {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            current,
+        })
     }
 
     /// Reads both files again. If they are no good, those that are in use stay.
@@ -72,15 +76,28 @@ impl Tls {
 
     /// Shakes hands.
     pub(super) async fn open(&self, stream: TcpStream) -> Result<Stream, NotOpened> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)));
+        let acceptor = TlsAcceptor::from(Arc::clone(
+            &self.current.read().unwrap_or_else(PoisonError::into_inner),
+        ));
         let handshake = async {
             let mut first = [0];
-            if stream.peek(&mut first).await.is_ok_and(|len| len == 1) && first[0] != HANDSHAKE_RECORD {
-                return Err(NotOpened::Plain(Stream::Plain(stream), Refusal::PlainOnTlsPort));
+            if stream.peek(&mut first).await.is_ok_and(|len| len == 1)
+                && first[0] != HANDSHAKE_RECORD
+            {
+                return Err(NotOpened::Plain(
+                    Stream::Plain(stream),
+                    Refusal::PlainOnTlsPort,
+                ));
             }
-            acceptor.accept(stream).await.map(|stream| Stream::Tls(Box::new(stream))).map_err(NotOpened::Failed)
+            acceptor
+                .accept(stream)
+                .await
+                .map(|stream| Stream::Tls(Box::new(stream)))
+                .map_err(NotOpened::Failed)
         };
-        tokio::time::timeout(HANDSHAKE, handshake).await.unwrap_or_else(|_| Err(NotOpened::Failed(io::ErrorKind::TimedOut.into())))
+        tokio::time::timeout(HANDSHAKE, handshake)
+            .await
+            .unwrap_or_else(|_| Err(NotOpened::Failed(io::ErrorKind::TimedOut.into())))
     }
 }
 
@@ -97,15 +114,25 @@ fn read(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
         let path = path.to_owned();
         move |source| TlsError::File { what, path, source }
     };
-    let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect).map_err(file("certificate (--tls-cert)", certificate))?;
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect)
+        .map_err(file("certificate (--tls-cert)", certificate))?;
     if chain.is_empty() {
         return Err(TlsError::NoCertificate(certificate.to_owned()));
     }
     let secret = PrivateKeyDer::from_pem_file(key).map_err(file("key (--tls-key)", key))?;
-    let pair = |source| TlsError::Pair { certificate: certificate.to_owned(), key: key.to_owned(), source };
-    let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    let mut config = versions.map_err(pair)?.with_no_client_auth().with_single_cert(chain, secret).map_err(pair)?;
+    let pair = |source| TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        source,
+    };
+    let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions();
+    let mut config = versions
+        .map_err(pair)?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .map_err(pair)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

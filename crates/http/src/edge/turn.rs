@@ -29,7 +29,10 @@ impl Turn {
 
     /// All that was written has reached the socket.
     pub(super) fn flushed(&self) -> Flushed {
-        match self.0.compare_exchange(WRITTEN, ASKING, Ordering::Relaxed, Ordering::Relaxed) {
+        match self
+            .0
+            .compare_exchange(WRITTEN, ASKING, Ordering::Relaxed, Ordering::Relaxed)
+        {
             Ok(_) => Flushed::AnswerIsOver,
             Err(_) => Flushed::Nothing,
         }
@@ -73,7 +76,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

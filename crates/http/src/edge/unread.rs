@@ -53,23 +53,35 @@ pub(super) enum Rest {
 impl Unread {
     pub(super) fn of(request: &Request<Incoming>) -> Self {
         let place = (!request.body().is_end_stream()).then(Place::default);
-        let sender = if request.headers().contains_key(EXPECT) { Sender::Waits } else { Sender::AtOnce };
+        let sender = if request.headers().contains_key(EXPECT) {
+            Sender::Waits
+        } else {
+            Sender::AtOnce
+        };
         Self { place, sender }
     }
 
     /// The body for a handler.
     pub(super) fn lend(&self, body: Incoming) -> Lent {
-        Lent { body: Some(body), place: self.place.clone() }
+        Lent {
+            body: Some(body),
+            place: self.place.clone(),
+        }
     }
 
     /// Reads what the handler has left, if it can be had soon.
     pub(super) async fn read(&self) -> Rest {
-        let left = self.place.as_ref().and_then(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let left = self
+            .place
+            .as_ref()
+            .and_then(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take());
         let Some(body) = left else { return Rest::None };
         if self.sender == Sender::Waits || body.size_hint().lower() > MAX_REST as u64 {
             return Rest::Left;
         }
-        timeout(PATIENCE, read_all(body)).await.unwrap_or(Rest::Left)
+        timeout(PATIENCE, read_all(body))
+            .await
+            .unwrap_or(Rest::Left)
     }
 }
 
@@ -96,8 +108,13 @@ impl Body for Lent {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
         let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
         if frame.is_none() {
             self.body = None;
@@ -110,7 +127,9 @@ impl Body for Lent {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
     }
 }
 

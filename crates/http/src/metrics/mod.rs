@@ -41,16 +41,30 @@ pub struct Sources {
 /// The face.
 pub fn routes(sources: Sources) -> Router {
     let show = get(show).route_layer(from_fn(operators_only));
-    Router::new().route("/metrics", show).with_state(Arc::new(sources))
+    Router::new()
+        .route("/metrics", show)
+        .with_state(Arc::new(sources))
 }
 
 async fn show(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
-    let format = if accepts(&headers, "application/openmetrics-text") { Format::OpenMetrics } else { Format::Prometheus };
+    let format = if accepts(&headers, "application/openmetrics-text") {
+        Format::OpenMetrics
+    } else {
+        Format::Prometheus
+    };
     // The system is asked about processes, which takes a moment.
-    let written = tokio::task::spawn_blocking(move || text::write(families::gather(&sources), format)).await;
-    let Ok(Ok(body)) = written else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let written =
+        tokio::task::spawn_blocking(move || text::write(families::gather(&sources), format)).await;
+    let Ok(Ok(body)) = written else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
     let mut response = body.into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static(format.content_type()),
+    );
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

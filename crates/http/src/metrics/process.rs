@@ -16,24 +16,42 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn look() -> Self {
-        Self { memory: memory(), descriptors: descriptors(), max_descriptors: max_descriptors(), processor: processor() }
+        Self {
+            memory: memory(),
+            descriptors: descriptors(),
+            max_descriptors: max_descriptors(),
+            processor: processor(),
+        }
     }
 }
 
 fn memory() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kib| kib * 1024.0)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<f64>()
+        .ok()
+        .map(|kib| kib * 1024.0)
 }
 
 fn descriptors() -> Option<f64> {
     // The one that reads the folder is not counted.
-    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
+    Some(
+        fs::read_dir("/proc/self/fd")
+            .ok()?
+            .count()
+            .saturating_sub(1) as f64,
+    )
 }
 
 fn max_descriptors() -> Option<f64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -55,6 +73,10 @@ mod tests {
         assert!(process.memory.is_some_and(|bytes| bytes > 1e6));
         assert!(process.descriptors.is_some_and(|count| count >= 3.0));
         assert!(process.max_descriptors > process.descriptors);
-        assert!(process.processor.is_some_and(|seconds| (0.0..1e6).contains(&seconds)));
+        assert!(
+            process
+                .processor
+                .is_some_and(|seconds| (0.0..1e6).contains(&seconds))
+        );
     }
 }

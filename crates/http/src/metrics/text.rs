@@ -54,7 +54,10 @@ impl Collector for Gathered {
                 if labels.is_empty() {
                     encode(&mut metric, value)?;
                 } else {
-                    let labels: Vec<(&str, String)> = labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
+                    let labels: Vec<(&str, String)> = labels
+                        .iter()
+                        .map(|(name, value)| (*name, escaped(value)))
+                        .collect();
                     encode(&mut metric.encode_family(&labels)?, value)?;
                 }
             }
@@ -65,7 +68,10 @@ impl Collector for Gathered {
 
 /// The encoder takes the values of labels as they are.
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 fn encode(metric: &mut MetricEncoder<'_>, value: &Value) -> Result<(), fmt::Error> {
@@ -73,7 +79,12 @@ fn encode(metric: &mut MetricEncoder<'_>, value: &Value) -> Result<(), fmt::Erro
         Value::Count(count) => metric.encode_counter::<NoLabelSet, _, u64>(count, None),
         Value::Sum(sum) => metric.encode_counter::<NoLabelSet, _, u64>(sum, None),
         Value::Level(level) => metric.encode_gauge(level),
-        Value::Spread(reading) => metric.encode_histogram::<NoLabelSet>(reading.sum, reading.count, &reading.buckets, None),
+        Value::Spread(reading) => metric.encode_histogram::<NoLabelSet>(
+            reading.sum,
+            reading.count,
+            &reading.buckets,
+            None,
+        ),
     }
 }
 
@@ -87,7 +98,11 @@ fn base(family: &Family) -> &'static str {
 
 /// In the older format a family of counters has the name of its samples, and nothing marks the end.
 fn older(text: &str) -> String {
-    let counters: HashSet<&str> = FAMILIES.iter().filter(|family| family.kind == Kind::Counter).map(base).collect();
+    let counters: HashSet<&str> = FAMILIES
+        .iter()
+        .filter(|family| family.kind == Kind::Counter)
+        .map(base)
+        .collect();
     let mut older = String::with_capacity(text.len() + 1024);
     for line in text.lines().filter(|line| *line != "# EOF") {
         let mut words = line.splitn(4, ' ');
@@ -109,15 +124,29 @@ mod tests {
     use super::*;
 
     fn sample() -> Gathered {
-        let family = |name: &str| FAMILIES.iter().find(|family| family.name == name).expect("it is listed");
+        let family = |name: &str| {
+            FAMILIES
+                .iter()
+                .find(|family| family.name == name)
+                .expect("it is listed")
+        };
         let histogram = Histogram::new(&[0.5]);
         histogram.observe(0.25);
         histogram.observe(2.0);
         let model = ("model", "ann/\"echo\"".to_owned());
         Gathered(vec![
-            (family("tidegate_jobs_accepted_total"), vec![(vec![model.clone()], Value::Count(3))]),
-            (family("tidegate_job_wait_seconds"), vec![(vec![model], Value::Spread(histogram.read()))]),
-            (family("process_open_fds"), vec![(vec![], Value::Level(7.0))]),
+            (
+                family("tidegate_jobs_accepted_total"),
+                vec![(vec![model.clone()], Value::Count(3))],
+            ),
+            (
+                family("tidegate_job_wait_seconds"),
+                vec![(vec![model], Value::Spread(histogram.read()))],
+            ),
+            (
+                family("process_open_fds"),
+                vec![(vec![], Value::Level(7.0))],
+            ),
         ])
     }
 

@@ -27,7 +27,11 @@ pub(crate) struct Teller {
 impl Config {
     /// For the other faces.
     pub fn abroad(&self) -> Abroad {
-        Abroad { voice: self.voice.clone(), public_url: self.public_url.clone(), own_url: self.own_url.clone() }
+        Abroad {
+            voice: self.voice.clone(),
+            public_url: self.public_url.clone(),
+            own_url: self.own_url.clone(),
+        }
     }
 }
 
@@ -35,7 +39,10 @@ impl Abroad {
     /// For who sent these headers.
     pub(crate) fn teller(&self, headers: &HeaderMap) -> Teller {
         let named = headers.get(HOST).and_then(|host| host.to_str().ok());
-        Teller { voice: self.voice.clone(), origin: origin::seen_from(self.public_url.as_ref(), &self.own_url, named) }
+        Teller {
+            voice: self.voice.clone(),
+            origin: origin::seen_from(self.public_url.as_ref(), &self.own_url, named),
+        }
     }
 }
 
@@ -43,14 +50,25 @@ impl Teller {
     /// A job as it is now, with addresses of its files.
     pub(crate) fn job(&self, job: &Job) -> Snapshot {
         let job = job.snapshot();
-        let giver = Giver { account: &job.account, id: &job.id, completed_at: job.completed_at };
-        let output = job.output.as_ref().map(|output| self.voice.output(&giver, output, &self.origin));
+        let giver = Giver {
+            account: &job.account,
+            id: &job.id,
+            completed_at: job.completed_at,
+        };
+        let output = job
+            .output
+            .as_ref()
+            .map(|output| self.voice.output(&giver, output, &self.origin));
         Snapshot { output, ..job }
     }
 
     /// One value of a job.
     pub(crate) fn value(&self, job: &Job, json: &Bytes) -> Bytes {
-        let giver = Giver { account: job.account(), id: job.id(), completed_at: None };
+        let giver = Giver {
+            account: job.account(),
+            id: job.id(),
+            completed_at: None,
+        };
         self.voice.output(&giver, json, &self.origin)
     }
 }

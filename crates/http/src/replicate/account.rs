@@ -23,12 +23,21 @@ pub(super) async fn show(caller: Identity) -> Response {
 
 pub(super) fn written(account: &Account) -> wire::Account<'_> {
     let name = account.as_str();
-    wire::Account { kind: "user", username: name, name, github_url: None, avatar_url: None }
+    wire::Account {
+        kind: "user",
+        username: name,
+        name,
+        github_url: None,
+        avatar_url: None,
+    }
 }
 
 /// `GET /v1/webhooks/default/secret`. With the server's own somebody could sign in the name of every account, so
 /// only administrators are told it; each account has one of its own.
-pub(super) async fn webhook_secret(State(face): State<Shared>, caller: Identity) -> Result<Response, Trouble> {
+pub(super) async fn webhook_secret(
+    State(face): State<Shared>,
+    caller: Identity,
+) -> Result<Response, Trouble> {
     if caller.role == Role::User && caller.account.is_anonymous() {
         return Err(Trouble::NotYours);
     }
@@ -37,14 +46,24 @@ pub(super) async fn webhook_secret(State(face): State<Shared>, caller: Identity)
         Role::Admin => secrets.first(),
         Role::User => secrets.first_of(&caller.account),
     };
-    Ok(reply::ok(&wire::Secret { key: key.ok_or(Trouble::Unknown("secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir"))? }))
+    Ok(reply::ok(&wire::Secret {
+        key: key.ok_or(Trouble::Unknown(
+            "secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir",
+        ))?,
+    }))
 }
 
 /// Signs with the secret that is kept here, unless others are configured. The first time one is made: who asks for
 /// it later can also verify what came before.
-pub async fn settle_secret(secrets: &Secrets, documents: &dyn Documents) -> Result<(), tidegate_core::store::StoreError> {
+pub async fn settle_secret(
+    secrets: &Secrets,
+    documents: &dyn Documents,
+) -> Result<(), tidegate_core::store::StoreError> {
     if secrets.is_empty() {
-        take(secrets, &documents.put_new(SHELF, NAME, made().into()).await?);
+        take(
+            secrets,
+            &documents.put_new(SHELF, NAME, made().into()).await?,
+        );
     }
     Ok(())
 }

@@ -13,9 +13,16 @@ use super::wire::{self, InvalidField};
 use crate::access::Identity;
 
 /// What there is to run models on.
-pub(super) const HARDWARE: [wire::Hardware; 1] = [wire::Hardware { sku: "local", name: "This machine" }];
+pub(super) const HARDWARE: [wire::Hardware; 1] = [wire::Hardware {
+    sku: "local",
+    name: "This machine",
+}];
 /// The one collection.
-const ALL: wire::Collection = wire::Collection { name: "All models", slug: "all", description: "Every model that you can see here." };
+const ALL: wire::Collection = wire::Collection {
+    name: "All models",
+    slug: "all",
+    description: "Every model that you can see here.",
+};
 /// The longest readme that is shown, in bytes.
 const MAX_README: u64 = 1024 * 1024;
 /// How many models a search finds, if it does not say, and at most.
@@ -67,11 +74,18 @@ pub(super) async fn readme(
 ) -> Result<Response, Trouble> {
     let text = match face.served_as(&owner, &name) {
         Some(version) => read_readme(&version.folder).await?,
-        None => face.draft(&caller, &owner, &name).await?.readme().map(str::to_owned),
+        None => face
+            .draft(&caller, &owner, &name)
+            .await?
+            .readme()
+            .map(str::to_owned),
     };
     let mut response = Response::new(text.ok_or(Trouble::Unknown("readme"))?.into());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/markdown; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/markdown; charset=utf-8"),
+    );
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
 }
@@ -100,19 +114,47 @@ pub(super) async fn search(
     let query = query.unwrap_or_default();
     let (text, limit) = asked(&query)?;
     let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
-    let found = face.models(&served, &drafts, &origin)?.into_iter().filter(|model| model.says(&text)).take(limit);
-    let models = found.map(|model| wire::Found { model, metadata: wire::Metadata {} }).collect();
-    let collections = if wire::holds(ALL.name, &text) { vec![ALL] } else { Vec::new() };
-    Ok(reply::ok(&wire::Search { query: &text, models, collections, pages: [] }))
+    let found = face
+        .models(&served, &drafts, &origin)?
+        .into_iter()
+        .filter(|model| model.says(&text))
+        .take(limit);
+    let models = found
+        .map(|model| wire::Found {
+            model,
+            metadata: wire::Metadata {},
+        })
+        .collect();
+    let collections = if wire::holds(ALL.name, &text) {
+        vec![ALL]
+    } else {
+        Vec::new()
+    };
+    Ok(reply::ok(&wire::Search {
+        query: &text,
+        models,
+        collections,
+        pages: [],
+    }))
 }
 
 fn asked(query: &str) -> Result<(String, usize), Trouble> {
-    let value = |wanted: &str| form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted).map(|(_, value)| value);
-    let text = value("query").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("query")]))?;
+    let value = |wanted: &str| {
+        form_urlencoded::parse(query.as_bytes())
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value)
+    };
+    let text =
+        value("query").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("query")]))?;
     let limit = match value("limit").map(|limit| limit.parse()) {
         None => FOUND,
         Some(Ok(limit @ 1..=MAX_FOUND)) => limit,
-        Some(_) => return Err(Trouble::Fields(vec![InvalidField::invalid("limit", &format!("limit must be from 1 to {MAX_FOUND}"))])),
+        Some(_) => {
+            return Err(Trouble::Fields(vec![InvalidField::invalid(
+                "limit",
+                &format!("limit must be from 1 to {MAX_FOUND}"),
+            )]));
+        }
     };
     Ok((text.into_owned(), limit))
 }
@@ -125,7 +167,13 @@ mod tests {
     fn a_search_has_a_text_and_a_bounded_limit() {
         assert_eq!(asked("query=a+b").ok(), Some(("a b".to_owned(), 20)));
         assert_eq!(asked("limit=50&query=").ok(), Some((String::new(), 50)));
-        for wrong in ["", "limit=3", "query=a&limit=0", "query=a&limit=51", "query=a&limit=x"] {
+        for wrong in [
+            "",
+            "limit=3",
+            "query=a&limit=0",
+            "query=a&limit=51",
+            "query=a&limit=x",
+        ] {
             assert!(asked(wrong).is_err(), "{wrong}");
         }
     }

@@ -70,8 +70,16 @@ pub(super) async fn list(
     origin: Origin,
 ) -> Result<Response, Trouble> {
     let all: Vec<Deployment> = face.deployments().all(&prefix_of(&caller.account)).await?;
-    let mark = |one: &Deployment| Mark { at: one.created_at, name: one.name.clone() };
-    let page = page(all, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "deployments"]));
+    let mark = |one: &Deployment| Mark {
+        at: one.created_at,
+        name: one.name.clone(),
+    };
+    let page = page(
+        all,
+        mark,
+        query.as_deref().unwrap_or_default(),
+        origin.url(&["v1", "deployments"]),
+    );
     Ok(reply::ok(&page.each(|one| one.written(&caller.account))))
 }
 
@@ -83,14 +91,38 @@ pub(super) async fn create(
 ) -> Result<Response, Trouble> {
     let (name, setup) = whole(deploy)?;
     face.check_setup(&caller, &setup).await?;
-    if face.deployments().all::<Deployment>(&prefix_of(&caller.account)).await?.len() >= MAX_THINGS {
-        return Err(Trouble::Conflict(format!("You have {MAX_THINGS} deployments; delete one first.")));
+    if face
+        .deployments()
+        .all::<Deployment>(&prefix_of(&caller.account))
+        .await?
+        .len()
+        >= MAX_THINGS
+    {
+        return Err(Trouble::Conflict(format!(
+            "You have {MAX_THINGS} deployments; delete one first."
+        )));
     }
     let now = Timestamp::now();
-    let current = Release { number: 1, released_at: now, setup };
-    let deployment = Deployment { name, created_at: now, current, past: Vec::new() };
-    if !face.deployments().add(&key(&caller.account, &deployment.name), &deployment).await? {
-        return Err(Trouble::Conflict(format!("You have a deployment called `{}` already.", deployment.name)));
+    let current = Release {
+        number: 1,
+        released_at: now,
+        setup,
+    };
+    let deployment = Deployment {
+        name,
+        created_at: now,
+        current,
+        past: Vec::new(),
+    };
+    if !face
+        .deployments()
+        .add(&key(&caller.account, &deployment.name), &deployment)
+        .await?
+    {
+        return Err(Trouble::Conflict(format!(
+            "You have a deployment called `{}` already.",
+            deployment.name
+        )));
     }
     Ok(reply::created(&deployment.written(&caller.account)))
 }
@@ -101,7 +133,12 @@ pub(super) async fn show(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    Ok(reply::ok(&face.deployment(&caller, &owner, &name).await?.written(&caller.account)))
+    Ok(reply::ok(
+        &face
+            .deployment(&caller, &owner, &name)
+            .await?
+            .written(&caller.account),
+    ))
 }
 
 /// `GET /v1/deployments/{owner}/{name}/releases`: all that are kept, newest first.
@@ -112,13 +149,20 @@ pub(super) async fn releases(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, Trouble> {
-    let Deployment { current, mut past, .. } = face.deployment(&caller, &owner, &name).await?;
+    let Deployment {
+        current, mut past, ..
+    } = face.deployment(&caller, &owner, &name).await?;
     past.push(current);
     // Clocks may go back, numbers do not.
-    let mark = |release: &Release| Mark { at: Timestamp::UNIX_EPOCH, name: format!("{:020}", release.number) };
+    let mark = |release: &Release| Mark {
+        at: Timestamp::UNIX_EPOCH,
+        name: format!("{:020}", release.number),
+    };
     let address = origin.url(&["v1", "deployments", &owner, &name, "releases"]);
     let page = page(past, mark, query.as_deref().unwrap_or_default(), address);
-    Ok(reply::ok(&page.each(|release| release.written(&caller.account))))
+    Ok(reply::ok(
+        &page.each(|release| release.written(&caller.account)),
+    ))
 }
 
 /// `PATCH /v1/deployments/{owner}/{name}`: what is not said stays. A change makes a new release.
@@ -141,7 +185,10 @@ pub(super) async fn update(
         }
         Ok(())
     };
-    let changed = face.deployments().change(&key(&caller.account, &name), change).await?;
+    let changed = face
+        .deployments()
+        .change(&key(&caller.account, &name), change)
+        .await?;
     Ok(reply::ok(&changed.ok_or(UNKNOWN)?.written(&caller.account)))
 }
 
@@ -153,10 +200,20 @@ pub(super) async fn remove(
 ) -> Result<Response, Trouble> {
     face.deployment(&caller, &owner, &name).await?;
     // Also predictions of releases before, which may be for another model.
-    if face.models.lookup().is_in_use(&caller.account, &format!("{owner}/{name}")) {
-        return Err(Trouble::Conflict("The deployment has predictions that are not over; cancel them or wait.".to_owned()));
+    if face
+        .models
+        .lookup()
+        .is_in_use(&caller.account, &format!("{owner}/{name}"))
+    {
+        return Err(Trouble::Conflict(
+            "The deployment has predictions that are not over; cancel them or wait.".to_owned(),
+        ));
     }
-    match face.deployments().remove(&key(&caller.account, &name)).await? {
+    match face
+        .deployments()
+        .remove(&key(&caller.account, &name))
+        .await?
+    {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(UNKNOWN),
     }
@@ -171,33 +228,65 @@ pub(super) async fn create_prediction(
     let Deployment { current, .. } = face.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
     let desk = face.check_setup(&order.caller, &current.setup).await?;
-    let deployment = Some(Through { deployment: format!("{owner}/{name}"), release: Some(current.number) });
-    face.submit(&order, &order.read()?, Wanted { deployment, ..Wanted::prediction(desk) }).await
+    let deployment = Some(Through {
+        deployment: format!("{owner}/{name}"),
+        release: Some(current.number),
+    });
+    face.submit(
+        &order,
+        &order.read()?,
+        Wanted {
+            deployment,
+            ..Wanted::prediction(desk)
+        },
+    )
+    .await
 }
 
 const UNKNOWN: Trouble = Trouble::Unknown("deployment");
 
 impl Face {
     fn deployments(&self) -> Shelf<'_> {
-        Shelf { documents: &*self.config.shelves, name: "deployments" }
+        Shelf {
+            documents: &*self.config.shelves,
+            name: "deployments",
+        }
     }
 
-    async fn deployment(&self, caller: &Identity, owner: &str, name: &str) -> Result<Deployment, Trouble> {
+    async fn deployment(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<Deployment, Trouble> {
         is_callers(caller, owner)?;
-        self.deployments().get(&key(&caller.account, name)).await?.ok_or(UNKNOWN)
+        self.deployments()
+            .get(&key(&caller.account, name))
+            .await?
+            .ok_or(UNKNOWN)
     }
 
     /// The desk of what is to be run. Refuses what is not here.
     async fn check_setup(&self, caller: &Identity, setup: &Setup) -> Result<Jobs, Trouble> {
         let (owner, name) = parts(&setup.model);
         match self.check_known(caller, owner, name).await {
-            Err(Trouble::Unknown(_)) => return Err(invalid("model", &format!("there is no model `{}`", setup.model))),
+            Err(Trouble::Unknown(_)) => {
+                return Err(invalid(
+                    "model",
+                    &format!("there is no model `{}`", setup.model),
+                ));
+            }
             known => known?,
         }
-        let desk = self.desk_for(caller, (owner, name), Some(&setup.version)).await?.ok_or(Trouble::UnknownVersion)?;
+        let desk = self
+            .desk_for(caller, (owner, name), Some(&setup.version))
+            .await?
+            .ok_or(Trouble::UnknownVersion)?;
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
         if !skus.contains(&setup.hardware.as_str()) {
-            return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
+            return Err(Trouble::Fields(vec![InvalidField::choice(
+                "hardware", &skus,
+            )]));
         }
         setup.check_instances()?;
         Ok(desk)
@@ -207,14 +296,22 @@ impl Face {
 impl Deployment {
     /// Makes the next release.
     fn release(&mut self, setup: Setup) {
-        let next = Release { number: self.current.number + 1, released_at: Timestamp::now(), setup };
+        let next = Release {
+            number: self.current.number + 1,
+            released_at: Timestamp::now(),
+            setup,
+        };
         self.past.push(std::mem::replace(&mut self.current, next));
         let forgotten = self.past.len().saturating_sub(MAX_PAST);
         self.past.drain(..forgotten);
     }
 
     fn written<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
-        wire::Deployment { owner: owner.as_str(), name: &self.name, current_release: self.current.written(owner) }
+        wire::Deployment {
+            owner: owner.as_str(),
+            name: &self.name,
+            current_release: self.current.written(owner),
+        }
     }
 }
 
@@ -239,10 +336,16 @@ impl Release {
 impl Setup {
     fn check_instances(&self) -> Result<(), Trouble> {
         if self.max_instances == 0 || self.max_instances > MAX_INSTANCES {
-            return Err(invalid("max_instances", &format!("max_instances must be from 1 to {MAX_INSTANCES}")));
+            return Err(invalid(
+                "max_instances",
+                &format!("max_instances must be from 1 to {MAX_INSTANCES}"),
+            ));
         }
         if self.min_instances > self.max_instances {
-            return Err(invalid("min_instances", "min_instances must not be above max_instances"));
+            return Err(invalid(
+                "min_instances",
+                "min_instances must not be above max_instances",
+            ));
         }
         Ok(())
     }
@@ -262,8 +365,14 @@ impl Setup {
 
 /// A new deployment must say everything.
 fn whole(deploy: Deploy) -> Result<(String, Setup), Trouble> {
-    let Deploy { name: Some(name), model: Some(model), version: Some(version), hardware: Some(hardware), min_instances, max_instances } =
-        &deploy
+    let Deploy {
+        name: Some(name),
+        model: Some(model),
+        version: Some(version),
+        hardware: Some(hardware),
+        min_instances,
+        max_instances,
+    } = &deploy
     else {
         return Err(Trouble::Fields(missing(&deploy)));
     };
@@ -273,7 +382,13 @@ fn whole(deploy: Deploy) -> Result<(String, Setup), Trouble> {
     if !is_name(name) {
         return Err(Trouble::Fields(vec![InvalidField::name()]));
     }
-    let setup = Setup { model: model.clone(), version: version.clone(), hardware: hardware.clone(), min_instances, max_instances };
+    let setup = Setup {
+        model: model.clone(),
+        version: version.clone(),
+        hardware: hardware.clone(),
+        min_instances,
+        max_instances,
+    };
     Ok((name.clone(), setup))
 }
 
@@ -295,7 +410,11 @@ fn invalid(field: &str, description: &str) -> Trouble {
 
 /// Everybody has their own; those of others are not spoken of.
 fn is_callers(caller: &Identity, owner: &str) -> Result<(), Trouble> {
-    if caller.account.as_str() == owner { Ok(()) } else { Err(UNKNOWN) }
+    if caller.account.as_str() == owner {
+        Ok(())
+    } else {
+        Err(UNKNOWN)
+    }
 }
 
 fn key(account: &Account, name: &str) -> String {
@@ -316,13 +435,32 @@ mod tests {
             max_instances,
         };
         let at = Timestamp::UNIX_EPOCH;
-        let current = Release { number: 1, released_at: at, setup: setup(1) };
-        let mut deployment = Deployment { name: "app".to_owned(), created_at: at, current, past: Vec::new() };
+        let current = Release {
+            number: 1,
+            released_at: at,
+            setup: setup(1),
+        };
+        let mut deployment = Deployment {
+            name: "app".to_owned(),
+            created_at: at,
+            current,
+            past: Vec::new(),
+        };
         for n in 0..MAX_PAST + 5 {
             deployment.release(setup(n as u32));
         }
-        assert_eq!((deployment.current.number, deployment.past.len()), (1006, MAX_PAST));
-        assert_eq!(deployment.past.iter().map(|release| release.number).collect::<Vec<_>>(), (6..=1005).collect::<Vec<_>>());
+        assert_eq!(
+            (deployment.current.number, deployment.past.len()),
+            (1006, MAX_PAST)
+        );
+        assert_eq!(
+            deployment
+                .past
+                .iter()
+                .map(|release| release.number)
+                .collect::<Vec<_>>(),
+            (6..=1005).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -331,7 +469,8 @@ mod tests {
             "release":{"model":"a/b","version":"0","hardware":"local","min_instances":0,"max_instances":1}}"#;
         let deployment: Deployment = serde_json::from_str(kept).unwrap();
         assert_eq!((deployment.current.number, deployment.past.len()), (3, 0));
-        let again: Deployment = serde_json::from_str(&serde_json::to_string(&deployment).unwrap()).unwrap();
+        let again: Deployment =
+            serde_json::from_str(&serde_json::to_string(&deployment).unwrap()).unwrap();
         assert_eq!(again.current.setup, deployment.current.setup);
     }
 }

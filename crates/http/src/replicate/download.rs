@@ -3,7 +3,8 @@
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
@@ -24,7 +25,9 @@ pub(super) async fn download(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let links = face.files()?;
-    let file = links.open(&id, &query.unwrap_or_default()).ok_or(Trouble::Unknown("file"))?;
+    let file = links
+        .open(&id, &query.unwrap_or_default())
+        .ok_or(Trouble::Unknown("file"))?;
     let tag = format!("\"{}\"", file.md5);
     let wanted = Wanted::read(&headers, file.size, &tag);
     let (status, range) = match &wanted {
@@ -56,7 +59,12 @@ pub(super) async fn download(
     to.insert(CONTENT_LENGTH, length.into());
     let range = match &wanted {
         Wanted::Whole | Wanted::Nothing => None,
-        Wanted::Part(_) => Some(format!("bytes {}-{}/{}", range.start, range.end - 1, file.size)),
+        Wanted::Part(_) => Some(format!(
+            "bytes {}-{}/{}",
+            range.start,
+            range.end - 1,
+            file.size
+        )),
         Wanted::Outside => Some(format!("bytes */{}", file.size)),
     };
     to.extend(range.and_then(|range| Some((CONTENT_RANGE, HeaderValue::try_from(range).ok()?))));
@@ -65,7 +73,10 @@ pub(super) async fn download(
 
 fn describe(to: &mut HeaderMap, file: &Filed) {
     let content_type = HeaderValue::from_str(&file.content_type);
-    to.insert(CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")));
+    to.insert(
+        CONTENT_TYPE,
+        content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+    );
     to.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     // A page of a stranger must not run in our name.
     to.insert(CONTENT_DISPOSITION, attachment(&file.name));
@@ -75,7 +86,10 @@ fn describe(to: &mut HeaderMap, file: &Filed) {
 /// Bytes on their way out. When no more can be had the connection breaks, so that nobody takes half for all.
 fn sent(bytes: Box<dyn BlobReader>) -> Body {
     Body::from_stream(stream::unfold(bytes, |mut bytes| async move {
-        let next = bytes.next().await.inspect_err(|error| tracing::error!(%error, "a file could not be sent to its end"));
+        let next = bytes
+            .next()
+            .await
+            .inspect_err(|error| tracing::error!(%error, "a file could not be sent to its end"));
         Some((next.transpose()?, bytes))
     }))
 }
@@ -85,14 +99,22 @@ fn attachment(name: &str) -> HeaderValue {
     if name.is_empty() {
         return HeaderValue::from_static("attachment");
     }
-    let plain = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '/' | '%') || c == ' ' { c } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '/' | '%') || c == ' ' {
+            c
+        } else {
+            '_'
+        }
+    };
     let plain: String = name.chars().map(plain).collect();
     let mut value = format!("attachment; filename=\"{plain}\"");
     if plain != name {
         value.push_str("; filename*=UTF-8''");
         for byte in name.bytes() {
             match byte {
-                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => value.push(byte.into()),
+                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                    value.push(byte.into())
+                }
                 _ => value.push_str(&format!("%{byte:02X}")),
             }
         }
@@ -109,8 +131,14 @@ mod tests {
         for (name, want) in [
             ("", "attachment"),
             ("a b.png", "attachment; filename=\"a b.png\""),
-            ("ü\".png", "attachment; filename=\"__.png\"; filename*=UTF-8''%C3%BC%22.png"),
-            ("a\r\nb/c", "attachment; filename=\"a__b_c\"; filename*=UTF-8''a%0D%0Ab%2Fc"),
+            (
+                "ü\".png",
+                "attachment; filename=\"__.png\"; filename*=UTF-8''%C3%BC%22.png",
+            ),
+            (
+                "a\r\nb/c",
+                "attachment; filename=\"a__b_c\"; filename*=UTF-8''a%0D%0Ab%2Fc",
+            ),
         ] {
             assert_eq!(attachment(name), want, "{name:?}");
         }

@@ -69,15 +69,33 @@ pub(super) async fn create(
     Described(describe): Described<Describe>,
 ) -> Result<Response, Trouble> {
     let draft = face.draft_of(describe, &caller)?;
-    if face.all_drafts(&caller).await?.iter().filter(|shown| shown.draft.is_of(&caller.account)).count() >= MAX_THINGS {
-        return Err(Trouble::Conflict(format!("You have made {MAX_THINGS} models; delete one first.")));
+    if face
+        .all_drafts(&caller)
+        .await?
+        .iter()
+        .filter(|shown| shown.draft.is_of(&caller.account))
+        .count()
+        >= MAX_THINGS
+    {
+        return Err(Trouble::Conflict(format!(
+            "You have made {MAX_THINGS} models; delete one first."
+        )));
     }
-    let taken = face.desk(&draft.owner, &draft.name).is_some() || !face.drafts().add(&draft.key(), &draft).await?;
+    let taken = face.desk(&draft.owner, &draft.name).is_some()
+        || !face.drafts().add(&draft.key(), &draft).await?;
     if taken {
-        return Err(Trouble::Conflict(format!("There is a model called `{}` already.", draft.key())));
+        return Err(Trouble::Conflict(format!(
+            "There is a model called `{}` already.",
+            draft.key()
+        )));
     }
     // A model of the past may have been removed while somebody else trained for it.
-    for tuned in face.models.tuned_of(&draft.key()).iter().filter(|tuned| !tuned.kept.is_of(&caller.account)) {
+    for tuned in face
+        .models
+        .tuned_of(&draft.key())
+        .iter()
+        .filter(|tuned| !tuned.kept.is_of(&caller.account))
+    {
         face.models.remove_tuned(tuned).await?;
     }
     Ok(reply::created(&face.shown(draft).written(&origin)?))
@@ -120,27 +138,52 @@ const UNKNOWN: Trouble = Trouble::Unknown("model");
 
 impl Face {
     fn drafts(&self) -> Shelf<'_> {
-        Shelf { documents: &*self.config.shelves, name: "models" }
+        Shelf {
+            documents: &*self.config.shelves,
+            name: "models",
+        }
     }
 
     /// One that the caller may see.
-    pub(super) async fn draft(&self, caller: &Identity, owner: &str, name: &str) -> Result<Draft, Trouble> {
+    pub(super) async fn draft(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<Draft, Trouble> {
         let draft: Option<Draft> = self.drafts().get(&format!("{owner}/{name}")).await?;
-        draft.filter(|draft| draft.is_seen_by(&caller.account)).ok_or(UNKNOWN)
+        draft
+            .filter(|draft| draft.is_seen_by(&caller.account))
+            .ok_or(UNKNOWN)
     }
 
     /// One that the caller may change.
-    async fn own_draft(&self, caller: &Identity, owner: &str, name: &str) -> Result<Draft, Trouble> {
+    async fn own_draft(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<Draft, Trouble> {
         if self.desk(owner, name).is_some() {
             return Err(Trouble::Served);
         }
         let draft = self.draft(caller, owner, name).await?;
-        if draft.is_of(&caller.account) { Ok(draft) } else { Err(Trouble::NotYourModel(owner.to_owned())) }
+        if draft.is_of(&caller.account) {
+            Ok(draft)
+        } else {
+            Err(Trouble::NotYourModel(owner.to_owned()))
+        }
     }
 
     /// Whether something can be trained for it.
-    pub(super) async fn is_destination(&self, caller: &Identity, model: &str) -> Result<bool, Trouble> {
-        let Some((owner, name)) = model.split_once('/') else { return Ok(false) };
+    pub(super) async fn is_destination(
+        &self,
+        caller: &Identity,
+        model: &str,
+    ) -> Result<bool, Trouble> {
+        let Some((owner, name)) = model.split_once('/') else {
+            return Ok(false);
+        };
         if self.desk(owner, name).is_some() {
             return Ok(true);
         }
@@ -160,12 +203,21 @@ impl Face {
 
     /// One as callers see it.
     pub(super) fn shown(&self, draft: Draft) -> Shown {
-        Shown { latest: self.latest_trained(&draft.key()).map(Served::of), draft }
+        Shown {
+            latest: self.latest_trained(&draft.key()).map(Served::of),
+            draft,
+        }
     }
 
     /// What a caller wants to make, if they may.
     fn draft_of(&self, describe: Describe, caller: &Identity) -> Result<Draft, Trouble> {
-        let Describe { owner: Some(owner), name: Some(name), visibility: Some(visibility), hardware: Some(hardware), .. } = &describe
+        let Describe {
+            owner: Some(owner),
+            name: Some(name),
+            visibility: Some(visibility),
+            hardware: Some(hardware),
+            ..
+        } = &describe
         else {
             return Err(Trouble::Fields(missing(&describe)));
         };
@@ -175,14 +227,22 @@ impl Face {
         let visibility = match visibility.as_str() {
             "public" => Visibility::Public,
             "private" => Visibility::Private,
-            _ => return Err(Trouble::Fields(vec![InvalidField::choice("visibility", &["public", "private"])])),
+            _ => {
+                return Err(Trouble::Fields(vec![InvalidField::choice(
+                    "visibility",
+                    &["public", "private"],
+                )]));
+            }
         };
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
         if !skus.contains(&hardware.as_str()) {
-            return Err(Trouble::Fields(vec![InvalidField::choice("hardware", &skus)]));
+            return Err(Trouble::Fields(vec![InvalidField::choice(
+                "hardware", &skus,
+            )]));
         }
         // Who looks after the server may also add to the models that it serves.
-        let may = owner == caller.account.as_str() || (caller.role == Role::Admin && self.serves_owner(owner));
+        let may = owner == caller.account.as_str()
+            || (caller.role == Role::Admin && self.serves_owner(owner));
         if !may {
             return Err(Trouble::NotYourModel(owner.clone()));
         }
@@ -201,7 +261,12 @@ impl Face {
     }
 
     fn serves_owner(&self, owner: &str) -> bool {
-        self.models.all().iter().any(|model| model.name().split_once('/').is_some_and(|(served, _)| served == owner))
+        self.models.all().iter().any(|model| {
+            model
+                .name()
+                .split_once('/')
+                .is_some_and(|(served, _)| served == owner)
+        })
     }
 }
 
@@ -242,7 +307,13 @@ impl Draft {
 
 impl Shown {
     pub(super) fn written(&self, origin: &Origin) -> Result<wire::Model<'_>, Trouble> {
-        let Draft { owner, name, visibility, about, .. } = &self.draft;
+        let Draft {
+            owner,
+            name,
+            visibility,
+            about,
+            ..
+        } = &self.draft;
         Ok(wire::Model {
             url: origin.to(&["v1", "models", owner, name]),
             owner,
@@ -273,12 +344,36 @@ pub(super) fn listed<'a>(
     query: &str,
     origin: &Origin,
 ) -> Result<wire::Page<wire::Model<'a>>, Trouble> {
-    let mark = |shown: &&Shown| Mark { at: shown.draft.created_at, name: shown.draft.key() };
-    let wire::Page { next, previous, results } = page(drafts.iter().collect(), mark, query, origin.url(&["v1", "models"]));
-    let first = if has_cursor(query) { Vec::new() } else { served };
+    let mark = |shown: &&Shown| Mark {
+        at: shown.draft.created_at,
+        name: shown.draft.key(),
+    };
+    let wire::Page {
+        next,
+        previous,
+        results,
+    } = page(
+        drafts.iter().collect(),
+        mark,
+        query,
+        origin.url(&["v1", "models"]),
+    );
+    let first = if has_cursor(query) {
+        Vec::new()
+    } else {
+        served
+    };
     let made = results.into_iter().map(|shown| shown.written(origin));
-    let results = first.into_iter().map(Ok).chain(made).collect::<Result<_, _>>()?;
-    Ok(wire::Page { next, previous, results })
+    let results = first
+        .into_iter()
+        .map(Ok)
+        .chain(made)
+        .collect::<Result<_, _>>()?;
+    Ok(wire::Page {
+        next,
+        previous,
+        results,
+    })
 }
 
 fn missing(describe: &Describe) -> Vec<InvalidField> {
@@ -293,5 +388,9 @@ fn missing(describe: &Describe) -> Vec<InvalidField> {
 
 /// As it is written down: nobody can be called like nobody in particular.
 fn name_of(account: &Account) -> &str {
-    if account.is_anonymous() { "" } else { account.as_str() }
+    if account.is_anonymous() {
+        ""
+    } else {
+        account.as_str()
+    }
 }

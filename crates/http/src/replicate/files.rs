@@ -36,7 +36,9 @@ const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 impl Face {
     pub(super) fn files(&self) -> Result<&Links, Trouble> {
-        self.config.files.as_deref().ok_or(Trouble::Unknown("thing as files on this server: it needs --data-dir"))
+        self.config.files.as_deref().ok_or(Trouble::Unknown(
+            "thing as files on this server: it needs --data-dir",
+        ))
     }
 }
 
@@ -53,15 +55,34 @@ pub(super) async fn create(
     if body.size_hint().lower() > (limit + AROUND) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
-    links.cabinet.has_room(&caller.account, body.size_hint().lower().saturating_sub(AROUND as u64))?;
-    let form = Form::read(&links.cabinet, &headers, body, limit, face.config.body_timeout).await?;
-    let content = form.content.ok_or_else(|| invalid("content", "content is required"))?;
+    links.cabinet.has_room(
+        &caller.account,
+        body.size_hint().lower().saturating_sub(AROUND as u64),
+    )?;
+    let form = Form::read(
+        &links.cabinet,
+        &headers,
+        body,
+        limit,
+        face.config.body_timeout,
+    )
+    .await?;
+    let content = form
+        .content
+        .ok_or_else(|| invalid("content", "content is required"))?;
     let name = form.name.unwrap_or_else(|| "file".to_owned());
     if name.len() > MAX_NAME {
-        return Err(invalid("filename", "the name of the file has more than 255 bytes"));
+        return Err(invalid(
+            "filename",
+            "the name of the file has more than 255 bytes",
+        ));
     }
     let content_type = form.content_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
-    let label = Label { name, content_type, metadata: metadata(form.metadata)? };
+    let label = Label {
+        name,
+        content_type,
+        metadata: metadata(form.metadata)?,
+    };
     let file = links.cabinet.keep(&caller.account, content, label).await?;
     Ok(reply::created(&written(&file, &caller, links, &origin)))
 }
@@ -74,10 +95,20 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Trouble> {
     let links = face.files()?;
-    let mark = |file: &Arc<Filed>| Mark { at: file.created_at, name: file.id.clone() };
+    let mark = |file: &Arc<Filed>| Mark {
+        at: file.created_at,
+        name: file.id.clone(),
+    };
     let files = links.cabinet.list(&caller.account);
-    let page = page(files, mark, query.as_deref().unwrap_or_default(), origin.url(&["v1", "files"]));
-    Ok(reply::ok(&page.each(|file| written(file, &caller, links, &origin))))
+    let page = page(
+        files,
+        mark,
+        query.as_deref().unwrap_or_default(),
+        origin.url(&["v1", "files"]),
+    );
+    Ok(reply::ok(
+        &page.each(|file| written(file, &caller, links, &origin)),
+    ))
 }
 
 /// `GET /v1/files/{id}`
@@ -88,28 +119,50 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Result<Response, Trouble> {
     let links = face.files()?;
-    let file = links.cabinet.get(&caller.account, &id).ok_or(Trouble::Unknown("file"))?;
+    let file = links
+        .cabinet
+        .get(&caller.account, &id)
+        .ok_or(Trouble::Unknown("file"))?;
     Ok(reply::ok(&written(&file, &caller, links, &origin)))
 }
 
 /// `DELETE /v1/files/{id}`
-pub(super) async fn remove(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Result<Response, Trouble> {
+pub(super) async fn remove(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Result<Response, Trouble> {
     let cabinet = &face.files()?.cabinet;
-    if cabinet.remove(&caller.account, &id).await? { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Trouble::Unknown("file")) }
+    if cabinet.remove(&caller.account, &id).await? {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        Err(Trouble::Unknown("file"))
+    }
 }
 
-fn written<'a>(file: &'a Filed, caller: &Identity, links: &Links, origin: &Origin) -> wire::File<'a> {
+fn written<'a>(
+    file: &'a Filed,
+    caller: &Identity,
+    links: &Links,
+    origin: &Origin,
+) -> wire::File<'a> {
     wire::File {
         id: &file.id,
         name: &file.name,
         content_type: &file.content_type,
         size: file.size,
         etag: &file.md5,
-        checksums: wire::Checksums { sha256: &file.sha256, md5: &file.md5 },
+        checksums: wire::Checksums {
+            sha256: &file.sha256,
+            md5: &file.md5,
+        },
         metadata: &file.metadata,
         created_at: moment(file.created_at),
         expires_at: file.expires_at.map(moment),
-        urls: wire::FileUrls { get: origin.to(&["v1", "files", &file.id]), download: links.of_upload(origin, &caller.account, file) },
+        urls: wire::FileUrls {
+            get: origin.to(&["v1", "files", &file.id]),
+            download: links.of_upload(origin, &caller.account, file),
+        },
     }
 }
 
@@ -123,9 +176,19 @@ struct Form {
 }
 
 impl Form {
-    async fn read(cabinet: &Cabinet, headers: &HeaderMap, body: Body, limit: usize, stall: Duration) -> Result<Self, Trouble> {
-        let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let boundary = multer::parse_boundary(said).map_err(|error| Trouble::Form(format!("send a multipart/form-data body: {error}")))?;
+    async fn read(
+        cabinet: &Cabinet,
+        headers: &HeaderMap,
+        body: Body,
+        limit: usize,
+        stall: Duration,
+    ) -> Result<Self, Trouble> {
+        let said = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let boundary = multer::parse_boundary(said)
+            .map_err(|error| Trouble::Form(format!("send a multipart/form-data body: {error}")))?;
         let size = multer::SizeLimit::new().whole_stream((limit + AROUND) as u64);
         let constraints = multer::Constraints::new().size_limit(size);
         let expected = body.size_hint().lower();
@@ -139,7 +202,9 @@ impl Form {
                 return Ok(form);
             };
             match part.name() {
-                Some("content") if form.content.is_some() => return Err(invalid("content", "there is more than one file")),
+                Some("content") if form.content.is_some() => {
+                    return Err(invalid("content", "there is more than one file"));
+                }
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
@@ -155,7 +220,9 @@ impl Form {
                 Some(_) | None => {}
             }
         }
-        Err(Trouble::Form(format!("the form has more than {MAX_PARTS} parts")))
+        Err(Trouble::Form(format!(
+            "the form has more than {MAX_PARTS} parts"
+        )))
     }
 }
 
@@ -172,10 +239,16 @@ async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<Stri
 }
 
 /// Nobody holds a connection by sending nothing.
-async fn in_time<T>(stall: Duration, limit: usize, next: impl Future<Output = multer::Result<T>>) -> Result<T, Trouble> {
+async fn in_time<T>(
+    stall: Duration,
+    limit: usize,
+    next: impl Future<Output = multer::Result<T>>,
+) -> Result<T, Trouble> {
     match tokio::time::timeout(stall, next).await {
         Ok(Ok(next)) => Ok(next),
-        Ok(Err(multer::Error::StreamSizeExceeded { .. })) => Err(BodyError::TooLarge { limit }.into()),
+        Ok(Err(multer::Error::StreamSizeExceeded { .. })) => {
+            Err(BodyError::TooLarge { limit }.into())
+        }
         Ok(Err(error)) => Err(Trouble::Form(format!("the form cannot be read: {error}"))),
         Err(_) => Err(BodyError::Stalled(stall).into()),
     }
@@ -183,7 +256,9 @@ async fn in_time<T>(stall: Duration, limit: usize, next: impl Future<Output = mu
 
 /// What is remembered about a file: an object, empty if nothing was said.
 fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
-    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "{}".to_owned());
+    let text = text
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or_else(|| "{}".to_owned());
     match serde_json::from_str::<Box<RawValue>>(&text) {
         Ok(value) if value.get().starts_with('{') => Ok(value),
         Ok(_) | Err(_) => Err(invalid("metadata", "metadata must be a JSON object")),
@@ -191,5 +266,9 @@ fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
 }
 
 fn invalid(field: &str, description: &str) -> Trouble {
-    Trouble::Fields(vec![InvalidField { kind: "invalid", field: field.to_owned(), description: description.to_owned() }])
+    Trouble::Fields(vec![InvalidField {
+        kind: "invalid",
+        field: field.to_owned(),
+        description: description.to_owned(),
+    }])
 }

@@ -58,5 +58,11 @@ pub(super) async fn list<R: Resource>(
     caller: Identity,
     reader: Reader,
 ) -> Result<Response, Trouble> {
-    face.list(R::KIND, query.as_deref().unwrap_or_default(), caller, reader).await
+    face.list(
+        R::KIND,
+        query.as_deref().unwrap_or_default(),
+        caller,
+        reader,
+    )
+    .await
 }

@@ -37,7 +37,10 @@ pub struct Limits {
 impl Limits {
     /// Requests that create predictions or trainings, and all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
-        Self { create: create.map(Meter::new), other: other.map(Meter::new) }
+        Self {
+            create: create.map(Meter::new),
+            other: other.map(Meter::new),
+        }
     }
 
     /// Whether everybody may ask as much as they like.
@@ -46,15 +49,30 @@ impl Limits {
     }
 
     fn meter(&self, request: &Request) -> Option<&Meter> {
-        if is_create(request.method(), request.uri().path()) { self.create.as_ref() } else { self.other.as_ref() }
+        if is_create(request.method(), request.uri().path()) {
+            self.create.as_ref()
+        } else {
+            self.other.as_ref()
+        }
     }
 }
 
 /// Lets a request through, or tells its caller when to come again.
-pub(super) async fn check(State(face): State<Shared>, caller: Identity, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(face): State<Shared>,
+    caller: Identity,
+    request: Request,
+    next: Next,
+) -> Response {
     // Nobody can be named behind an address that needs no token.
-    let meter = face.config.limits.meter(&request).filter(|_| !is_open(request.uri().path()));
-    let Some(meter) = meter else { return next.run(request).await };
+    let meter = face
+        .config
+        .limits
+        .meter(&request)
+        .filter(|_| !is_open(request.uri().path()));
+    let Some(meter) = meter else {
+        return next.run(request).await;
+    };
     let reading = meter.count(&caller.account, Instant::now());
     let mut response = match reading.wait {
         None => next.run(request).await,
@@ -88,30 +106,52 @@ struct Reading {
 
 impl Meter {
     fn new(rate: Rate) -> Self {
-        Self { rate: Rate { count: rate.count.max(1), ..rate }, used_until: Mutex::default() }
+        Self {
+            rate: Rate {
+                count: rate.count.max(1),
+                ..rate
+            },
+            used_until: Mutex::default(),
+        }
     }
 
     /// Counts a request, unless it is one too many.
     fn count(&self, account: &Account, now: Instant) -> Reading {
         let Rate { count, per } = self.rate;
         let each = per / count;
-        let mut all = self.used_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .used_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let until = all.entry(account.clone()).or_insert(now);
         let used = until.saturating_duration_since(now);
-        let wait = (used + each).checked_sub(per).filter(|wait| !wait.is_zero());
+        let wait = (used + each)
+            .checked_sub(per)
+            .filter(|wait| !wait.is_zero());
         if wait.is_none() {
             *until = now + used + each;
         }
         let reset = until.saturating_duration_since(now);
-        let left = per.saturating_sub(reset).as_nanos().checked_div(each.as_nanos()).unwrap_or_default();
-        Reading { wait, remaining: u32::try_from(left).unwrap_or(count), reset }
+        let left = per
+            .saturating_sub(reset)
+            .as_nanos()
+            .checked_div(each.as_nanos())
+            .unwrap_or_default();
+        Reading {
+            wait,
+            remaining: u32::try_from(left).unwrap_or(count),
+            reset,
+        }
     }
 }
 
 impl Reading {
     fn tell(&self, headers: &mut HeaderMap) {
         headers.insert("ratelimit-remaining", HeaderValue::from(self.remaining));
-        headers.insert("ratelimit-reset", HeaderValue::from(whole_seconds(self.reset)));
+        headers.insert(
+            "ratelimit-reset",
+            HeaderValue::from(whole_seconds(self.reset)),
+        );
     }
 }
 
@@ -125,16 +165,25 @@ mod tests {
     use super::*;
 
     fn meter() -> Meter {
-        Meter::new(Rate { count: 3, per: Duration::from_secs(60) })
+        Meter::new(Rate {
+            count: 3,
+            per: Duration::from_secs(60),
+        })
     }
 
     #[test]
     fn so_many_at_once_and_then_one_by_one() {
         let (meter, ann, start) = (meter(), Account::parse("ann").unwrap(), Instant::now());
         let at = |second| meter.count(&ann, start + Duration::from_secs(second));
-        assert_eq!((at(0).remaining, at(0).remaining, at(0).remaining), (2, 1, 0));
+        assert_eq!(
+            (at(0).remaining, at(0).remaining, at(0).remaining),
+            (2, 1, 0)
+        );
         let refused = at(5);
-        assert_eq!((refused.wait, refused.remaining), (Some(Duration::from_secs(15)), 0));
+        assert_eq!(
+            (refused.wait, refused.remaining),
+            (Some(Duration::from_secs(15)), 0)
+        );
         assert_eq!(refused.reset, Duration::from_secs(55));
         assert_eq!(at(20).wait, None, "what was refused does not count");
         assert_eq!(at(21).wait, Some(Duration::from_secs(19)));
@@ -154,10 +203,16 @@ mod tests {
 
     #[test]
     fn only_what_makes_jobs_is_a_create() {
-        for path in
-            ["/v1/predictions", "/v1/models/a/b/predictions", "/v1/deployments/a/b/predictions", "/v1/models/a/b/versions/c/trainings"]
-        {
-            assert!(is_create(&Method::POST, path) && !is_create(&Method::GET, path), "{path}");
+        for path in [
+            "/v1/predictions",
+            "/v1/models/a/b/predictions",
+            "/v1/deployments/a/b/predictions",
+            "/v1/models/a/b/versions/c/trainings",
+        ] {
+            assert!(
+                is_create(&Method::POST, path) && !is_create(&Method::GET, path),
+                "{path}"
+            );
         }
         for path in ["/v1/predictions/a/cancel", "/v1/files", "/v1/deployments"] {
             assert!(!is_create(&Method::POST, path), "{path}");

@@ -31,12 +31,22 @@ impl Links {
     /// Whoever knows the secret can read every file whose id they know. Jobs that are over are kept for
     /// `keep_jobs_for`, and their files with them.
     pub fn new(cabinet: Arc<Cabinet>, secret: &[u8], keep_jobs_for: Duration) -> Self {
-        Self { cabinet, key: hmac::Key::new(hmac::HMAC_SHA256, secret), keep_jobs_for }
+        Self {
+            cabinet,
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            keep_jobs_for,
+        }
     }
 
     /// The address of the bytes of a file that a caller has left.
     pub(super) fn of_upload(&self, origin: &Origin, owner: &Account, file: &Filed) -> String {
-        signed_address(&self.key, origin, owner, [&file.id, UNNAMED], file.expires_at.unwrap_or(Timestamp::MAX))
+        signed_address(
+            &self.key,
+            origin,
+            owner,
+            [&file.id, UNNAMED],
+            file.expires_at.unwrap_or(Timestamp::MAX),
+        )
     }
 
     /// What a job gave, with addresses of its files. Each ends as the file is called: programs look at that.
@@ -47,14 +57,19 @@ impl Links {
         };
         let expires_at = expires_at.unwrap_or(Timestamp::MAX);
         self.cabinet.told(job.account, job.id, json, |file| {
-            let name = if matches!(file.name.as_str(), "" | "." | "..") { UNNAMED } else { &file.name };
+            let name = if matches!(file.name.as_str(), "" | "." | "..") {
+                UNNAMED
+            } else {
+                &file.name
+            };
             signed_address(&self.key, origin, job.account, [&file.id, name], expires_at)
         })
     }
 
     /// The file of an address, if we have signed it, it is still good, and so is the file.
     pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<Filed>> {
-        self.cabinet.find(&owner_in(&self.key, id, query, Timestamp::now())?, id)
+        self.cabinet
+            .find(&owner_in(&self.key, id, query, Timestamp::now())?, id)
     }
 }
 
@@ -65,29 +80,50 @@ pub(super) struct Giver<'a> {
     pub(super) completed_at: Option<Timestamp>,
 }
 
-fn signed_address(key: &hmac::Key, origin: &Origin, owner: &Account, [id, name]: [&str; 2], expires_at: Timestamp) -> String {
+fn signed_address(
+    key: &hmac::Key,
+    origin: &Origin,
+    owner: &Account,
+    [id, name]: [&str; 2],
+    expires_at: Timestamp,
+) -> String {
     let (owner, expiry) = (name_of(owner), expires_at.as_second().to_string());
     let signature = STANDARD.encode(hmac::sign(key, signed(owner, id, &expiry).as_bytes()));
     let mut url = origin.url(&["v1", "files", id, name]);
-    url.query_pairs_mut().append_pair("owner", owner).append_pair("expiry", &expiry).append_pair("signature", &signature);
+    url.query_pairs_mut()
+        .append_pair("owner", owner)
+        .append_pair("expiry", &expiry)
+        .append_pair("signature", &signature);
     url.into()
 }
 
 /// Whose file it is, if we have signed this and it is still good.
 fn owner_in(key: &hmac::Key, id: &str, query: &str, now: Timestamp) -> Option<Account> {
-    let value = |wanted: &str| form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted).map(|(_, value)| value);
+    let value = |wanted: &str| {
+        form_urlencoded::parse(query.as_bytes())
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value)
+    };
     let (owner, expiry, signature) = (value("owner")?, value("expiry")?, value("signature")?);
     let signature = STANDARD.decode(signature.as_bytes()).ok()?;
     hmac::verify(key, signed(&owner, id, &expiry).as_bytes(), &signature).ok()?;
     if expiry.parse::<i64>().ok()? <= now.as_second() {
         return None;
     }
-    if owner.is_empty() { Some(Account::ANONYMOUS) } else { Account::parse(&owner).ok() }
+    if owner.is_empty() {
+        Some(Account::ANONYMOUS)
+    } else {
+        Account::parse(&owner).ok()
+    }
 }
 
 /// The account of everybody has no name, so that nobody can be called like it.
 fn name_of(account: &Account) -> &str {
-    if account.is_anonymous() { "" } else { account.as_str() }
+    if account.is_anonymous() {
+        ""
+    } else {
+        account.as_str()
+    }
 }
 
 fn signed(owner: &str, id: &str, expiry: &str) -> String {
@@ -115,9 +151,26 @@ mod tests {
             assert_eq!(owner_in(&ours, "abc", query, before), Some(owner));
             assert_eq!(owner_in(&ours, "abc", query, expires_at), None, "too late");
             assert_eq!(owner_in(&ours, "abd", query, before), None, "another file");
-            assert_eq!(owner_in(&ours, "abc", &query.replace("expiry=1000", "expiry=9000"), before), None, "another time");
-            assert_eq!(owner_in(&ours, "abc", &query.replace("owner=", "owner=b"), before), None, "another owner");
-            assert_eq!(owner_in(&key(b"other"), "abc", query, before), None, "another secret");
+            assert_eq!(
+                owner_in(
+                    &ours,
+                    "abc",
+                    &query.replace("expiry=1000", "expiry=9000"),
+                    before
+                ),
+                None,
+                "another time"
+            );
+            assert_eq!(
+                owner_in(&ours, "abc", &query.replace("owner=", "owner=b"), before),
+                None,
+                "another owner"
+            );
+            assert_eq!(
+                owner_in(&key(b"other"), "abc", query, before),
+                None,
+                "another secret"
+            );
         }
         assert_eq!(owner_in(&ours, "abc", "", before), None);
     }

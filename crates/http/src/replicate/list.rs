@@ -24,17 +24,28 @@ use crate::access::Identity;
 const PAGE: usize = 100;
 
 impl Face {
-    pub(super) async fn list(&self, kind: JobKind, query: &str, caller: Identity, reader: Reader) -> Result<Response, Trouble> {
+    pub(super) async fn list(
+        &self,
+        kind: JobKind,
+        query: &str,
+        caller: Identity,
+        reader: Reader,
+    ) -> Result<Response, Trouble> {
         let asked = Asked::read(query)?;
         if asked.source == Source::Web {
             return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
         }
         let page = self.models.lookup().list(asked.query(kind, caller)).await?;
-        let written = |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &reader));
+        let written =
+            |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &reader));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
         let link = |cursor: Cursor| asked.link(kind, &reader.origin, &cursor);
         let results = results.expect("what we write is JSON");
-        Ok(reply::ok(&wire::Page { next: page.next.map(link), previous: page.previous.map(link), results }))
+        Ok(reply::ok(&wire::Page {
+            next: page.next.map(link),
+            previous: page.previous.map(link),
+            results,
+        }))
     }
 }
 
@@ -63,8 +74,14 @@ impl Asked {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
                 "cursor" => asked.cursor = Some(value.into_owned()),
-                "created_after" => asked.created_after = Some(moment(&value).ok_or(Trouble::BadMoment("created_after"))?),
-                "created_before" => asked.created_before = Some(moment(&value).ok_or(Trouble::BadMoment("created_before"))?),
+                "created_after" => {
+                    asked.created_after =
+                        Some(moment(&value).ok_or(Trouble::BadMoment("created_after"))?)
+                }
+                "created_before" => {
+                    asked.created_before =
+                        Some(moment(&value).ok_or(Trouble::BadMoment("created_before"))?)
+                }
                 "source" => asked.source = source(&value).ok_or(Trouble::BadSource)?,
                 _ => {}
             }
@@ -87,7 +104,10 @@ impl Asked {
     fn link(&self, kind: JobKind, origin: &Origin, cursor: &Cursor) -> String {
         let mut url = origin.url(&["v1", &format!("{}s", noun(kind))]);
         let mut query = url.query_pairs_mut();
-        for (name, bound) in [("created_after", self.created_after), ("created_before", self.created_before)] {
+        for (name, bound) in [
+            ("created_after", self.created_after),
+            ("created_before", self.created_before),
+        ] {
             if let Some(bound) = bound {
                 query.append_pair(name, &bound.to_string());
             }
@@ -110,7 +130,15 @@ fn source(text: &str) -> Option<Source> {
 fn moment(text: &str) -> Option<Timestamp> {
     // A plus that was not escaped has become a space.
     let text = text.trim().replace(' ', "+");
-    text.parse().ok().or_else(|| Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp()))
+    text.parse().ok().or_else(|| {
+        Some(
+            text.parse::<DateTime>()
+                .ok()?
+                .to_zoned(TimeZone::UTC)
+                .ok()?
+                .timestamp(),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -120,7 +148,11 @@ mod tests {
     #[test]
     fn moments_may_lack_an_offset() {
         let want = "2026-01-31T12:00:00Z".parse().ok();
-        for text in ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31T13:00:00 01:00"] {
+        for text in [
+            "2026-01-31T12:00:00Z",
+            "2026-01-31T12:00:00",
+            "2026-01-31T13:00:00 01:00",
+        ] {
             assert_eq!(moment(text), want, "{text}");
         }
         assert_eq!(moment("2026-01-31"), "2026-01-31T00:00:00Z".parse().ok());

@@ -48,8 +48,12 @@ use self::jobs::{Predictions, Trainings};
 
 /// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
-    let name = path.strip_prefix("/v1/files/").and_then(|rest| rest.split_once('/')).map(|(_, name)| name);
-    path.starts_with("/v1/streams/") || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    let name = path
+        .strip_prefix("/v1/files/")
+        .and_then(|rest| rest.split_once('/'))
+        .map(|(_, name)| name);
+    path.starts_with("/v1/streams/")
+        || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// Everything of this face is below it.
@@ -88,9 +92,15 @@ type Shared = Arc<Face>;
 pub fn routes(models: Models, config: Config) -> Router {
     let face = Arc::new(Face { models, config });
     let routes = Router::new()
-        .route("/v1/predictions", get(jobs::list::<Predictions>).post(predictions::create))
+        .route(
+            "/v1/predictions",
+            get(jobs::list::<Predictions>).post(predictions::create),
+        )
         .route("/v1/predictions/{id}", get(jobs::show::<Predictions>))
-        .route("/v1/predictions/{id}/cancel", post(jobs::cancel::<Predictions>))
+        .route(
+            "/v1/predictions/{id}/cancel",
+            post(jobs::cancel::<Predictions>),
+        )
         .route("/v1/trainings", get(jobs::list::<Trainings>))
         .route("/v1/trainings/{id}", get(jobs::show::<Trainings>))
         .route("/v1/trainings/{id}/cancel", post(jobs::cancel::<Trainings>))
@@ -100,18 +110,51 @@ pub fn routes(models: Models, config: Config) -> Router {
         // No file has such an id.
         .route("/v1/files/streams/{token}", get(stream::follow))
         .route("/v1/files/{id}/{name}", get(download::download))
-        .route("/v1/models", get(models::list).post(drafts::create).fallback(models::search))
-        .route("/v1/models/{owner}/{name}", get(models::show).patch(drafts::update).delete(drafts::remove))
+        .route(
+            "/v1/models",
+            get(models::list)
+                .post(drafts::create)
+                .fallback(models::search),
+        )
+        .route(
+            "/v1/models/{owner}/{name}",
+            get(models::show)
+                .patch(drafts::update)
+                .delete(drafts::remove),
+        )
         .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))
         .route("/v1/models/{owner}/{name}/readme", get(catalog::readme))
-        .route("/v1/models/{owner}/{name}/predictions", post(predictions::create_for_model))
+        .route(
+            "/v1/models/{owner}/{name}/predictions",
+            post(predictions::create_for_model),
+        )
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
-        .route("/v1/models/{owner}/{name}/versions/{version}", get(models::version).delete(trained::remove))
-        .route("/v1/models/{owner}/{name}/versions/{version}/trainings", post(trainings::create))
-        .route("/v1/deployments", get(deployments::list).post(deployments::create))
-        .route("/v1/deployments/{owner}/{name}", get(deployments::show).patch(deployments::update).delete(deployments::remove))
-        .route("/v1/deployments/{owner}/{name}/releases", get(deployments::releases))
-        .route("/v1/deployments/{owner}/{name}/predictions", post(deployments::create_prediction))
+        .route(
+            "/v1/models/{owner}/{name}/versions/{version}",
+            get(models::version).delete(trained::remove),
+        )
+        .route(
+            "/v1/models/{owner}/{name}/versions/{version}/trainings",
+            post(trainings::create),
+        )
+        .route(
+            "/v1/deployments",
+            get(deployments::list).post(deployments::create),
+        )
+        .route(
+            "/v1/deployments/{owner}/{name}",
+            get(deployments::show)
+                .patch(deployments::update)
+                .delete(deployments::remove),
+        )
+        .route(
+            "/v1/deployments/{owner}/{name}/releases",
+            get(deployments::releases),
+        )
+        .route(
+            "/v1/deployments/{owner}/{name}/predictions",
+            post(deployments::create_prediction),
+        )
         .route("/v1/account", get(account::show))
         .route("/v1/webhooks/default/secret", get(account::webhook_secret))
         .route("/v1/hardware", get(catalog::hardware))
@@ -122,6 +165,10 @@ pub fn routes(models: Models, config: Config) -> Router {
         .method_not_allowed_fallback(reply::no_such_method);
     let routes = routes.layer(from_fn(reply::only_text));
     // Who sets no limits does not pay for them.
-    let routes = if face.config.limits.are_none() { routes } else { routes.layer(from_fn_with_state(Arc::clone(&face), limits::check)) };
+    let routes = if face.config.limits.are_none() {
+        routes
+    } else {
+        routes.layer(from_fn_with_state(Arc::clone(&face), limits::check))
+    };
     routes.with_state(face)
 }

@@ -29,21 +29,46 @@ pub(super) async fn list(
 ) -> Result<Response, Trouble> {
     let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
     let served = face.models(&served, &[], &origin)?;
-    Ok(reply::ok(&drafts::listed(served, &drafts, query.as_deref().unwrap_or_default(), &origin)?))
+    Ok(reply::ok(&drafts::listed(
+        served,
+        &drafts,
+        query.as_deref().unwrap_or_default(),
+        &origin,
+    )?))
 }
 
 /// `QUERY /v1/models`: those whose name or description holds the text. Python's client sends it bare, npm's as a
 /// JSON string.
-pub(super) async fn search(State(face): State<Shared>, caller: Identity, origin: Origin, request: Request) -> Response {
+pub(super) async fn search(
+    State(face): State<Shared>,
+    caller: Identity,
+    origin: Origin,
+    request: Request,
+) -> Response {
     if request.method().as_str() != QUERY {
         return reply::wrong_method(request.method(), request.uri());
     }
-    found(&face, &caller, &origin, request.into_body()).await.unwrap_or_else(Trouble::into_response)
+    found(&face, &caller, &origin, request.into_body())
+        .await
+        .unwrap_or_else(Trouble::into_response)
 }
 
-async fn found(face: &Face, caller: &Identity, origin: &Origin, body: Body) -> Result<Response, Trouble> {
-    let body = whole(body, Bounds { size: 16 * 1024, stall: face.config.body_timeout }).await?;
-    let text = serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
+async fn found(
+    face: &Face,
+    caller: &Identity,
+    origin: &Origin,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let body = whole(
+        body,
+        Bounds {
+            size: 16 * 1024,
+            stall: face.config.body_timeout,
+        },
+    )
+    .await?;
+    let text = serde_json::from_slice(&body)
+        .unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
     let (served, drafts) = (face.served(), face.all_drafts(caller).await?);
     let mut models = face.models(&served, &drafts, origin)?;
     models.retain(|model| model.says(&text));
@@ -59,7 +84,11 @@ pub(super) async fn show(
 ) -> Result<Response, Trouble> {
     match face.served_as(&owner, &name) {
         Some(version) => Ok(reply::ok(&Served::of(version).model(&origin)?)),
-        None => Ok(reply::ok(&face.shown(face.draft(&caller, &owner, &name).await?).written(&origin)?)),
+        None => Ok(reply::ok(
+            &face
+                .shown(face.draft(&caller, &owner, &name).await?)
+                .written(&origin)?,
+        )),
     }
 }
 
@@ -70,12 +99,21 @@ pub(super) async fn versions(
     caller: Identity,
 ) -> Result<Response, Trouble> {
     face.check_known(&caller, &owner, &name).await?;
-    let versions = face.all_versions(&caller, &owner, &name).await?.into_iter().map(Served::of);
+    let versions = face
+        .all_versions(&caller, &owner, &name)
+        .await?
+        .into_iter()
+        .map(Served::of);
     let versions: Vec<Served> = versions.filter(|served| served.schema.is_some()).collect();
     if versions.is_empty() && face.desk(&owner, &name).is_some() {
         return Err(Trouble::NoSchema);
     }
-    Ok(reply::ok(&wire::Page::only(versions.iter().map(Served::version).collect::<Result<_, _>>()?)))
+    Ok(reply::ok(&wire::Page::only(
+        versions
+            .iter()
+            .map(Served::version)
+            .collect::<Result<_, _>>()?,
+    )))
 }
 
 /// `GET /v1/models/{owner}/{name}/versions/{version}`
@@ -86,7 +124,9 @@ pub(super) async fn version(
 ) -> Result<Response, Trouble> {
     face.check_known(&caller, &owner, &name).await?;
     let mut versions = face.all_versions(&caller, &owner, &name).await?.into_iter();
-    let version = versions.find(|known| known.id() == version).ok_or(Trouble::Unknown("version"))?;
+    let version = versions
+        .find(|known| known.id() == version)
+        .ok_or(Trouble::Unknown("version"))?;
     Ok(reply::ok(&Served::of(version).version()?))
 }
 
@@ -103,7 +143,11 @@ impl Face {
 
     /// The models that are served here.
     pub(super) fn served(&self) -> Vec<Served> {
-        self.models.all().iter().map(|model| Served::of(model.now())).collect()
+        self.models
+            .all()
+            .iter()
+            .map(|model| Served::of(model.now()))
+            .collect()
     }
 
     /// Those that are served, and those that callers have made.
@@ -114,7 +158,9 @@ impl Face {
         origin: &Origin,
     ) -> Result<Vec<wire::Model<'a>>, Trouble> {
         let served = served.iter().map(|served| served.model(origin));
-        served.chain(drafts.iter().map(|shown| shown.written(origin))).collect()
+        served
+            .chain(drafts.iter().map(|shown| shown.written(origin)))
+            .collect()
     }
 }
 
@@ -127,7 +173,10 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn of(version: Arc<Version>) -> Self {
-        Self { schema: version.jobs.description(), version }
+        Self {
+            schema: version.jobs.description(),
+            version,
+        }
     }
 
     /// The model; without a version while it is not loaded.
@@ -161,7 +210,8 @@ impl Served {
             id: self.version.id(),
             created_at: moment(self.version.created_at),
             cog_version: COG_VERSION,
-            openapi_schema: serde_json::from_slice::<&RawValue>(&schema.document).map_err(|_| Trouble::NoSchema)?,
+            openapi_schema: serde_json::from_slice::<&RawValue>(&schema.document)
+                .map_err(|_| Trouble::NoSchema)?,
         })
     }
 }

@@ -43,9 +43,17 @@ impl FromRequest<Shared> for Order {
         let Ok(caller) = Identity::from_request_parts(&mut parts, face).await;
         let Ok(reader) = Reader::from_request_parts(&mut parts, face).await;
         let Parts { headers, .. } = parts;
-        let bounds = Bounds { size: face.config.max_body, stall: face.config.body_timeout };
+        let bounds = Bounds {
+            size: face.config.max_body,
+            stall: face.config.body_timeout,
+        };
         let body = json_body(&headers, body, bounds).await?;
-        Ok(Self { caller, reader, headers, body })
+        Ok(Self {
+            caller,
+            reader,
+            headers,
+            body,
+        })
     }
 }
 
@@ -57,7 +65,10 @@ impl<T: DeserializeOwned + Default> FromRequest<Shared> for Described<T> {
 
     async fn from_request(request: Request, face: &Shared) -> Result<Self, Trouble> {
         let (parts, body) = request.into_parts();
-        let bounds = Bounds { size: face.config.max_body.min(MAX_DESCRIPTION), stall: face.config.body_timeout };
+        let bounds = Bounds {
+            size: face.config.max_body.min(MAX_DESCRIPTION),
+            stall: face.config.body_timeout,
+        };
         let body = json_body(&parts.headers, body, bounds).await?;
         Ok(Self(read_object(&body)?.unwrap_or_default()))
     }

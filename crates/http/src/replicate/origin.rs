@@ -16,7 +16,10 @@ pub(super) struct Origin(Url);
 impl Origin {
     /// As it was written down; `None` when that is no address.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        Url::parse(text).ok().filter(|url| !url.cannot_be_a_base()).map(Self)
+        Url::parse(text)
+            .ok()
+            .filter(|url| !url.cannot_be_a_base())
+            .map(Self)
     }
 
     /// The address of something below it.
@@ -42,8 +45,16 @@ impl FromRequestParts<Shared> for Origin {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Infallible> {
-        let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).or_else(|| parts.uri.authority().map(|it| it.as_str()));
-        Ok(seen_from(face.config.public_url.as_ref(), &face.config.own_url, named))
+        let named = parts
+            .headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .or_else(|| parts.uri.authority().map(|it| it.as_str()));
+        Ok(seen_from(
+            face.config.public_url.as_ref(),
+            &face.config.own_url,
+            named,
+        ))
     }
 }
 
@@ -54,7 +65,12 @@ pub(super) fn seen_from(public_url: Option<&Url>, own_url: &Url, host: Option<&s
     }
     let named = host.and_then(|host| Url::parse(&format!("{}://{host}", own_url.scheme())).ok());
     // A header can hold anything; what is more than a host and a port is not used.
-    let plain = named.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty());
+    let plain = named.filter(|url| {
+        url.path() == "/"
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+    });
     Origin(plain.unwrap_or_else(|| own_url.clone()))
 }
 
@@ -65,8 +81,14 @@ mod tests {
     #[test]
     fn what_stands_below_is_escaped_and_a_path_is_kept() {
         let origin = Origin::parse("https://h.example/models/").unwrap();
-        assert_eq!(origin.to(&["v1", "predictions", "a b?/c"]), "https://h.example/models/v1/predictions/a%20b%3F%2Fc");
-        assert_eq!(Origin::parse("http://h:5000").unwrap().to(&["v1"]), "http://h:5000/v1");
+        assert_eq!(
+            origin.to(&["v1", "predictions", "a b?/c"]),
+            "https://h.example/models/v1/predictions/a%20b%3F%2Fc"
+        );
+        assert_eq!(
+            Origin::parse("http://h:5000").unwrap().to(&["v1"]),
+            "http://h:5000/v1"
+        );
         assert!(Origin::parse("mailto:a@b").is_none());
     }
 }

@@ -18,7 +18,12 @@ pub(super) struct Mark {
 }
 
 /// The page that is asked for, of a list at this address.
-pub(super) fn page<T>(all: Vec<T>, mark: impl Fn(&T) -> Mark, query: &str, mut address: Url) -> Page<T> {
+pub(super) fn page<T>(
+    all: Vec<T>,
+    mark: impl Fn(&T) -> Mark,
+    query: &str,
+    mut address: Url,
+) -> Page<T> {
     let mut marked: Vec<(Mark, T)> = all.into_iter().map(|thing| (mark(&thing), thing)).collect();
     marked.sort_by(|(one, _), (other, _)| other.cmp(one));
     if let Some(cursor) = cursor_of(query) {
@@ -30,10 +35,17 @@ pub(super) fn page<T>(all: Vec<T>, mark: impl Fn(&T) -> Mark, query: &str, mut a
     marked.truncate(PAGE);
     let last = marked.last().filter(|_| more);
     let next = last.map(|(last, _)| {
-        address.query_pairs_mut().append_pair("cursor", &format!("{}.{}", last.at.as_nanosecond(), last.name));
+        address.query_pairs_mut().append_pair(
+            "cursor",
+            &format!("{}.{}", last.at.as_nanosecond(), last.name),
+        );
         address.into()
     });
-    Page { next, previous: None, results: marked.into_iter().map(|(_, thing)| thing).collect() }
+    Page {
+        next,
+        previous: None,
+        results: marked.into_iter().map(|(_, thing)| thing).collect(),
+    }
 }
 
 /// Whether another page than the first is asked for.
@@ -42,13 +54,18 @@ pub(super) fn has_cursor(query: &str) -> bool {
 }
 
 fn cursor_of(query: &str) -> Option<Cow<'_, str>> {
-    form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor").map(|(_, cursor)| cursor)
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(name, _)| name == "cursor")
+        .map(|(_, cursor)| cursor)
 }
 
 /// The last on the page before.
 fn read_cursor(text: &str) -> Option<Mark> {
     let (at, name) = text.split_once('.')?;
-    Some(Mark { at: Timestamp::from_nanosecond(at.parse().ok()?).ok()?, name: name.to_owned() })
+    Some(Mark {
+        at: Timestamp::from_nanosecond(at.parse().ok()?).ok()?,
+        name: name.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -58,7 +75,10 @@ mod tests {
     #[test]
     fn pages_lead_through_everything_once() {
         // Several of one moment, as names tell them apart.
-        let mark = |n: &i64| Mark { at: Timestamp::from_second(n / 3).unwrap(), name: format!("{n:03}") };
+        let mark = |n: &i64| Mark {
+            at: Timestamp::from_second(n / 3).unwrap(),
+            name: format!("{n:03}"),
+        };
         let address = Url::parse("http://h/v1/things").unwrap();
         let (mut seen, mut query) = (Vec::new(), String::new());
         loop {
@@ -70,8 +90,17 @@ mod tests {
             }
         }
         assert_eq!(seen, (0..250).rev().collect::<Vec<_>>());
-        for foreign in ["cursor=", "cursor=x", "cursor=1", "cursor=99999999999999999999999999999.a"] {
-            assert_eq!(page(vec![1], mark, foreign, address.clone()).results, [0; 0], "{foreign}");
+        for foreign in [
+            "cursor=",
+            "cursor=x",
+            "cursor=1",
+            "cursor=99999999999999999999999999999.a",
+        ] {
+            assert_eq!(
+                page(vec![1], mark, foreign, address.clone()).results,
+                [0; 0],
+                "{foreign}"
+            );
         }
     }
 }

@@ -9,7 +9,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::{Face as FaceName, Through};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_service::{
+    Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook,
+    WebhookEvent,
+};
 
 use super::order::Order;
 use super::origin::Origin;
@@ -49,8 +52,12 @@ pub(super) async fn create_for_model(
     Path((owner, name)): Path<(String, String)>,
     order: Order,
 ) -> Result<Response, Trouble> {
-    let desk = face.desk_for(&order.caller, (&owner, &name), None).await?.ok_or(Trouble::Unknown("model"))?;
-    face.submit(&order, &order.read()?, Wanted::prediction(desk)).await
+    let desk = face
+        .desk_for(&order.caller, (&owner, &name), None)
+        .await?
+        .ok_or(Trouble::Unknown("model"))?;
+    face.submit(&order, &order.read()?, Wanted::prediction(desk))
+        .await
 }
 
 /// What an order is for.
@@ -67,7 +74,12 @@ pub(super) struct Wanted {
 impl Wanted {
     /// A prediction, not through a deployment.
     pub(super) fn prediction(desk: Jobs) -> Self {
-        Self { desk, kind: JobKind::Prediction, deployment: None, destination: None }
+        Self {
+            desk,
+            kind: JobKind::Prediction,
+            deployment: None,
+            destination: None,
+        }
     }
 }
 
@@ -83,15 +95,27 @@ impl Face {
     }
 
     /// A job of the caller's; one of another kind is not known under this name.
-    pub(super) async fn find(&self, kind: JobKind, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
+    pub(super) async fn find(
+        &self,
+        kind: JobKind,
+        caller: &Identity,
+        id: &str,
+    ) -> Result<Arc<Job>, Trouble> {
         let job = match JobId::parse(id) {
             Ok(id) => self.models.lookup().get(&caller.account, &id).await,
             Err(_) => None,
         };
-        job.filter(|job| job.kind() == kind).ok_or(Trouble::Unknown(noun(kind)))
+        job.filter(|job| job.kind() == kind)
+            .ok_or(Trouble::Unknown(noun(kind)))
     }
 
-    pub(super) async fn cancel(&self, kind: JobKind, id: &str, caller: Identity, reader: Reader) -> Result<Response, Trouble> {
+    pub(super) async fn cancel(
+        &self,
+        kind: JobKind,
+        id: &str,
+        caller: Identity,
+        reader: Reader,
+    ) -> Result<Response, Trouble> {
         let job = self.find(kind, &caller, id).await?;
         self.models.lookup().cancel(&caller.account, job.id()).await;
         // Also when there was nothing to stop any more: its end may just be written down. A model that does not
@@ -101,17 +125,38 @@ impl Face {
     }
 
     pub(super) fn written(&self, job: &Snapshot, reader: &Reader) -> Bytes {
-        let streams = self.models.desk_of(&job.target).map_or(Streams::No, |desk| streams(&desk));
+        let streams = self
+            .models
+            .desk_of(&job.target)
+            .map_or(Streams::No, |desk| streams(&desk));
         reader.voice.prediction(job, &reader.origin, streams)
     }
 
     /// Makes a job of what an order says.
-    pub(super) async fn submit(&self, order: &Order, create: &Create<'_>, wanted: Wanted) -> Result<Response, Trouble> {
-        let Order { caller, reader, headers, body } = order;
-        let Wanted { desk, kind, deployment, destination } = wanted;
+    pub(super) async fn submit(
+        &self,
+        order: &Order,
+        create: &Create<'_>,
+        wanted: Wanted,
+    ) -> Result<Response, Trouble> {
+        let Order {
+            caller,
+            reader,
+            headers,
+            body,
+        } = order;
+        let Wanted {
+            desk,
+            kind,
+            deployment,
+            destination,
+        } = wanted;
         // Python's client gives up half a second after the time that it wants to wait.
         let came = tokio::time::Instant::now();
-        let input = create.input.filter(|raw| raw.get() != "null").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
+        let input = create
+            .input
+            .filter(|raw| raw.get() != "null")
+            .ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
             return Err(Trouble::DeadlineTooShort);
@@ -121,7 +166,10 @@ impl Face {
             return Err(Trouble::NotTrainable);
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
-        if create.stream == Some(true) && streams(&desk) == Streams::No && desk.description().is_some() {
+        if create.stream == Some(true)
+            && streams(&desk) == Streams::No
+            && desk.description().is_some()
+        {
             return Err(Refusal::NotStreaming.into());
         }
         let wait = wanted_wait(headers);
@@ -145,18 +193,35 @@ impl Face {
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
         if let Some(wait) = wait {
-            tokio::time::timeout_at(came + wait, desk.over(&job)).await.ok();
+            tokio::time::timeout_at(came + wait, desk.over(&job))
+                .await
+                .ok();
         }
-        let mut response = json(StatusCode::CREATED, self.written(&at_first(job.snapshot()), reader));
-        let Some(wait) = wait else { return Ok(response) };
+        let mut response = json(
+            StatusCode::CREATED,
+            self.written(&at_first(job.snapshot()), reader),
+        );
+        let Some(wait) = wait else {
+            return Ok(response);
+        };
         if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
             response.headers_mut().insert("preference-applied", applied);
         }
         Ok(response)
     }
 
-    fn webhook(&self, desk: &Jobs, create: &Create<'_>, headers: &HeaderMap, origin: &Origin) -> Result<Option<Arc<Webhook>>, Trouble> {
-        let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| url.as_deref().filter(|url| !url.is_empty()).map(str::to_owned);
+    fn webhook(
+        &self,
+        desk: &Jobs,
+        create: &Create<'_>,
+        headers: &HeaderMap,
+        origin: &Origin,
+    ) -> Result<Option<Arc<Webhook>>, Trouble> {
+        let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| {
+            url.as_deref()
+                .filter(|url| !url.is_empty())
+                .map(str::to_owned)
+        };
         let (url, filter) = match (given(&create.webhook), given(&create.webhook_completed)) {
             (Some(url), _) => (url, filter(create)),
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
@@ -211,7 +276,11 @@ fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str
     }
     if create.model.is_some() {
         let description = "Additional property model is not allowed".to_owned();
-        wrong.push(InvalidField { kind: "additional_property_not_allowed", field: String::new(), description });
+        wrong.push(InvalidField {
+            kind: "additional_property_not_allowed",
+            field: String::new(),
+            description,
+        });
     }
     if !wrong.is_empty() {
         return Err(Trouble::Fields(wrong));
@@ -256,7 +325,10 @@ mod tests {
 
     #[test]
     fn a_version_has_three_names() {
-        let create = |version: &str| Create { version: Some(version.to_owned().into()), ..Create::default() };
+        let create = |version: &str| Create {
+            version: Some(version.to_owned().into()),
+            ..Create::default()
+        };
         for (text, expected) in [
             ("abc", (None, Some("abc"))),
             ("ann/echo", (Some("ann/echo"), None)),
@@ -272,11 +344,23 @@ mod tests {
     #[test]
     fn a_wait_is_bounded_and_nonsense_is_no_wish() {
         let wait = |value: &'static str| {
-            let headers = HeaderMap::from_iter([(axum::http::HeaderName::from_static("prefer"), HeaderValue::from_static(value))]);
+            let headers = HeaderMap::from_iter([(
+                axum::http::HeaderName::from_static("prefer"),
+                HeaderValue::from_static(value),
+            )]);
             wanted_wait(&headers).map(|wait| wait.as_secs())
         };
-        let cases = [("wait", Some(60)), ("wait=5", Some(5)), ("Wait=\"7\"", Some(7)), ("respond-async, wait=0", Some(1))];
-        for (value, want) in cases.into_iter().chain([("wait=900", Some(60)), ("wait=soon", None), ("respond-async", None)]) {
+        let cases = [
+            ("wait", Some(60)),
+            ("wait=5", Some(5)),
+            ("Wait=\"7\"", Some(7)),
+            ("respond-async, wait=0", Some(1)),
+        ];
+        for (value, want) in cases.into_iter().chain([
+            ("wait=900", Some(60)),
+            ("wait=soon", None),
+            ("respond-async", None),
+        ]) {
             assert_eq!(wait(value), want, "{value}");
         }
     }

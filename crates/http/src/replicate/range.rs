@@ -21,16 +21,24 @@ pub(super) enum Wanted {
 impl Wanted {
     /// What the headers ask for of a file with so many bytes and this tag, in quotes.
     pub(super) fn read(headers: &HeaderMap, size: u64, tag: &str) -> Self {
-        if list(headers, &IF_NONE_MATCH).any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag) {
+        if list(headers, &IF_NONE_MATCH)
+            .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+        {
             return Self::Nothing;
         }
         // Parts are of the file that the caller knows, or else it gets the new one whole. A moment is never the
         // same: we tell none.
-        if headers.get(IF_RANGE).is_some_and(|known| known.as_bytes() != tag.as_bytes()) {
+        if headers
+            .get(IF_RANGE)
+            .is_some_and(|known| known.as_bytes() != tag.as_bytes())
+        {
             return Self::Whole;
         }
         let mut ranges = headers.get_all(RANGE).iter();
-        match (ranges.next().and_then(|range| range.to_str().ok()), ranges.next()) {
+        match (
+            ranges.next().and_then(|range| range.to_str().ok()),
+            ranges.next(),
+        ) {
             (Some(range), None) => part(range, size),
             _ => Self::Whole,
         }
@@ -38,13 +46,24 @@ impl Wanted {
 }
 
 fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
 }
 
 /// One range of bytes; whoever asks for several, or for something else, gets everything.
 fn part(range: &str, size: u64) -> Wanted {
-    let Some((unit, range)) = range.split_once('=') else { return Wanted::Whole };
-    let Some((first, last)) = range.trim().split_once('-').filter(|_| unit.trim().eq_ignore_ascii_case("bytes")) else {
+    let Some((unit, range)) = range.split_once('=') else {
+        return Wanted::Whole;
+    };
+    let Some((first, last)) = range
+        .trim()
+        .split_once('-')
+        .filter(|_| unit.trim().eq_ignore_ascii_case("bytes"))
+    else {
         return Wanted::Whole;
     };
     let part = match (number(first), number(last)) {
@@ -54,7 +73,11 @@ fn part(range: &str, size: u64) -> Wanted {
         (None, Some(count)) if first.is_empty() => size.saturating_sub(count)..size,
         _ => return Wanted::Whole,
     };
-    if part.start < size { Wanted::Part(part) } else { Wanted::Outside }
+    if part.start < size {
+        Wanted::Part(part)
+    } else {
+        Wanted::Outside
+    }
 }
 
 /// Digits and nothing else; what is too large for us is larger than any file.

@@ -12,7 +12,12 @@ use super::voice::{Aborted, Voice};
 
 /// What clients call themselves that do not know `aborted`: Python's fails on it, also in a list with one such job,
 /// and npm's waits for ever.
-const OLD_CLIENTS: [&str; 4] = ["replicate-python/0.", "replicate-python/1.", "replicate-javascript/0.", "replicate-javascript/1."];
+const OLD_CLIENTS: [&str; 4] = [
+    "replicate-python/0.",
+    "replicate-python/1.",
+    "replicate-javascript/0.",
+    "replicate-javascript/1.",
+];
 
 /// Who reads about a job.
 pub(super) struct Reader {
@@ -25,10 +30,21 @@ impl FromRequestParts<Shared> for Reader {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Infallible> {
-        let client = parts.headers.get(USER_AGENT).and_then(|name| name.to_str().ok()).unwrap_or_default();
+        let client = parts
+            .headers
+            .get(USER_AGENT)
+            .and_then(|name| name.to_str().ok())
+            .unwrap_or_default();
         let voice = face.config.voice.clone();
-        let voice = if is_old(client) { voice.saying(Aborted::AsCanceled) } else { voice };
-        Ok(Self { origin: Origin::from_request_parts(parts, face).await?, voice })
+        let voice = if is_old(client) {
+            voice.saying(Aborted::AsCanceled)
+        } else {
+            voice
+        };
+        Ok(Self {
+            origin: Origin::from_request_parts(parts, face).await?,
+            voice,
+        })
     }
 }
 
@@ -42,10 +58,20 @@ mod tests {
 
     #[test]
     fn old_clients_are_known_by_their_names() {
-        for old in ["replicate-python/1.0.7", "replicate-javascript/1.4.0", "replicate-python/0.26.0"] {
+        for old in [
+            "replicate-python/1.0.7",
+            "replicate-javascript/1.4.0",
+            "replicate-python/0.26.0",
+        ] {
             assert!(is_old(old), "{old}");
         }
-        for new in ["", "replicate-python/2.0.0", "Replicate/Python 2.0.0", "curl/8.5.0", "replicate-javascript/10.0.0"] {
+        for new in [
+            "",
+            "replicate-python/2.0.0",
+            "Replicate/Python 2.0.0",
+            "curl/8.5.0",
+            "replicate-javascript/10.0.0",
+        ] {
             assert!(!is_old(new), "{new}");
         }
     }

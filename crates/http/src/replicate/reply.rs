@@ -25,12 +25,22 @@ use crate::traffic::Reason;
 
 /// Something of ours.
 pub(super) fn ok(body: &impl Serialize) -> Response {
-    json(StatusCode::OK, serde_json::to_vec(body).expect("our answers have string keys").into())
+    json(
+        StatusCode::OK,
+        serde_json::to_vec(body)
+            .expect("our answers have string keys")
+            .into(),
+    )
 }
 
 /// Something new of ours.
 pub(super) fn created(body: &impl Serialize) -> Response {
-    json(StatusCode::CREATED, serde_json::to_vec(body).expect("our answers have string keys").into())
+    json(
+        StatusCode::CREATED,
+        serde_json::to_vec(body)
+            .expect("our answers have string keys")
+            .into(),
+    )
 }
 
 /// The answer on paths that nobody knows.
@@ -46,14 +56,22 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
 
 pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Response {
     let detail = format!("`{}` cannot be asked with {method}.", uri.path());
-    problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", &detail, &[])
+    problem(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Method not allowed",
+        &detail,
+        &[],
+    )
 }
 
 /// Lets paths through whose `%` escapes are text. The library would refuse others in its own words.
 pub(super) async fn only_text(mut request: Request, next: Next) -> Response {
     if request.uri().path().contains('%') {
         let (mut parts, body) = request.into_parts();
-        if RawPathParams::from_request_parts(&mut parts, &()).await.is_err() {
+        if RawPathParams::from_request_parts(&mut parts, &())
+            .await
+            .is_err()
+        {
             let detail = "The path is not UTF-8 when its `%` escapes are read.";
             return problem(StatusCode::BAD_REQUEST, "Unreadable request", detail, &[]);
         }
@@ -64,7 +82,12 @@ pub(super) async fn only_text(mut request: Request, next: Next) -> Response {
 
 /// The answer to callers without a token that counts.
 pub(crate) fn unauthenticated() -> Response {
-    problem(StatusCode::UNAUTHORIZED, "Unauthenticated", "You did not pass a valid authentication token", &[])
+    problem(
+        StatusCode::UNAUTHORIZED,
+        "Unauthenticated",
+        "You did not pass a valid authentication token",
+        &[],
+    )
 }
 
 /// Everything that can be wrong with a request to this face, and what its caller is told.
@@ -86,7 +109,9 @@ pub(super) enum Trouble {
     /// The body is an object, but not the right one.
     #[error("{}", listed(.0))]
     Fields(Vec<InvalidField>),
-    #[error("The specified version does not exist (or perhaps you don't have permission to use it?)")]
+    #[error(
+        "The specified version does not exist (or perhaps you don't have permission to use it?)"
+    )]
     UnknownVersion,
     /// There is no such thing: model, version, prediction, stream.
     #[error("There is no such {0}, or it is not yours.")]
@@ -130,7 +155,9 @@ pub(super) enum Trouble {
 impl From<FilingError> for Trouble {
     fn from(error: FilingError) -> Self {
         match error {
-            FilingError::TooLarge(limit) => Self::Body(BodyError::TooLarge { limit: usize::try_from(limit).unwrap_or(usize::MAX) }),
+            FilingError::TooLarge(limit) => Self::Body(BodyError::TooLarge {
+                limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            }),
             FilingError::NoSpace => Self::Refused(Refusal::NoSpace),
             FilingError::Quota { .. } => Self::Quota(error.to_string()),
             FilingError::Io(_) | FilingError::Blob(_) => Self::Disk(chain(&error).to_string()),
@@ -151,18 +178,34 @@ impl IntoResponse for Trouble {
         let detail = self.to_string();
         let told = |status, title| problem(status, title, &detail, &[]);
         match self {
-            Self::Body(error) => error.reason().on(told(error.status(), "Unreadable request")),
-            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
-            Self::Envelope(EnvelopeError::Shape(Misfit { field: Some(field), message })) => {
-                Self::Fields(vec![InvalidField::invalid(&field, &message)]).into_response()
+            Self::Body(error) => error
+                .reason()
+                .on(told(error.status(), "Unreadable request")),
+            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => {
+                told(S::BAD_REQUEST, "Unreadable request")
             }
-            Self::Envelope(EnvelopeError::Shape(_)) => told(S::UNPROCESSABLE_ENTITY, "Input validation failed"),
-            Self::Fields(fields) => problem(S::UNPROCESSABLE_ENTITY, "Input validation failed", &detail, &fields),
+            Self::Envelope(EnvelopeError::Shape(Misfit {
+                field: Some(field),
+                message,
+            })) => Self::Fields(vec![InvalidField::invalid(&field, &message)]).into_response(),
+            Self::Envelope(EnvelopeError::Shape(_)) => {
+                told(S::UNPROCESSABLE_ENTITY, "Input validation failed")
+            }
+            Self::Fields(fields) => problem(
+                S::UNPROCESSABLE_ENTITY,
+                "Input validation failed",
+                &detail,
+                &fields,
+            ),
             Self::Quota(_) => told(S::INSUFFICIENT_STORAGE, "Too many files"),
-            Self::UnknownVersion => told(S::UNPROCESSABLE_ENTITY, "Invalid version or not permitted"),
+            Self::UnknownVersion => {
+                told(S::UNPROCESSABLE_ENTITY, "Invalid version or not permitted")
+            }
             Self::Unknown(_) | Self::UnknownDestination => told(S::NOT_FOUND, "Not found"),
             Self::Conflict(_) => told(S::CONFLICT, "Conflict"),
-            Self::BadDeadline(_) | Self::DeadlineTooShort => told(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After"),
+            Self::BadDeadline(_) | Self::DeadlineTooShort => {
+                told(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After")
+            }
             Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
             Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
             Self::NotYours => Reason::NotAllowed.on(told(S::FORBIDDEN, "Forbidden")),
@@ -185,15 +228,29 @@ impl IntoResponse for Trouble {
 fn refused(refusal: &Refusal) -> Response {
     use StatusCode as S;
     match refusal {
-        Refusal::InvalidInput(errors) => Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response(),
+        Refusal::InvalidInput(errors) => {
+            Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response()
+        }
         Refusal::NotReady { health } => later(not_ready(*health)),
         Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
         Refusal::AtCapacity => throttled(&refusal.to_string(), 1),
-        Refusal::NoSpace => problem(S::INSUFFICIENT_STORAGE, "Insufficient storage", &refusal.to_string(), &[]),
-        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => problem(S::CONFLICT, "Conflict", &refusal.to_string(), &[]),
+        Refusal::NoSpace => problem(
+            S::INSUFFICIENT_STORAGE,
+            "Insufficient storage",
+            &refusal.to_string(),
+            &[],
+        ),
+        Refusal::IdInUse(_) | Refusal::InputDiffers(_) => {
+            problem(S::CONFLICT, "Conflict", &refusal.to_string(), &[])
+        }
         Refusal::BadWebhook { .. } => {
             let description = refusal.to_string();
-            Trouble::Fields(vec![InvalidField { kind: "format", field: "webhook".to_owned(), description }]).into_response()
+            Trouble::Fields(vec![InvalidField {
+                kind: "format",
+                field: "webhook".to_owned(),
+                description,
+            }])
+            .into_response()
         }
         Refusal::NotStreaming => problem(
             S::UNPROCESSABLE_ENTITY,
@@ -207,9 +264,15 @@ fn refused(refusal: &Refusal) -> Response {
 /// Why a model takes no jobs, and where to look.
 fn not_ready(health: Health) -> &'static str {
     match health {
-        Health::SetupFailed => "The model could not be loaded: its setup failed. The log of the server says why.",
-        Health::Defunct => "The model cannot be run: its processes keep dying. The log of the server says why.",
-        Health::Unknown | Health::Starting | Health::Ready | Health::Busy => "The model is not loaded yet. Try again in a moment.",
+        Health::SetupFailed => {
+            "The model could not be loaded: its setup failed. The log of the server says why."
+        }
+        Health::Defunct => {
+            "The model cannot be run: its processes keep dying. The log of the server says why."
+        }
+        Health::Unknown | Health::Starting | Health::Ready | Health::Busy => {
+            "The model is not loaded yet. Try again in a moment."
+        }
     }
 }
 
@@ -228,12 +291,27 @@ fn invalid_field(error: &FieldError) -> InvalidField {
         field => format!("input.{}", field.replace('/', ".")),
     };
     match &error.rule {
-        Rule::Required => InvalidField { kind: "required", field: "input".to_owned(), description: format!("{} is required", error.field) },
+        Rule::Required => InvalidField {
+            kind: "required",
+            field: "input".to_owned(),
+            description: format!("{} is required", error.field),
+        },
         Rule::Choice(choices) => {
-            let description = format!("{place} must be one of the following: {}", choices.join(", "));
-            InvalidField { kind: "enum", field: place, description }
+            let description = format!(
+                "{place} must be one of the following: {}",
+                choices.join(", ")
+            );
+            InvalidField {
+                kind: "enum",
+                field: place,
+                description,
+            }
         }
-        rule => InvalidField { kind: name_of(rule), field: place, description: error.message.clone() },
+        rule => InvalidField {
+            kind: name_of(rule),
+            field: place,
+            description: error.message.clone(),
+        },
     }
 }
 
@@ -254,26 +332,63 @@ fn name_of(rule: &Rule) -> &'static str {
 
 /// Not now, but soon.
 fn later(detail: &str) -> Response {
-    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "Service unavailable", detail, &[]);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let mut response = problem(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Service unavailable",
+        detail,
+        &[],
+    );
+    response
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
 /// Too much at once. Clients look for the time in the header or in the body.
 fn throttled(detail: &str, seconds: u64) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let body = Problem { title: "Too many requests", detail, status: status.as_u16(), retry_after: Some(seconds), invalid_fields: &[] };
+    let body = Problem {
+        title: "Too many requests",
+        detail,
+        status: status.as_u16(),
+        retry_after: Some(seconds),
+        invalid_fields: &[],
+    };
     let mut response = said(status, &body);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
-fn problem(status: StatusCode, title: &str, detail: &str, invalid_fields: &[InvalidField]) -> Response {
-    said(status, &Problem { title, detail, status: status.as_u16(), retry_after: None, invalid_fields })
+fn problem(
+    status: StatusCode,
+    title: &str,
+    detail: &str,
+    invalid_fields: &[InvalidField],
+) -> Response {
+    said(
+        status,
+        &Problem {
+            title,
+            detail,
+            status: status.as_u16(),
+            retry_after: None,
+            invalid_fields,
+        },
+    )
 }
 
 fn said(status: StatusCode, problem: &Problem<'_>) -> Response {
-    let mut response = json(status, serde_json::to_vec(problem).expect("our answers have string keys").into());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    let mut response = json(
+        status,
+        serde_json::to_vec(problem)
+            .expect("our answers have string keys")
+            .into(),
+    );
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
     response
 }

@@ -33,11 +33,32 @@ pub(super) async fn follow(
     origin: Origin,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
-    let (account, id) = face.config.voice.read_token(&token).ok_or(Trouble::Unknown("stream"))?;
-    let job = face.models.lookup().get(&account, &id).await.ok_or(Trouble::Unknown("stream"))?;
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(read_id).unwrap_or_default();
+    let (account, id) = face
+        .config
+        .voice
+        .read_token(&token)
+        .ok_or(Trouble::Unknown("stream"))?;
+    let job = face
+        .models
+        .lookup()
+        .get(&account, &id)
+        .await
+        .ok_or(Trouble::Unknown("stream"))?;
+    let seen = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok())
+        .and_then(read_id)
+        .unwrap_or_default();
     let breaks = Breaks::of(&headers);
-    let teller = Teller { second: job.snapshot().created_at.as_second(), seen, over: false, job, face, origin, breaks };
+    let teller = Teller {
+        second: job.snapshot().created_at.as_second(),
+        seen,
+        over: false,
+        job,
+        face,
+        origin,
+        breaks,
+    };
     let frames = stream::unfold(teller, |mut teller| async move {
         let frames = teller.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frames), teller))
@@ -76,7 +97,11 @@ impl Teller {
         }
         for value in &progress.outputs {
             self.seen.outputs += 1;
-            let giver = Giver { account: self.job.account(), id: self.job.id(), completed_at: None };
+            let giver = Giver {
+                account: self.job.account(),
+                id: self.job.id(),
+                completed_at: None,
+            };
             let told = self.face.config.voice.output(&giver, value, &self.origin);
             self.frame(&mut out, "output", &text_of(&told));
         }
@@ -91,10 +116,28 @@ impl Teller {
         let job = self.job.snapshot();
         match job.status {
             Status::Failed => {
-                self.json_frame(out, "error", &Failure { detail: job.error.as_deref().unwrap_or_default() });
-                self.json_frame(out, "done", &Done { reason: Some("error") });
+                self.json_frame(
+                    out,
+                    "error",
+                    &Failure {
+                        detail: job.error.as_deref().unwrap_or_default(),
+                    },
+                );
+                self.json_frame(
+                    out,
+                    "done",
+                    &Done {
+                        reason: Some("error"),
+                    },
+                );
             }
-            Status::Canceled | Status::Aborted => self.json_frame(out, "done", &Done { reason: Some("canceled") }),
+            Status::Canceled | Status::Aborted => self.json_frame(
+                out,
+                "done",
+                &Done {
+                    reason: Some("canceled"),
+                },
+            ),
             Status::Succeeded | Status::Queued | Status::Starting | Status::Processing => {
                 self.json_frame(out, "done", &Done { reason: None });
             }
@@ -143,18 +186,32 @@ struct Done {
 fn read_id(id: &str) -> Option<Seen> {
     let (outputs, rest) = id.split_once(':')?.1.split_once('.')?;
     let logs = rest.split('.').next()?;
-    Some(Seen { outputs: outputs.parse().ok()?, logs: logs.parse().ok()? })
+    Some(Seen {
+        outputs: outputs.parse().ok()?,
+        logs: logs.parse().ok()?,
+    })
 }
 
 /// A text as it is; another value as JSON.
 fn text_of(json: &Bytes) -> String {
-    serde_json::from_slice(json).unwrap_or_else(|_| unbroken(String::from_utf8_lossy(json).into_owned()))
+    serde_json::from_slice(json)
+        .unwrap_or_else(|_| unbroken(String::from_utf8_lossy(json).into_owned()))
 }
 
 /// JSON that no reader takes for several lines.
 fn unbroken(json: String) -> String {
-    const BREAKS: [(char, &str); 3] = [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
-    BREAKS.iter().fold(json, |json, (c, escaped)| if json.contains(*c) { json.replace(*c, escaped) } else { json })
+    const BREAKS: [(char, &str); 3] = [
+        ('\u{85}', "\\u0085"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    BREAKS.iter().fold(json, |json, (c, escaped)| {
+        if json.contains(*c) {
+            json.replace(*c, escaped)
+        } else {
+            json
+        }
+    })
 }
 
 /// What ends a line for who reads.
@@ -168,14 +225,22 @@ enum Breaks {
 
 impl Breaks {
     fn of(headers: &HeaderMap) -> Self {
-        let is_python = headers.get(USER_AGENT).is_some_and(|client| client.as_bytes().starts_with(b"replicate-python/"));
-        if is_python { Self::Pythons } else { Self::Usual }
+        let is_python = headers
+            .get(USER_AGENT)
+            .is_some_and(|client| client.as_bytes().starts_with(b"replicate-python/"));
+        if is_python {
+            Self::Pythons
+        } else {
+            Self::Usual
+        }
     }
 
     fn has(self, c: char) -> bool {
         match c {
             '\r' | '\n' => true,
-            '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}' => self == Self::Pythons,
+            '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
+                self == Self::Pythons
+            }
             _ => false,
         }
     }
@@ -190,7 +255,11 @@ fn lines(text: &str, breaks: Breaks) -> impl Iterator<Item = &str> {
             rest = None;
             return Some(text);
         };
-        let skip = if text[at..].starts_with("\r\n") { 2 } else { end.len_utf8() };
+        let skip = if text[at..].starts_with("\r\n") {
+            2
+        } else {
+            end.len_utf8()
+        };
         rest = Some(&text[at + skip..]);
         Some(&text[..at])
     })
@@ -202,24 +271,51 @@ mod tests {
 
     #[test]
     fn every_line_break_begins_a_line_of_data() {
-        let cases: [(&str, &[&str]); 5] =
-            [("", &[""]), ("a", &["a"]), ("a\n", &["a", ""]), ("a\r\nb\rc\n\nd", &["a", "b", "c", "", "d"]), ("\r\n", &["", ""])];
+        let cases: [(&str, &[&str]); 5] = [
+            ("", &[""]),
+            ("a", &["a"]),
+            ("a\n", &["a", ""]),
+            ("a\r\nb\rc\n\nd", &["a", "b", "c", "", "d"]),
+            ("\r\n", &["", ""]),
+        ];
         for (text, want) in cases {
-            assert_eq!(lines(text, Breaks::Usual).collect::<Vec<_>>(), want, "{text:?}");
+            assert_eq!(
+                lines(text, Breaks::Usual).collect::<Vec<_>>(),
+                want,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn python_sees_more_line_breaks_than_others() {
         let text = "a\u{2028}b\u{c}c\u{85}d\r\ne";
-        assert_eq!(lines(text, Breaks::Pythons).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
-        assert_eq!(lines(text, Breaks::Usual).collect::<Vec<_>>(), ["a\u{2028}b\u{c}c\u{85}d", "e"]);
+        assert_eq!(
+            lines(text, Breaks::Pythons).collect::<Vec<_>>(),
+            ["a", "b", "c", "d", "e"]
+        );
+        assert_eq!(
+            lines(text, Breaks::Usual).collect::<Vec<_>>(),
+            ["a\u{2028}b\u{c}c\u{85}d", "e"]
+        );
     }
 
     #[test]
     fn ids_are_read_back_and_foreign_ones_are_left_alone() {
-        assert_eq!(read_id("1700000000:3.17"), Some(Seen { outputs: 3, logs: 17 }));
-        assert_eq!(read_id("1700000000:3.17.done"), Some(Seen { outputs: 3, logs: 17 }));
+        assert_eq!(
+            read_id("1700000000:3.17"),
+            Some(Seen {
+                outputs: 3,
+                logs: 17
+            })
+        );
+        assert_eq!(
+            read_id("1700000000:3.17.done"),
+            Some(Seen {
+                outputs: 3,
+                logs: 17
+            })
+        );
         for foreign in ["", "1", "1690212292:0", "a:b.c", ":.", "1:-1.0"] {
             assert_eq!(read_id(foreign), None, "{foreign}");
         }

@@ -19,18 +19,29 @@ pub(super) async fn remove(
     Path((owner, name, version)): Path<(String, String, String)>,
     caller: Identity,
 ) -> Result<Response, Trouble> {
-    if face.desk(&owner, &name).is_some_and(|desk| desk.target().version == version) {
+    if face
+        .desk(&owner, &name)
+        .is_some_and(|desk| desk.target().version == version)
+    {
         return Err(Trouble::Served);
     }
     let own = |tuned: &Arc<Tuned>| tuned.kept.id() == version && tuned.kept.is_of(&caller.account);
-    if let Some(tuned) = face.models.tuned_of(&format!("{owner}/{name}")).into_iter().find(own) {
+    if let Some(tuned) = face
+        .models
+        .tuned_of(&format!("{owner}/{name}"))
+        .into_iter()
+        .find(own)
+    {
         // Also when its model is gone, which may have been removed while it was trained.
         face.models.remove_tuned(&tuned).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     face.check_known(&caller, &owner, &name).await?;
     let all = face.tuned(&caller, &owner, &name).await?;
-    let tuned = all.iter().find(|tuned| tuned.kept.id() == version).ok_or(Trouble::Unknown("version"))?;
+    let tuned = all
+        .iter()
+        .find(|tuned| tuned.kept.id() == version)
+        .ok_or(Trouble::Unknown("version"))?;
     let looks_after_it = caller.role == Role::Admin && face.desk(&owner, &name).is_some();
     if !looks_after_it {
         return Err(Trouble::NotYourModel(owner));
@@ -41,7 +52,12 @@ pub(super) async fn remove(
 
 impl Face {
     /// The versions of a model that were trained and that the caller may see, newest first.
-    pub(super) async fn tuned(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Tuned>>, Trouble> {
+    pub(super) async fn tuned(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<Vec<Arc<Tuned>>, Trouble> {
         let all = self.models.tuned_of(&format!("{owner}/{name}"));
         if all.is_empty() || self.desk(owner, name).is_some() {
             return Ok(all);
@@ -54,7 +70,12 @@ impl Face {
     }
 
     /// Refuses a model that is not there for the caller.
-    pub(super) async fn check_known(&self, caller: &Identity, owner: &str, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn check_known(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<(), Trouble> {
         match self.desk(owner, name) {
             Some(_) => Ok(()),
             None => self.draft(caller, owner, name).await.map(drop),
@@ -68,7 +89,8 @@ impl Face {
         (owner, name): (&str, &str),
         version: Option<&str>,
     ) -> Result<Option<Jobs>, Trouble> {
-        let is_wanted = |desk: &Jobs| version.is_none_or(|version| version == desk.target().version);
+        let is_wanted =
+            |desk: &Jobs| version.is_none_or(|version| version == desk.target().version);
         if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
             return Ok(Some(desk));
         }
@@ -77,19 +99,37 @@ impl Face {
     }
 
     /// The same for whoever knows only the id of the version.
-    pub(super) async fn desk_of_version(&self, caller: &Identity, version: &str) -> Result<Option<Jobs>, Trouble> {
+    pub(super) async fn desk_of_version(
+        &self,
+        caller: &Identity,
+        version: &str,
+    ) -> Result<Option<Jobs>, Trouble> {
         if let Some(model) = self.models.of_version(version) {
             return Ok(Some(model.jobs()));
         }
-        let Some(tuned) = self.models.tuned_by_id(version) else { return Ok(None) };
-        self.desk_for(caller, parts(&tuned.kept.model), Some(version)).await
+        let Some(tuned) = self.models.tuned_by_id(version) else {
+            return Ok(None);
+        };
+        self.desk_for(caller, parts(&tuned.kept.model), Some(version))
+            .await
     }
 
     /// All versions of a model that the caller may see: what takes jobs first, then what has been since the start.
-    pub(super) async fn all_versions(&self, caller: &Identity, owner: &str, name: &str) -> Result<Vec<Arc<Version>>, Trouble> {
-        let folder = self.models.get(&format!("{owner}/{name}")).map(|model| model.versions()).unwrap_or_default();
+    pub(super) async fn all_versions(
+        &self,
+        caller: &Identity,
+        owner: &str,
+        name: &str,
+    ) -> Result<Vec<Arc<Version>>, Trouble> {
+        let folder = self
+            .models
+            .get(&format!("{owner}/{name}"))
+            .map(|model| model.versions())
+            .unwrap_or_default();
         let all = self.tuned(caller, owner, name).await?;
-        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder).chain(all.iter().map(|tuned| tuned.versions())).collect();
+        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder)
+            .chain(all.iter().map(|tuned| tuned.versions()))
+            .collect();
         let now = lives.iter().filter_map(|life| life.first());
         let past = lives.iter().flat_map(|life| life.iter().skip(1));
         let mut versions: Vec<Arc<Version>> = Vec::new();
@@ -104,7 +144,10 @@ impl Face {
 
     /// What was trained last for a model that somebody has made.
     pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<Version>> {
-        self.models.tuned_of(model).iter().find_map(|tuned| tuned.now())
+        self.models
+            .tuned_of(model)
+            .iter()
+            .find_map(|tuned| tuned.now())
     }
 }
 

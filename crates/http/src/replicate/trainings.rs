@@ -16,9 +16,15 @@ pub(super) async fn create(
     order: Order,
 ) -> Result<Response, Trouble> {
     face.check_known(&order.caller, &owner, &name).await?;
-    let desk = face.desk_for(&order.caller, (&owner, &name), Some(&version)).await?.ok_or(Trouble::UnknownVersion)?;
+    let desk = face
+        .desk_for(&order.caller, (&owner, &name), Some(&version))
+        .await?
+        .ok_or(Trouble::UnknownVersion)?;
     let create = order.read()?;
-    let destination = create.destination.as_deref().ok_or(Trouble::UnknownDestination)?;
+    let destination = create
+        .destination
+        .as_deref()
+        .ok_or(Trouble::UnknownDestination)?;
     if !face.is_destination(&order.caller, destination).await? {
         return Err(Trouble::UnknownDestination);
     }
@@ -27,5 +33,14 @@ pub(super) async fn create(
         links.cabinet.has_room(&order.caller.account, 1)?;
     }
     let destination = Some(destination.to_owned());
-    face.submit(&order, &create, Wanted { kind: JobKind::Training, destination, ..Wanted::prediction(desk) }).await
+    face.submit(
+        &order,
+        &create,
+        Wanted {
+            kind: JobKind::Training,
+            destination,
+            ..Wanted::prediction(desk)
+        },
+    )
+    .await
 }

@@ -53,7 +53,11 @@ pub(super) enum Streams {
 impl Voice {
     /// Whoever knows the secret can read every stream.
     pub fn new(secret: &[u8], aborted: Aborted) -> Self {
-        Self { key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)), aborted, files: None }
+        Self {
+            key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)),
+            aborted,
+            files: None,
+        }
     }
 
     /// The same, for jobs whose files are kept here.
@@ -88,27 +92,53 @@ impl Voice {
     /// A job as its owner sees it. Keys are in Replicate's order.
     pub(super) fn prediction(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Bytes {
         let output = match &job.output {
-            Some(output) => self.output(&Giver { account: &job.account, id: &job.id, completed_at: job.completed_at }, output, origin),
+            Some(output) => self.output(
+                &Giver {
+                    account: &job.account,
+                    id: &job.id,
+                    completed_at: job.completed_at,
+                },
+                output,
+                origin,
+            ),
             None => Bytes::from_static(b"null"),
         };
         let room = output.len() + job.logs.len() + job.input.len() + 1024;
         let mut body = Object::with_room_for(room);
-        body.field("id", &job.id).field("model", &job.target.model).field("version", &job.target.version);
+        body.field("id", &job.id)
+            .field("model", &job.target.model)
+            .field("version", &job.target.version);
         // What was removed is shown as nothing, which is not the same as an empty input.
         let null = Bytes::from_static(b"null");
-        let (input, logs) = if job.data_removed { (&null, None) } else { (&job.input, Some(in_lines(&job.logs))) };
-        body.raw("input", Some(input)).field("logs", &logs).raw("output", Some(&output));
-        body.field("data_removed", &job.data_removed).field("error", &job.error).field("source", "api");
+        let (input, logs) = if job.data_removed {
+            (&null, None)
+        } else {
+            (&job.input, Some(in_lines(&job.logs)))
+        };
+        body.raw("input", Some(input))
+            .field("logs", &logs)
+            .raw("output", Some(&output));
+        body.field("data_removed", &job.data_removed)
+            .field("error", &job.error)
+            .field("source", "api");
         body.field("status", self.word(job.status));
         body.field("created_at", &moment(job.created_at));
-        body.field("started_at", &job.started_at.map(moment)).field("completed_at", &job.completed_at.map(moment));
+        body.field("started_at", &job.started_at.map(moment))
+            .field("completed_at", &job.completed_at.map(moment));
         body.maybe("deadline", job.deadline.map(moment).as_deref());
         let through = job.target.deployment.as_ref();
         body.maybe("deployment", through.map(|through| &through.deployment));
-        body.maybe("deployment_release", through.and_then(|through| through.release).as_ref());
+        body.maybe(
+            "deployment_release",
+            through.and_then(|through| through.release).as_ref(),
+        );
         body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url));
-        body.maybe("webhook_events_filter", job.hook.as_ref().map(|hook| &hook.events));
-        body.field("urls", &self.urls(job, origin, streams)).field("metrics", &metrics(job));
+        body.maybe(
+            "webhook_events_filter",
+            job.hook.as_ref().map(|hook| &hook.events),
+        );
+        body.field("urls", &self.urls(job, origin, streams))
+            .field("metrics", &metrics(job));
         body.finish()
     }
 
@@ -134,7 +164,11 @@ impl Voice {
     fn urls(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Urls {
         let resource = format!("{}s", noun(job.kind));
         let get = ["v1", &resource, job.id.as_str()];
-        Urls { cancel: origin.to(&[&get[..], &["cancel"]].concat()), get: origin.to(&get), stream: self.stream_url(job, origin, streams) }
+        Urls {
+            cancel: origin.to(&[&get[..], &["cancel"]].concat()),
+            get: origin.to(&get),
+            stream: self.stream_url(job, origin, streams),
+        }
     }
 
     /// Where the output can be read as it comes. npm's client looks at the path to know whether it reads files.
@@ -143,26 +177,43 @@ impl Voice {
         match (job.kind, streams) {
             (JobKind::Training, _) | (_, Streams::No) => None,
             (JobKind::Prediction, Streams::Values) => Some(origin.to(&["v1", "streams", &token()])),
-            (JobKind::Prediction, Streams::Files) => Some(origin.to(&["v1", "files", "streams", &token()])),
+            (JobKind::Prediction, Streams::Files) => {
+                Some(origin.to(&["v1", "files", "streams", &token()]))
+            }
         }
     }
 
     /// What opens the stream of a job: who it is, and a proof that we said so.
     fn token(&self, account: &Account, id: &JobId) -> String {
-        let name = if account.is_anonymous() { "" } else { account.as_str() };
+        let name = if account.is_anonymous() {
+            ""
+        } else {
+            account.as_str()
+        };
         let whose = format!("{name}{PART}{id}");
         let proof = hmac::sign(&self.key, whose.as_bytes());
-        format!("{}.{}", URL_SAFE_NO_PAD.encode(&whose), URL_SAFE_NO_PAD.encode(proof))
+        format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(&whose),
+            URL_SAFE_NO_PAD.encode(proof)
+        )
     }
 
     /// The job that a token of ours is for.
     pub(super) fn read_token(&self, token: &str) -> Option<(Account, JobId)> {
         let (whose, proof) = token.split_once('.')?;
-        let (whose, proof) = (URL_SAFE_NO_PAD.decode(whose).ok()?, URL_SAFE_NO_PAD.decode(proof).ok()?);
+        let (whose, proof) = (
+            URL_SAFE_NO_PAD.decode(whose).ok()?,
+            URL_SAFE_NO_PAD.decode(proof).ok()?,
+        );
         hmac::verify(&self.key, &whose, &proof).ok()?;
         let whose = String::from_utf8(whose).ok()?;
         let (name, id) = whose.split_once(PART)?;
-        let account = if name.is_empty() { Account::ANONYMOUS } else { Account::parse(name).ok()? };
+        let account = if name.is_empty() {
+            Account::ANONYMOUS
+        } else {
+            Account::parse(name).ok()?
+        };
         Some((account, JobId::parse(id).ok()?))
     }
 }
@@ -170,7 +221,11 @@ impl Voice {
 /// Logs as clients read them, line by line. A bar of progress goes back to the begin of its line instead; both
 /// clients would see only its first state.
 fn in_lines(logs: &str) -> Cow<'_, str> {
-    if logs.contains('\r') { logs.replace("\r\n", "\n").replace('\r', "\n").into() } else { logs.into() }
+    if logs.contains('\r') {
+        logs.replace("\r\n", "\n").replace('\r', "\n").into()
+    } else {
+        logs.into()
+    }
 }
 
 /// What the model noted. At the end also how long it worked, which is without the time in the line, and
@@ -179,7 +234,9 @@ fn metrics(job: &Snapshot) -> Map<String, Value> {
     let mut metrics = job.metrics.clone();
     metrics.remove("predict_time");
     if let Some(completed_at) = job.completed_at {
-        let since = |moment: Timestamp| Value::from(completed_at.duration_since(moment).as_secs_f64().max(0.0));
+        let since = |moment: Timestamp| {
+            Value::from(completed_at.duration_since(moment).as_secs_f64().max(0.0))
+        };
         if let Some(started_at) = job.started_at {
             metrics.insert("predict_time".to_owned(), since(started_at));
         }
@@ -207,7 +264,11 @@ mod tests {
         Snapshot {
             id: JobId::parse("abc").unwrap(),
             account: Account::parse("ann").unwrap(),
-            target: Arc::new(Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None }),
+            target: Arc::new(Target {
+                model: "ann/echo".to_owned(),
+                version: "0".repeat(64),
+                deployment: None,
+            }),
             kind: JobKind::Prediction,
             status,
             logs: "one\n".to_owned(),

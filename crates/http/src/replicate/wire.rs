@@ -36,7 +36,9 @@ pub(super) struct Create<'a> {
 
 /// The body of a request that makes or changes a deployment.
 #[derive(Debug, Default, Deserialize)]
-#[serde(expecting = "an object like {\"name\": \"…\", \"model\": \"owner/name\", \"version\": \"…\"}")]
+#[serde(
+    expecting = "an object like {\"name\": \"…\", \"model\": \"owner/name\", \"version\": \"…\"}"
+)]
 pub(super) struct Deploy {
     pub(super) name: Option<String>,
     pub(super) model: Option<String>,
@@ -48,7 +50,9 @@ pub(super) struct Deploy {
 
 /// The body of a request that makes or changes a model.
 #[derive(Debug, Default, Deserialize)]
-#[serde(expecting = "an object like {\"owner\": \"…\", \"name\": \"…\", \"visibility\": \"private\", \"hardware\": \"…\"}")]
+#[serde(
+    expecting = "an object like {\"owner\": \"…\", \"name\": \"…\", \"visibility\": \"private\", \"hardware\": \"…\"}"
+)]
 pub(super) struct Describe {
     pub(super) owner: Option<String>,
     pub(super) name: Option<String>,
@@ -74,12 +78,20 @@ pub(super) struct Page<T> {
 impl<T> Page<T> {
     /// The only one.
     pub(super) fn only(results: Vec<T>) -> Self {
-        Self { next: None, previous: None, results }
+        Self {
+            next: None,
+            previous: None,
+            results,
+        }
     }
 
     /// The same page, each thing on it written as callers see it.
     pub(super) fn each<'a, U>(&'a self, written: impl Fn(&'a T) -> U) -> Page<U> {
-        Page { next: self.next.clone(), previous: self.previous.clone(), results: self.results.iter().map(written).collect() }
+        Page {
+            next: self.next.clone(),
+            previous: self.previous.clone(),
+            results: self.results.iter().map(written).collect(),
+        }
     }
 }
 
@@ -111,7 +123,10 @@ pub(super) struct Model<'a> {
 impl Model<'_> {
     /// Whether a text is in its name or description, however it is written.
     pub(super) fn says(&self, text: &str) -> bool {
-        holds(&format!("{}/{}", self.owner, self.name), text) || self.description.is_some_and(|description| holds(description, text))
+        holds(&format!("{}/{}", self.owner, self.name), text)
+            || self
+                .description
+                .is_some_and(|description| holds(description, text))
     }
 }
 
@@ -261,26 +276,47 @@ pub(super) struct InvalidField {
 impl InvalidField {
     /// Something that must be there and is not.
     pub(super) fn required(name: &str) -> Self {
-        Self { kind: "required", field: String::new(), description: format!("{name} is required") }
+        Self {
+            kind: "required",
+            field: String::new(),
+            description: format!("{name} is required"),
+        }
     }
 
     /// Those that were not said.
     pub(super) fn missing(said: &[(&str, bool)]) -> Vec<Self> {
-        said.iter().filter(|(_, said)| !said).map(|(name, _)| Self::required(name)).collect()
+        said.iter()
+            .filter(|(_, said)| !said)
+            .map(|(name, _)| Self::required(name))
+            .collect()
     }
 
     /// A value that is none of those that there are.
     pub(super) fn choice(field: &str, choices: &[&str]) -> Self {
-        let description = format!("{field} must be one of the following: {}", choices.join(", "));
-        Self { kind: "enum", field: field.to_owned(), description }
+        let description = format!(
+            "{field} must be one of the following: {}",
+            choices.join(", ")
+        );
+        Self {
+            kind: "enum",
+            field: field.to_owned(),
+            description,
+        }
     }
 
     /// A name that cannot stand in a path.
     pub(super) fn name() -> Self {
-        Self::invalid("name", "use 1 to 64 small letters, digits, `-`, `_` and `.`, with a letter or digit at both ends")
+        Self::invalid(
+            "name",
+            "use 1 to 64 small letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
+        )
     }
 
     pub(super) fn invalid(field: &str, description: &str) -> Self {
-        Self { kind: "invalid", field: field.to_owned(), description: description.to_owned() }
+        Self {
+            kind: "invalid",
+            field: field.to_owned(),
+            description: description.to_owned(),
+        }
     }
 }

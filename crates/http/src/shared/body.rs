@@ -43,7 +43,9 @@ impl BodyError {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Reason::BodyTooLarge),
             Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, Reason::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, Reason::BodyBroken),
-            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongMedia),
+            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongMedia)
+            }
         }
     }
 
@@ -57,13 +59,24 @@ impl BodyError {
 }
 
 /// The body of a request that should be JSON; empty when there is none.
-pub(crate) async fn json_body(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
+pub(crate) async fn json_body(
+    headers: &HeaderMap,
+    body: Body,
+    bounds: Bounds,
+) -> Result<Bytes, BodyError> {
     let content_type = headers.get(CONTENT_TYPE);
     if let Some(other) = content_type.filter(|value| !is_json(value.as_bytes())) {
-        return Err(BodyError::NotJson(String::from_utf8_lossy(other.as_bytes()).into_owned()));
+        return Err(BodyError::NotJson(
+            String::from_utf8_lossy(other.as_bytes()).into_owned(),
+        ));
     }
-    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(BodyError::Packed(String::from_utf8_lossy(coding.as_bytes()).into_owned()));
+    if let Some(coding) = headers
+        .get(CONTENT_ENCODING)
+        .filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return Err(BodyError::Packed(
+            String::from_utf8_lossy(coding.as_bytes()).into_owned(),
+        ));
     }
     // A body that says its length is refused before any of it is read.
     if body.size_hint().lower() > bounds.size as u64 {
@@ -83,12 +96,16 @@ pub(crate) async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     loop {
-        let frame = tokio::time::timeout(stall, body.frame()).await.map_err(|_| BodyError::Stalled(stall))?;
+        let frame = tokio::time::timeout(stall, body.frame())
+            .await
+            .map_err(|_| BodyError::Stalled(stall))?;
         let data = match frame {
             None if all.is_empty() => return Ok(first),
             None => return Ok(all.freeze()),
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(BodyError::TooLarge { limit }),
+            Some(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(BodyError::TooLarge { limit });
+            }
             Some(Err(error)) => return Err(BodyError::Broken(error.to_string())),
         };
         // A small body comes in one piece, which is kept as it is.
@@ -106,14 +123,27 @@ pub(crate) async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError
 /// A part of a body without copying it, unless it would hold on to much more than itself.
 pub(crate) fn part_of(body: &Bytes, part: &str) -> Bytes {
     const SMALL: usize = 16 * 1024;
-    if part.len() < SMALL.max(body.len() / 2) { Bytes::copy_from_slice(part.as_bytes()) } else { body.slice_ref(part.as_bytes()) }
+    if part.len() < SMALL.max(body.len() / 2) {
+        Bytes::copy_from_slice(part.as_bytes())
+    } else {
+        body.slice_ref(part.as_bytes())
+    }
 }
 
 fn is_json(content_type: &[u8]) -> bool {
-    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let Some((kind, name)) = essence.split_at_checked(b"application/".len()) else { return false };
+    let essence = content_type
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    let Some((kind, name)) = essence.split_at_checked(b"application/".len()) else {
+        return false;
+    };
     let named_json = name.eq_ignore_ascii_case(b"json")
-        || name.len().checked_sub(b"+json".len()).is_some_and(|rest| name[rest..].eq_ignore_ascii_case(b"+json"));
+        || name
+            .len()
+            .checked_sub(b"+json".len())
+            .is_some_and(|rest| name[rest..].eq_ignore_ascii_case(b"+json"));
     kind.eq_ignore_ascii_case(b"application/") && named_json
 }
 
@@ -121,17 +151,33 @@ fn is_json(content_type: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn pieces(pieces: &'static [&'static str]) -> impl futures_util::Stream<Item = Result<&'static str, std::io::Error>> {
+    fn pieces(
+        pieces: &'static [&'static str],
+    ) -> impl futures_util::Stream<Item = Result<&'static str, std::io::Error>> {
         futures_util::stream::iter(pieces.iter().map(|piece| Ok(*piece)))
     }
 
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together() {
-        let read = |parts, size| whole(Body::from_stream(pieces(parts)), Bounds { size, stall: Duration::from_secs(60) });
+        let read = |parts, size| {
+            whole(
+                Body::from_stream(pieces(parts)),
+                Bounds {
+                    size,
+                    stall: Duration::from_secs(60),
+                },
+            )
+        };
         assert_eq!(read(&[], 9).await, Ok(Bytes::new()));
         assert_eq!(read(&["one"], 9).await, Ok(Bytes::from("one")));
-        assert_eq!(read(&["one", "", "two", "3"], 9).await, Ok(Bytes::from("onetwo3")));
-        assert_eq!(read(&["one", "two"], 5).await, Err(BodyError::TooLarge { limit: 5 }));
+        assert_eq!(
+            read(&["one", "", "two", "3"], 9).await,
+            Ok(Bytes::from("onetwo3"))
+        );
+        assert_eq!(
+            read(&["one", "two"], 5).await,
+            Err(BodyError::TooLarge { limit: 5 })
+        );
     }
 
     #[tokio::test]
@@ -139,15 +185,28 @@ mod tests {
         use futures_util::StreamExt;
         let stall = Duration::from_millis(20);
         let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
-        assert_eq!(whole(body, Bounds { size: 9, stall }).await, Err(BodyError::Stalled(stall)));
+        assert_eq!(
+            whole(body, Bounds { size: 9, stall }).await,
+            Err(BodyError::Stalled(stall))
+        );
     }
 
     #[test]
     fn json_has_several_names() {
-        for yes in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
+        for yes in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/problem+json",
+        ] {
             assert!(is_json(yes.as_bytes()), "{yes}");
         }
-        for no in ["", "text/plain", "application/jsonp", "application/x-www-form-urlencoded", "image/+json"] {
+        for no in [
+            "",
+            "text/plain",
+            "application/jsonp",
+            "application/x-www-form-urlencoded",
+            "image/+json",
+        ] {
             assert!(!is_json(no.as_bytes()), "{no}");
         }
     }

@@ -16,7 +16,9 @@ pub(crate) struct BadDeadline(String);
 
 /// The time that the caller gives its job, counted from now.
 pub(crate) fn cancel_after(headers: &HeaderMap) -> Result<Option<Duration>, BadDeadline> {
-    let Some(value) = headers.get(&NAME) else { return Ok(None) };
+    let Some(value) = headers.get(&NAME) else {
+        return Ok(None);
+    };
     let text = String::from_utf8_lossy(value.as_bytes());
     match duration(text.trim()) {
         Some(after) if !after.is_zero() => Ok(Some(after)),
@@ -44,15 +46,37 @@ mod tests {
 
     #[test]
     fn durations_and_seconds_are_read() {
-        for (text, seconds) in [("30s", 30.0), ("1m30s", 90.0), ("1h", 3600.0), ("2.5", 2.5), (" 7 ", 7.0), ("500ms", 0.5)] {
-            assert_eq!(read(text), Ok(Some(Duration::from_secs_f64(seconds))), "{text}");
+        for (text, seconds) in [
+            ("30s", 30.0),
+            ("1m30s", 90.0),
+            ("1h", 3600.0),
+            ("2.5", 2.5),
+            (" 7 ", 7.0),
+            ("500ms", 0.5),
+        ] {
+            assert_eq!(
+                read(text),
+                Ok(Some(Duration::from_secs_f64(seconds))),
+                "{text}"
+            );
         }
         assert_eq!(cancel_after(&HeaderMap::new()), Ok(None));
     }
 
     #[test]
     fn everything_else_is_refused() {
-        for text in ["", "soon", "0", "0s", "-5s", "-1", "nan", "inf", "1e400", "5 parsecs"] {
+        for text in [
+            "",
+            "soon",
+            "0",
+            "0s",
+            "-5s",
+            "-1",
+            "nan",
+            "inf",
+            "1e400",
+            "5 parsecs",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }

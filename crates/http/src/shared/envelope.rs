@@ -52,29 +52,40 @@ pub(crate) struct Misfit {
 }
 
 /// Reads a body that is one object; `None` when there is no body.
-pub(crate) fn read_object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Option<T>, EnvelopeError> {
+pub(crate) fn read_object<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+) -> Result<Option<T>, EnvelopeError> {
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => return Ok(None),
         // serde would take an array for the fields in order.
         Some(b'[') => {
             serde_json::from_slice::<&RawValue>(body).map_err(EnvelopeError::Syntax)?;
-            return Err(EnvelopeError::Shape(Misfit { field: None, message: "it is an array, an object is needed".to_owned() }));
+            return Err(EnvelopeError::Shape(Misfit {
+                field: None,
+                message: "it is an array, an object is needed".to_owned(),
+            }));
         }
         Some(_) => {}
     }
     // All of it, also what nobody asks for.
     let body = std::str::from_utf8(body).map_err(|error| EnvelopeError::Text(error.to_string()))?;
     if is_too_deep(body.as_bytes()) {
-        return Err(EnvelopeError::Text(format!("it is nested deeper than {MAX_DEPTH} levels")));
+        return Err(EnvelopeError::Text(format!(
+            "it is nested deeper than {MAX_DEPTH} levels"
+        )));
     }
-    serde_json::from_str(body).map(Some).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => EnvelopeError::Shape(Misfit::of(body, &error)),
-        // A number where a word of ours belongs is reported like broken JSON.
-        _ if serde_json::from_str::<&RawValue>(body).is_ok() => EnvelopeError::Shape(Misfit::of(body, &error)),
-        serde_json::error::Category::Syntax | serde_json::error::Category::Eof | serde_json::error::Category::Io => {
-            EnvelopeError::Syntax(error)
-        }
-    })
+    serde_json::from_str(body)
+        .map(Some)
+        .map_err(|error| match error.classify() {
+            serde_json::error::Category::Data => EnvelopeError::Shape(Misfit::of(body, &error)),
+            // A number where a word of ours belongs is reported like broken JSON.
+            _ if serde_json::from_str::<&RawValue>(body).is_ok() => {
+                EnvelopeError::Shape(Misfit::of(body, &error))
+            }
+            serde_json::error::Category::Syntax
+            | serde_json::error::Category::Eof
+            | serde_json::error::Category::Io => EnvelopeError::Syntax(error),
+        })
 }
 
 impl Misfit {
@@ -83,23 +94,36 @@ impl Misfit {
         match field_at(body, error) {
             Some(field) => {
                 let place = format!(" at line {} column {}", error.line(), error.column());
-                Self { field: Some(field), message: message.strip_suffix(&place).unwrap_or(&message).to_owned() }
+                Self {
+                    field: Some(field),
+                    message: message.strip_suffix(&place).unwrap_or(&message).to_owned(),
+                }
             }
-            None => Self { field: None, message },
+            None => Self {
+                field: None,
+                message,
+            },
         }
     }
 }
 
 /// The name in an object whose value was read, or about to be, when the error came.
 fn field_at(body: &str, error: &serde_json::Error) -> Option<String> {
-    let lines_before: usize = body.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let lines_before: usize = body
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
     let at = lines_before + error.column();
     let fields: HashMap<String, &RawValue> = serde_json::from_str(body).ok()?;
     let is_there = |value: &RawValue| {
         let begin = (value.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
         (begin..=begin + value.get().len()).contains(&at)
     };
-    fields.into_iter().find(|(_, value)| is_there(value)).map(|(name, _)| name)
+    fields
+        .into_iter()
+        .find(|(_, value)| is_there(value))
+        .map(|(name, _)| name)
 }
 
 #[cfg(test)]
@@ -120,14 +144,22 @@ mod tests {
         for (body, want) in [
             (r#"{"_number":"x"}"#, Some("_number")),
             (r#"{"_number": -1 }"#, Some("_number")),
-            (r#"{"é":[1, 2],"_number":256,"_events":[]}"#, Some("_number")),
-            ("{\"_number\":\n1,\n\"_events\":[\n\"start\",\n\"bogus\"]}", Some("_events")),
+            (
+                r#"{"é":[1, 2],"_number":256,"_events":[]}"#,
+                Some("_number"),
+            ),
+            (
+                "{\"_number\":\n1,\n\"_events\":[\n\"start\",\n\"bogus\"]}",
+                Some("_events"),
+            ),
             (r#"{"_events":{"a":1}}"#, Some("_events")),
             (r#"{"_number": 1, "_events": [7]}"#, Some("_events")),
             ("5", None),
             ("[]", None),
         ] {
-            let Err(EnvelopeError::Shape(misfit)) = read_object::<Body>(body.as_bytes()) else { panic!("{body}") };
+            let Err(EnvelopeError::Shape(misfit)) = read_object::<Body>(body.as_bytes()) else {
+                panic!("{body}")
+            };
             assert_eq!(misfit.field.as_deref(), want, "{body}: {}", misfit.message);
         }
     }

@@ -6,7 +6,9 @@ use axum::http::{HeaderMap, HeaderName};
 pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     members(headers, &axum::http::header::ACCEPT).any(|member| {
         let mut parts = member.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case(media_type));
+        let named = parts
+            .next()
+            .is_some_and(|essence| essence.eq_ignore_ascii_case(media_type));
         named && !parts.any(is_zero_quality)
     })
 }
@@ -24,16 +26,24 @@ pub(crate) fn preference<'a>(headers: &'a HeaderMap, preference: &str) -> Option
     members(headers, &HeaderName::from_static("prefer")).find_map(|member| {
         let member = member.split(';').next().unwrap_or_default();
         let (name, value) = member.split_once('=').unwrap_or((member, ""));
-        name.trim().eq_ignore_ascii_case(preference).then(|| value.trim().trim_matches('"'))
+        name.trim()
+            .eq_ignore_ascii_case(preference)
+            .then(|| value.trim().trim_matches('"'))
     })
 }
 
 fn is_zero_quality(parameter: &str) -> bool {
-    parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q=")).is_some_and(|q| q.parse::<f32>() == Ok(0.0))
+    parameter
+        .strip_prefix("q=")
+        .or_else(|| parameter.strip_prefix("Q="))
+        .is_some_and(|q| q.parse::<f32>() == Ok(0.0))
 }
 
 fn members<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    let lines = headers
+        .get_all(name)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
@@ -51,19 +61,41 @@ mod tests {
 
     #[test]
     fn an_event_stream_must_be_named() {
-        for yes in ["text/event-stream", "application/json, text/event-stream;q=0.5", "TEXT/EVENT-STREAM"] {
-            assert!(accepts(&headers("accept", &[yes]), "text/event-stream"), "{yes}");
+        for yes in [
+            "text/event-stream",
+            "application/json, text/event-stream;q=0.5",
+            "TEXT/EVENT-STREAM",
+        ] {
+            assert!(
+                accepts(&headers("accept", &[yes]), "text/event-stream"),
+                "{yes}"
+            );
         }
-        for no in ["*/*", "text/*", "text/event-streams", "text/event-stream;q=0"] {
-            assert!(!accepts(&headers("accept", &[no]), "text/event-stream"), "{no}");
+        for no in [
+            "*/*",
+            "text/*",
+            "text/event-streams",
+            "text/event-stream;q=0",
+        ] {
+            assert!(
+                !accepts(&headers("accept", &[no]), "text/event-stream"),
+                "{no}"
+            );
         }
     }
 
     #[test]
     fn preferences_come_in_lists_and_lines() {
-        for yes in [&["respond-async"][..], &["Respond-Async, wait=5"], &["wait=5", "return=minimal,respond-async; x=y"]] {
+        for yes in [
+            &["respond-async"][..],
+            &["Respond-Async, wait=5"],
+            &["wait=5", "return=minimal,respond-async; x=y"],
+        ] {
             assert!(prefers(&headers("prefer", yes), "respond-async"), "{yes:?}");
         }
-        assert!(!prefers(&headers("prefer", &["respond-asynchronously"]), "respond-async"));
+        assert!(!prefers(
+            &headers("prefer", &["respond-asynchronously"]),
+            "respond-async"
+        ));
     }
 }

@@ -19,14 +19,23 @@ impl Object {
     }
 
     /// A value of ours.
-    pub(crate) fn field(&mut self, key: &'static str, value: &(impl Serialize + ?Sized)) -> &mut Self {
+    pub(crate) fn field(
+        &mut self,
+        key: &'static str,
+        value: &(impl Serialize + ?Sized),
+    ) -> &mut Self {
         self.key(key);
-        serde_json::to_writer(&mut self.out, value).expect("our values have string keys and a Vec never fails to write");
+        serde_json::to_writer(&mut self.out, value)
+            .expect("our values have string keys and a Vec never fails to write");
         self
     }
 
     /// A value of ours, left out when absent.
-    pub(crate) fn maybe(&mut self, key: &'static str, value: Option<&(impl Serialize + ?Sized)>) -> &mut Self {
+    pub(crate) fn maybe(
+        &mut self,
+        key: &'static str,
+        value: Option<&(impl Serialize + ?Sized)>,
+    ) -> &mut Self {
         if let Some(value) = value {
             self.field(key, value);
         }
@@ -65,7 +74,14 @@ mod tests {
     fn an_object_is_json() {
         let output = Bytes::from_static(b"[1, 2]");
         let mut object = Object::with_room_for(0);
-        object.field("id", "a\"b").maybe("none", None::<&str>).raw("output", Some(&output)).field("n", &1.5);
-        assert_eq!(object.finish(), &br#"{"id":"a\"b","output":[1, 2],"n":1.5}"#[..]);
+        object
+            .field("id", "a\"b")
+            .maybe("none", None::<&str>)
+            .raw("output", Some(&output))
+            .field("n", &1.5);
+        assert_eq!(
+            object.finish(),
+            &br#"{"id":"a\"b","output":[1, 2],"n":1.5}"#[..]
+        );
     }
 }

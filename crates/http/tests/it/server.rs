@@ -51,25 +51,47 @@ async fn slow(State(slow): State<Slow>) -> &'static str {
 }
 
 pub(crate) fn edge() -> Edge {
-    Edge { max_connections: 100, header_timeout: Duration::from_secs(30), tls: None, traffic: Arc::default() }
+    Edge {
+        max_connections: 100,
+        header_timeout: Duration::from_secs(30),
+        tls: None,
+        traffic: Arc::default(),
+    }
 }
 
 impl Server {
     pub(crate) async fn start(edge: Edge) -> Self {
         let (said, heard) = mpsc::unbounded_channel();
-        let (stop, goodbye, release) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (stop, goodbye, release) = (
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
         let router = Router::new()
             .route("/fast", get(|| async { "fast" }))
             .route("/echo", post(|body: Bytes| async { body }))
-            .route("/deny", post(|| async { (StatusCode::UNAUTHORIZED, "denied") }))
+            .route(
+                "/deny",
+                post(|| async { (StatusCode::UNAUTHORIZED, "denied") }),
+            )
             .route("/slow", get(slow))
-            .with_state(Slow { said, release: release.clone() });
+            .with_state(Slow {
+                said,
+                release: release.clone(),
+            });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let tasks = TaskTracker::new();
         tasks.spawn(serve(listener, router, edge, stop.clone(), goodbye.clone()));
         tasks.close();
-        Self { address, stop, goodbye, tasks, slow: heard, release }
+        Self {
+            address,
+            stop,
+            goodbye,
+            tasks,
+            slow: heard,
+            release,
+        }
     }
 
     pub(crate) async fn connect(&self) -> Caller {
@@ -101,7 +123,9 @@ impl Server {
     }
 
     pub(crate) async fn ended(&self) {
-        tokio::time::timeout(PATIENCE, self.tasks.wait()).await.expect("the server ends");
+        tokio::time::timeout(PATIENCE, self.tasks.wait())
+            .await
+            .expect("the server ends");
     }
 }
 
@@ -126,7 +150,10 @@ impl Caller {
         let mut all = Vec::new();
         while !String::from_utf8_lossy(&all).contains(words) {
             let mut piece = [0; 1024];
-            let len = tokio::time::timeout(PATIENCE, self.0.read(&mut piece)).await.expect("an answer in time").unwrap();
+            let len = tokio::time::timeout(PATIENCE, self.0.read(&mut piece))
+                .await
+                .expect("an answer in time")
+                .unwrap();
             assert_ne!(len, 0, "it ended after {:?}", String::from_utf8_lossy(&all));
             all.extend_from_slice(&piece[..len]);
         }
@@ -136,12 +163,19 @@ impl Caller {
     /// Reads until the server hangs up, in an orderly way.
     pub(crate) async fn rest(&mut self) -> String {
         let mut all = Vec::new();
-        tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut all)).await.expect("an end in time").expect("no reset");
+        tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut all))
+            .await
+            .expect("an end in time")
+            .expect("no reset");
         String::from_utf8(all).unwrap()
     }
 }
 
 /// The statuses of all answers in a text.
 pub(crate) fn statuses(answers: &str) -> Vec<u16> {
-    answers.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().unwrap()).collect()
+    answers
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .map(|answer| answer[..3].parse().unwrap())
+        .collect()
 }

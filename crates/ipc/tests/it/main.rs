@@ -43,10 +43,22 @@ fn control_requests() {
         num_slots: Some(4),
         room: None,
         socket: "/tmp/t/s".into(),
-        limits: control::Limits { memory: Some(1 << 30), processes: None, output_file: Some(1 << 28) },
+        limits: control::Limits {
+            memory: Some(1 << 30),
+            processes: None,
+            output_file: Some(1 << 28),
+        },
     };
-    let all = [R::Init(init), R::Cancel { slot: 2, nth: 3 }, R::Healthcheck { id: 7 }, R::Shutdown];
-    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Request>(json).unwrap()).unwrap()));
+    let all = [
+        R::Init(init),
+        R::Cancel { slot: 2, nth: 3 },
+        R::Healthcheck { id: 7 },
+        R::Shutdown,
+    ];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
+        &serde_json::from_slice::<control::Request>(json).unwrap()
+    )
+    .unwrap()));
 }
 
 #[test]
@@ -60,22 +72,48 @@ fn control_responses() {
         python: "3.12.1".into(),
         sdk: Some("0.23.1".into()),
     };
-    let fatal = Fatal { stage: Stage::Setup, reason: "setup failed: RuntimeError: no".into(), traceback: Some("Traceback".into()) };
+    let fatal = Fatal {
+        stage: Stage::Setup,
+        reason: "setup failed: RuntimeError: no".into(),
+        traceback: Some("Traceback".into()),
+    };
     let all = [
-        R::Described { schema: raw(r#"{"openapi":"3.0.2"}"#) },
+        R::Described {
+            schema: raw(r#"{"openapi":"3.0.2"}"#),
+        },
         R::Ready(ready),
-        R::Log { source: LogSource::Stderr, data: "loading\n".into() },
-        R::WorkerLog { target: "child".into(), level: "info".into(), message: "slots connected".into() },
+        R::Log {
+            source: LogSource::Stderr,
+            data: "loading\n".into(),
+        },
+        R::WorkerLog {
+            target: "child".into(),
+            level: "info".into(),
+            message: "slots connected".into(),
+        },
         R::Wants { slots: 3 },
         R::Idle { slot: 0 },
         R::Cancelled { slot: 1 },
-        R::Failed { slot: 1, error: "socket closed".into() },
+        R::Failed {
+            slot: 1,
+            error: "socket closed".into(),
+        },
         R::Fatal(fatal),
-        R::DroppedLogs { count: 12, interval_millis: 1000 },
-        R::HealthcheckResult { id: 7, status: HealthcheckStatus::Unhealthy, error: Some("no".into()) },
+        R::DroppedLogs {
+            count: 12,
+            interval_millis: 1000,
+        },
+        R::HealthcheckResult {
+            id: 7,
+            status: HealthcheckStatus::Unhealthy,
+            error: Some("no".into()),
+        },
         R::ShuttingDown,
     ];
-    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<control::Response>(json).unwrap()).unwrap()));
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
+        &serde_json::from_slice::<control::Response>(json).unwrap()
+    )
+    .unwrap()));
 }
 
 #[test]
@@ -92,8 +130,14 @@ fn slot_requests() {
             context: BTreeMap::from([("user".into(), "u1".into())]),
         })
     };
-    let all = [predict(Some(&*input), None), predict(None, Some("/tmp/t/spill".into()))];
-    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Request<'_>>(json).unwrap()).unwrap()));
+    let all = [
+        predict(Some(&*input), None),
+        predict(None, Some("/tmp/t/spill".into())),
+    ];
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
+        &serde_json::from_slice::<slot::Request<'_>>(json).unwrap()
+    )
+    .unwrap()));
 }
 
 #[test]
@@ -101,7 +145,10 @@ fn slot_responses() {
     use slot::Response as R;
     let value = raw(r#"{"x":[1,2]}"#);
     let all = [
-        R::Log { source: LogSource::Stdout, data: "step 1\n".into() },
+        R::Log {
+            source: LogSource::Stdout,
+            data: "step 1\n".into(),
+        },
         R::Output { output: &value },
         R::FileOutput(slot::FileOutput {
             filename: "/tmp/t/1/out.png".into(),
@@ -109,15 +156,40 @@ fn slot_responses() {
             mime_type: Some("image/png".into()),
             offset: 0,
         }),
-        R::FileOutput(FileOutput { filename: "/tmp/t/1/out.json".into(), kind: FileOutputKind::Oversized, mime_type: None, offset: 0 }),
-        R::Metric { name: "tokens".into(), value: &value, mode: MetricMode::Increment },
-        R::Done { id: "a".into(), output: Some(&value), predict_time: 0.25, is_stream: false },
-        R::Done { id: "a".into(), output: None, predict_time: 0.25, is_stream: true },
-        R::Failed { id: "a".into(), error: "ValueError: no".into() },
+        R::FileOutput(FileOutput {
+            filename: "/tmp/t/1/out.json".into(),
+            kind: FileOutputKind::Oversized,
+            mime_type: None,
+            offset: 0,
+        }),
+        R::Metric {
+            name: "tokens".into(),
+            value: &value,
+            mode: MetricMode::Increment,
+        },
+        R::Done {
+            id: "a".into(),
+            output: Some(&value),
+            predict_time: 0.25,
+            is_stream: false,
+        },
+        R::Done {
+            id: "a".into(),
+            output: None,
+            predict_time: 0.25,
+            is_stream: true,
+        },
+        R::Failed {
+            id: "a".into(),
+            error: "ValueError: no".into(),
+        },
         R::Retire,
         R::Cancelled { id: "a".into() },
     ];
-    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(&serde_json::from_slice::<slot::Response<'_>>(json).unwrap()).unwrap()));
+    insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
+        &serde_json::from_slice::<slot::Response<'_>>(json).unwrap()
+    )
+    .unwrap()));
 }
 
 #[test]
@@ -135,14 +207,20 @@ fn a_predict_frame_carries_the_callers_bytes_unchanged() {
     };
     slot::append_predict(&mut buffer, predict, caller);
     let length = frame::complete(&buffer).unwrap().expect("one whole frame");
-    let slot::Request::Predict(read) = serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap();
+    let slot::Request::Predict(read) =
+        serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap();
     assert_eq!(read.input.unwrap().get().as_bytes(), caller);
     assert_eq!(read.kind, Kind::Training);
 }
 
 #[test]
 fn file_output_borrows_its_name() {
-    let json = br#"{"file_output":{"filename":"/a","kind":"file_type","mime_type":null,"offset":3}}"#;
-    let slot::Response::FileOutput(FileOutput { offset, .. }) = serde_json::from_slice(json).unwrap() else { panic!("another message") };
+    let json =
+        br#"{"file_output":{"filename":"/a","kind":"file_type","mime_type":null,"offset":3}}"#;
+    let slot::Response::FileOutput(FileOutput { offset, .. }) =
+        serde_json::from_slice(json).unwrap()
+    else {
+        panic!("another message")
+    };
     assert_eq!(offset, 3);
 }

@@ -3,11 +3,18 @@
 use super::*;
 
 fn job(id: &str) -> Job {
-    Job { id: id.to_owned(), whole: format!("{{\"id\":\"{id}\",\n\"input\":{{}}}}").into() }
+    Job {
+        id: id.to_owned(),
+        whole: format!("{{\"id\":\"{id}\",\n\"input\":{{}}}}").into(),
+    }
 }
 
 fn stages(journal: &Journal) -> Vec<(String, Stage)> {
-    journal.held().into_iter().map(|left| (left.job.id, left.stage)).collect()
+    journal
+        .held()
+        .into_iter()
+        .map(|left| (left.job.id, left.stage))
+        .collect()
 }
 
 #[test]
@@ -19,7 +26,11 @@ fn the_next_worker_finds_what_this_one_held() {
     }
     journal.begun("b");
     journal.begun("c");
-    journal.over("c", Delivered::AtOnce, &Bytes::from_static(b"{\"output\":1}"));
+    journal.over(
+        "c",
+        Delivered::AtOnce,
+        &Bytes::from_static(b"{\"output\":1}"),
+    );
     journal.over("d", Delivered::AtOnce, &Bytes::from_static(b"{}"));
     journal.gone("d");
     journal.parted("e");
@@ -27,7 +38,13 @@ fn the_next_worker_finds_what_this_one_held() {
     let expected = [
         ("a".to_owned(), Stage::Taken { begun: 0 }),
         ("b".to_owned(), Stage::Taken { begun: 1 }),
-        ("c".to_owned(), Stage::Over { delivered: Delivered::AtOnce, body: "{\"output\":1}".into() }),
+        (
+            "c".to_owned(),
+            Stage::Over {
+                delivered: Delivered::AtOnce,
+                body: "{\"output\":1}".into(),
+            },
+        ),
         ("e".to_owned(), Stage::Parted),
     ];
     // Twice: what is found is written anew.
@@ -46,14 +63,20 @@ fn a_torn_line_costs_only_itself() {
     let mut text = std::fs::read(&path).unwrap();
     text.extend_from_slice(b"{\"taken\":{\"id\":\"b\",\"jo");
     std::fs::write(&path, text).unwrap();
-    assert_eq!(stages(&Journal::open(folder.path()).unwrap()), [("a".to_owned(), Stage::Taken { begun: 0 })]);
+    assert_eq!(
+        stages(&Journal::open(folder.path()).unwrap()),
+        [("a".to_owned(), Stage::Taken { begun: 0 })]
+    );
 }
 
 #[test]
 fn two_workers_do_not_share_one() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Journal::open(folder.path()).unwrap();
-    assert!(matches!(Journal::open(folder.path()), Err(OpenError::InUse(_))));
+    assert!(matches!(
+        Journal::open(folder.path()),
+        Err(OpenError::InUse(_))
+    ));
 }
 
 fn full() -> File {
@@ -68,9 +91,15 @@ fn a_line_that_does_not_fit_is_made_up_for() {
     journal.lock().file.as_mut().unwrap().file = full();
     journal.taken(&job("b"));
     journal.gone("a");
-    assert!(matches!(Journal::open(folder.path()), Err(OpenError::InUse(_))), "it is still ours");
+    assert!(
+        matches!(Journal::open(folder.path()), Err(OpenError::InUse(_))),
+        "it is still ours"
+    );
     drop(journal);
-    assert_eq!(stages(&Journal::open(folder.path()).unwrap()), [("b".to_owned(), Stage::Taken { begun: 0 })]);
+    assert_eq!(
+        stages(&Journal::open(folder.path()).unwrap()),
+        [("b".to_owned(), Stage::Taken { begun: 0 })]
+    );
 }
 
 #[test]
@@ -90,7 +119,11 @@ fn without_room_for_a_second_file_the_first_is_written_over() {
     journal.begun("c");
     drop(journal);
     let expected = [("c".to_owned(), Stage::Taken { begun: 1 })];
-    assert_eq!(stages(&Journal::open(folder.path()).unwrap()), expected, "also where it cannot be written anew");
+    assert_eq!(
+        stages(&Journal::open(folder.path()).unwrap()),
+        expected,
+        "also where it cannot be written anew"
+    );
     std::fs::remove_dir(taken_up).unwrap();
     assert_eq!(stages(&Journal::open(folder.path()).unwrap()), expected);
 }
@@ -105,5 +138,10 @@ fn the_file_does_not_grow_for_ever() {
         journal.over(&i.to_string(), Delivered::AtOnce, &large);
         journal.gone(&i.to_string());
     }
-    assert!(std::fs::metadata(folder.path().join("jobs.jsonl")).unwrap().len() < 2 * ROOM);
+    assert!(
+        std::fs::metadata(folder.path().join("jobs.jsonl"))
+            .unwrap()
+            .len()
+            < 2 * ROOM
+    );
 }

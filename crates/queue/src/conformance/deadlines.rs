@@ -9,7 +9,10 @@ use tidegate_core::queue::{Entry, Queue};
 use super::{drained, entry, line, next};
 
 fn due(id: &str, at: Timestamp) -> Entry {
-    Entry { deadline: Some(at), ..entry("ann", id) }
+    Entry {
+        deadline: Some(at),
+        ..entry("ann", id)
+    }
 }
 
 fn in_seconds(seconds: u64) -> Timestamp {
@@ -23,8 +26,14 @@ fn ids(overdue: &[(tidegate_core::queue::LineName, Entry)]) -> Vec<&str> {
 /// A deadline that has come is told to one who asks, and whoever waits is not handed out any more.
 pub async fn a_deadline_is_told_once(queue: Arc<dyn Queue>) {
     let now = in_seconds(0);
-    queue.push(&line(), due("soon", now + Duration::from_millis(10))).await.unwrap();
-    queue.push(&line(), due("later", now + Duration::from_secs(60))).await.unwrap();
+    queue
+        .push(&line(), due("soon", now + Duration::from_millis(10)))
+        .await
+        .unwrap();
+    queue
+        .push(&line(), due("later", now + Duration::from_secs(60)))
+        .await
+        .unwrap();
     queue.push(&line(), entry("ann", "never")).await.unwrap();
     assert_eq!(ids(&queue.overdue(now).await.unwrap()), [""; 0]);
     let at = now + Duration::from_secs(1);
@@ -48,7 +57,10 @@ pub async fn what_is_done_has_no_deadline(queue: Arc<dyn Queue>) {
     }
     let claim = next(&*queue).await.unwrap();
     queue.done(&claim).await.unwrap();
-    queue.strike(&line(), &claim.entry.account, &entry("ann", "struck").id).await.unwrap();
+    queue
+        .strike(&line(), &claim.entry.account, &entry("ann", "struck").id)
+        .await
+        .unwrap();
     assert_eq!(ids(&queue.overdue(in_seconds(2)).await.unwrap()), [""; 0]);
     assert_eq!(queue.next_deadline().await.unwrap(), None);
 }
@@ -60,5 +72,8 @@ pub async fn the_next_deadline_is_known(queue: Arc<dyn Queue>) {
     queue.push(&line(), due("early", early)).await.unwrap();
     let next = queue.next_deadline().await.unwrap();
     // A backend may not know, or not to the nanosecond.
-    assert!(next.is_none_or(|next| next.duration_since(early).unsigned_abs() < Duration::from_secs(1)), "{next:?}");
+    assert!(
+        next.is_none_or(|next| next.duration_since(early).unsigned_abs() < Duration::from_secs(1)),
+        "{next:?}"
+    );
 }

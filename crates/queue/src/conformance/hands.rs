@@ -25,7 +25,10 @@ pub async fn what_is_taken_is_nobody_elses(queue: Arc<dyn Queue>) {
 /// Many who take together share what is there.
 pub async fn many_takers_get_each_job_once(queue: Arc<dyn Queue>) {
     for n in 0..400 {
-        queue.push(&line(), entry(["ann", "bob", "cid"][n % 3], &n.to_string())).await.unwrap();
+        queue
+            .push(&line(), entry(["ann", "bob", "cid"][n % 3], &n.to_string()))
+            .await
+            .unwrap();
     }
     let takers = (0..8).map(|_| {
         let queue = Arc::clone(&queue);
@@ -34,7 +37,10 @@ pub async fn many_takers_get_each_job_once(queue: Arc<dyn Queue>) {
     let mut set = tokio::task::JoinSet::new();
     takers.for_each(|taker| drop(set.spawn(taker)));
     let ids: Vec<String> = set.join_all().await.into_iter().flatten().collect();
-    assert_eq!((ids.len(), ids.iter().collect::<HashSet<_>>().len()), (400, 400));
+    assert_eq!(
+        (ids.len(), ids.iter().collect::<HashSet<_>>().len()),
+        (400, 400)
+    );
 }
 
 /// What is put back is the next of its account again.
@@ -44,7 +50,10 @@ pub async fn what_is_put_back_stands_where_it_stood(queue: Arc<dyn Queue>) {
     }
     let claim = next(&*queue).await.unwrap();
     queue.put_back(&claim).await.unwrap();
-    assert!(!queue.done(&claim).await.unwrap(), "it is not in hand any more");
+    assert!(
+        !queue.done(&claim).await.unwrap(),
+        "it is not in hand any more"
+    );
     assert_eq!(drained(&*queue).await, ["a", "b", "c"]);
 }
 
@@ -75,7 +84,13 @@ pub async fn what_is_not_renewed_goes_to_another(queue: Arc<dyn Queue>) {
     tokio::time::sleep(IDLE + IDLE / 2).await;
     let taken_over = Instant::now();
     let mut lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
-    assert_eq!(lost.iter().map(|claim| claim.entry.id.as_str()).collect::<Vec<_>>(), ["a"], "who waits is not lost");
+    assert_eq!(
+        lost.iter()
+            .map(|claim| claim.entry.id.as_str())
+            .collect::<Vec<_>>(),
+        ["a"],
+        "who waits is not lost"
+    );
     assert_ne!(lost[0].ticket, before.ticket);
     assert!(!queue.done(&before).await.unwrap());
     queue.renew(&[before]).await.unwrap();
@@ -93,7 +108,10 @@ pub async fn what_is_not_renewed_goes_to_another(queue: Arc<dyn Queue>) {
 /// No more are taken over than were asked for.
 pub async fn no_more_are_taken_over_than_wanted(queue: Arc<dyn Queue>) {
     for n in 0..5 {
-        queue.push(&line(), entry("ann", &n.to_string())).await.unwrap();
+        queue
+            .push(&line(), entry("ann", &n.to_string()))
+            .await
+            .unwrap();
         next(&*queue).await.unwrap();
     }
     let first = queue.lost(&holder(), Duration::ZERO, 3).await.unwrap();

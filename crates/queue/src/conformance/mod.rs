@@ -27,12 +27,20 @@ fn holder() -> Holder {
 
 /// A job of somebody.
 fn entry(account: &str, id: &str) -> Entry {
-    Entry { account: Account::parse(account).unwrap(), id: JobId::parse(id).unwrap(), rank: Rank::Usual, deadline: None }
+    Entry {
+        account: Account::parse(account).unwrap(),
+        id: JobId::parse(id).unwrap(),
+        rank: Rank::Usual,
+        deadline: None,
+    }
 }
 
 /// The next of the line, if somebody waits.
 async fn next(queue: &dyn Queue) -> Option<Claim> {
-    queue.take(&line(), &holder(), Duration::ZERO).await.unwrap()
+    queue
+        .take(&line(), &holder(), Duration::ZERO)
+        .await
+        .unwrap()
 }
 
 /// All who wait, in their order, each done at once.

@@ -9,7 +9,10 @@ use super::{drained, entry, holder, line, next};
 /// One account's jobs are handed out in the order in which they came.
 pub async fn one_account_is_first_come_first_served(queue: Arc<dyn Queue>) {
     for n in 0..20 {
-        queue.push(&line(), entry("ann", &format!("{n:02}"))).await.unwrap();
+        queue
+            .push(&line(), entry("ann", &format!("{n:02}")))
+            .await
+            .unwrap();
     }
     let ids = drained(&*queue).await;
     assert!(ids.len() == 20 && ids.is_sorted(), "{ids:?}");
@@ -18,30 +21,62 @@ pub async fn one_account_is_first_come_first_served(queue: Arc<dyn Queue>) {
 /// Two hundred jobs of one account, then four of each of three others: most of the others are served in the first half.
 pub async fn a_large_batch_does_not_delay_others(queue: Arc<dyn Queue>) {
     for n in 0..200 {
-        queue.push(&line(), entry("large", &format!("large-{n:03}"))).await.unwrap();
+        queue
+            .push(&line(), entry("large", &format!("large-{n:03}")))
+            .await
+            .unwrap();
     }
     for n in 0..4 {
         for account in ["bob", "cid", "dan"] {
-            queue.push(&line(), entry(account, &format!("{account}-{n}"))).await.unwrap();
+            queue
+                .push(&line(), entry(account, &format!("{account}-{n}")))
+                .await
+                .unwrap();
         }
     }
     let ids = drained(&*queue).await;
     assert_eq!(ids.len(), 212);
-    let mut places: Vec<usize> = (0..ids.len()).filter(|place| !ids[*place].starts_with("large")).collect();
+    let mut places: Vec<usize> = (0..ids.len())
+        .filter(|place| !ids[*place].starts_with("large"))
+        .collect();
     places.sort_unstable();
     assert!(places[places.len() / 2] < 106, "{places:?}");
     for account in ["large", "bob", "cid", "dan"] {
-        assert!(ids.iter().filter(|id| id.starts_with(account)).is_sorted(), "{ids:?}");
+        assert!(
+            ids.iter().filter(|id| id.starts_with(account)).is_sorted(),
+            "{ids:?}"
+        );
     }
 }
 
 /// A job of low rank waits for all others of its account, also those that come later, and not for those of others.
 pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue>) {
-    queue.push(&line(), Entry { rank: Rank::Low, ..entry("ann", "low-1") }).await.unwrap();
-    queue.push(&line(), Entry { rank: Rank::Low, ..entry("ann", "low-2") }).await.unwrap();
+    queue
+        .push(
+            &line(),
+            Entry {
+                rank: Rank::Low,
+                ..entry("ann", "low-1")
+            },
+        )
+        .await
+        .unwrap();
+    queue
+        .push(
+            &line(),
+            Entry {
+                rank: Rank::Low,
+                ..entry("ann", "low-2")
+            },
+        )
+        .await
+        .unwrap();
     queue.push(&line(), entry("ann", "usual-1")).await.unwrap();
     queue.push(&line(), entry("ann", "usual-2")).await.unwrap();
-    assert_eq!(drained(&*queue).await, ["usual-1", "usual-2", "low-1", "low-2"]);
+    assert_eq!(
+        drained(&*queue).await,
+        ["usual-1", "usual-2", "low-1", "low-2"]
+    );
 }
 
 /// What waits in one line is not handed out in another.
@@ -51,7 +86,11 @@ pub async fn lines_are_apart(queue: Arc<dyn Queue>) {
     queue.push(&other, entry("ann", "a")).await.unwrap();
     queue.push(&other, entry("ann", "b")).await.unwrap();
     assert_eq!(drained(&*queue).await, ["a"]);
-    let first = queue.take(&other, &holder(), std::time::Duration::ZERO).await.unwrap().unwrap();
+    let first = queue
+        .take(&other, &holder(), std::time::Duration::ZERO)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((first.line, first.entry.id.as_str()), (other, "a"));
 }
 

@@ -15,7 +15,10 @@ pub async fn what_was_struck_is_not_handed_out(queue: Arc<dyn Queue>) {
     }
     let job = entry("ann", "b");
     queue.strike(&line(), &job.account, &job.id).await.unwrap();
-    queue.strike(&line(), &job.account, &entry("ann", "unknown").id).await.unwrap();
+    queue
+        .strike(&line(), &job.account, &entry("ann", "unknown").id)
+        .await
+        .unwrap();
     assert_eq!(drained(&*queue).await, ["a", "c"]);
     queue.push(&line(), job).await.unwrap();
     assert_eq!(drained(&*queue).await, ["b"], "it may come again");
@@ -25,14 +28,20 @@ pub async fn what_was_struck_is_not_handed_out(queue: Arc<dyn Queue>) {
 pub async fn what_was_struck_takes_no_turn(queue: Arc<dyn Queue>) {
     for number in 0..4 {
         for account in ["ann", "bob"] {
-            queue.push(&line(), entry(account, &format!("{account}-{number}"))).await.unwrap();
+            queue
+                .push(&line(), entry(account, &format!("{account}-{number}")))
+                .await
+                .unwrap();
         }
     }
     for id in ["ann-0", "ann-1"] {
         let job = entry("ann", id);
         queue.strike(&line(), &job.account, &job.id).await.unwrap();
     }
-    assert_eq!(drained(&*queue).await, ["ann-2", "bob-0", "ann-3", "bob-1", "bob-2", "bob-3"]);
+    assert_eq!(
+        drained(&*queue).await,
+        ["ann-2", "bob-0", "ann-3", "bob-1", "bob-2", "bob-3"]
+    );
 }
 
 /// What is left of struck entries is removed, and nothing else.
@@ -47,14 +56,20 @@ pub async fn what_was_struck_is_collected(queue: Arc<dyn Queue>) {
     queue.collect().await.unwrap();
     assert_eq!(queue.collect().await.unwrap(), 0);
     let ids = drained(&*queue).await;
-    assert!(ids.len() == 60 && ids.is_sorted() && ids[0] == "001", "{ids:?}");
+    assert!(
+        ids.len() == 60 && ids.is_sorted() && ids[0] == "001",
+        "{ids:?}"
+    );
 }
 
 /// Whoever works on a job learns of its end elsewhere.
 pub async fn what_is_in_hand_is_not_struck(queue: Arc<dyn Queue>) {
     queue.push(&line(), entry("ann", "a")).await.unwrap();
     let claim = next(&*queue).await.unwrap();
-    queue.strike(&line(), &claim.entry.account, &claim.entry.id).await.unwrap();
+    queue
+        .strike(&line(), &claim.entry.account, &claim.entry.id)
+        .await
+        .unwrap();
     assert!(queue.done(&claim).await.unwrap());
 }
 
@@ -64,7 +79,22 @@ pub async fn old_entries_are_found(queue: Arc<dyn Queue>) {
         queue.push(&line(), entry("ann", id)).await.unwrap();
     }
     next(&*queue).await.unwrap();
-    assert_eq!(queue.old(Timestamp::now() - Duration::from_secs(60), 10).await.unwrap(), []);
-    let old = queue.old(Timestamp::now() + Duration::from_secs(60), 2).await.unwrap();
-    assert_eq!(old, [(line(), entry("ann", "taken")), (line(), entry("ann", "waits"))]);
+    assert_eq!(
+        queue
+            .old(Timestamp::now() - Duration::from_secs(60), 10)
+            .await
+            .unwrap(),
+        []
+    );
+    let old = queue
+        .old(Timestamp::now() + Duration::from_secs(60), 2)
+        .await
+        .unwrap();
+    assert_eq!(
+        old,
+        [
+            (line(), entry("ann", "taken")),
+            (line(), entry("ann", "waits"))
+        ]
+    );
 }

@@ -26,7 +26,13 @@ pub async fn a_taker_waits_for_the_next(queue: Arc<dyn Queue>) {
 
 /// An empty line keeps nobody longer than they want.
 pub async fn a_taker_leaves_when_its_patience_ends(queue: Arc<dyn Queue>) {
-    assert_eq!(queue.take(&line(), &holder(), Duration::from_millis(50)).await.unwrap(), None);
+    assert_eq!(
+        queue
+            .take(&line(), &holder(), Duration::from_millis(50))
+            .await
+            .unwrap(),
+        None
+    );
     // Whoever left does not swallow the next.
     queue.push(&line(), entry("ann", "a")).await.unwrap();
     assert!(next(&*queue).await.is_some());
@@ -34,7 +40,12 @@ pub async fn a_taker_leaves_when_its_patience_ends(queue: Arc<dyn Queue>) {
 
 /// Whoever asks is told as soon as somebody stands in the line.
 pub async fn who_asks_is_told_when_somebody_comes(queue: Arc<dyn Queue>) {
-    let asks = async { tokio::time::timeout(LONG, queue.waits(&line(), 0)).await.unwrap().unwrap() };
+    let asks = async {
+        tokio::time::timeout(LONG, queue.waits(&line(), 0))
+            .await
+            .unwrap()
+            .unwrap()
+    };
     let pushes = async {
         tokio::task::yield_now().await;
         queue.push(&line(), entry("ann", "a")).await.unwrap();
@@ -58,8 +69,23 @@ pub async fn the_depth_is_counted(queue: Arc<dyn Queue>) {
     }
     let claim = next(&*queue).await.unwrap();
     next(&*queue).await.unwrap();
-    assert_eq!(queue.depth(&line()).await.unwrap(), Depth { waiting: 2, taken: 2 });
+    assert_eq!(
+        queue.depth(&line()).await.unwrap(),
+        Depth {
+            waiting: 2,
+            taken: 2
+        }
+    );
     queue.done(&claim).await.unwrap();
-    queue.strike(&line(), &claim.entry.account, &entry("ann", "d").id).await.unwrap();
-    assert_eq!(queue.depth(&line()).await.unwrap(), Depth { waiting: 1, taken: 1 });
+    queue
+        .strike(&line(), &claim.entry.account, &entry("ann", "d").id)
+        .await
+        .unwrap();
+    assert_eq!(
+        queue.depth(&line()).await.unwrap(),
+        Depth {
+            waiting: 1,
+            taken: 1
+        }
+    );
 }

@@ -85,8 +85,20 @@ impl Line {
             return false;
         }
         self.numbers.insert(key, number);
-        self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
-        self.there.insert(number, Present { entry, since: Timestamp::now(), due, again: None });
+        self.waiting.push(Waiting {
+            account: entry.account.clone(),
+            number,
+            rank: entry.rank,
+        });
+        self.there.insert(
+            number,
+            Present {
+                entry,
+                since: Timestamp::now(),
+                due,
+                again: None,
+            },
+        );
         self.came.notify_waiters();
         true
     }
@@ -94,8 +106,16 @@ impl Line {
     /// The next, by this taking.
     pub(super) fn take(&mut self, lease: u64) -> Option<Entry> {
         let there = &self.there;
-        let Waiting { number, .. } = self.waiting.pop_present(|waiting| there.contains_key(&waiting.number))?;
-        self.leases.insert(lease, Lease { number, renewed: Instant::now() });
+        let Waiting { number, .. } = self
+            .waiting
+            .pop_present(|waiting| there.contains_key(&waiting.number))?;
+        self.leases.insert(
+            lease,
+            Lease {
+                number,
+                renewed: Instant::now(),
+            },
+        );
         Some(self.there.get(&number)?.entry.clone())
     }
 
@@ -113,11 +133,17 @@ impl Line {
 
     /// An entry waits again, where it stood.
     pub(super) fn put_back(&mut self, lease: u64) {
-        let Some(Lease { number, .. }) = self.leases.remove(&lease) else { return };
+        let Some(Lease { number, .. }) = self.leases.remove(&lease) else {
+            return;
+        };
         if let Some(Present { entry, again, .. }) = self.there.get_mut(&number) {
             // It waits: that is what the other one wanted.
             *again = None;
-            self.waiting.push(Waiting { account: entry.account.clone(), number, rank: entry.rank });
+            self.waiting.push(Waiting {
+                account: entry.account.clone(),
+                number,
+                rank: entry.rank,
+            });
             self.came.notify_waiters();
         }
     }
@@ -132,21 +158,34 @@ impl Line {
     }
 
     fn remove(&mut self, number: u64) -> Option<Gone> {
-        let Present { entry, due, again, .. } = self.there.remove(&number)?;
+        let Present {
+            entry, due, again, ..
+        } = self.there.remove(&number)?;
         self.numbers.remove(&(entry.account, entry.id));
         Some(Gone { number, due, again })
     }
 
     /// Takings that were not renewed for so long.
     pub(super) fn idle(&self, idle: Duration, limit: usize) -> Vec<u64> {
-        self.leases.iter().filter(|(_, lease)| lease.renewed.elapsed() >= idle).map(|(lease, _)| *lease).take(limit).collect()
+        self.leases
+            .iter()
+            .filter(|(_, lease)| lease.renewed.elapsed() >= idle)
+            .map(|(lease, _)| *lease)
+            .take(limit)
+            .collect()
     }
 
     /// Gives an entry from one taking to another.
     pub(super) fn pass_on(&mut self, from: u64, to: u64) -> Option<Entry> {
         let Lease { number, .. } = self.leases.remove(&from)?;
         let entry = self.there.get(&number)?.entry.clone();
-        self.leases.insert(to, Lease { number, renewed: Instant::now() });
+        self.leases.insert(
+            to,
+            Lease {
+                number,
+                renewed: Instant::now(),
+            },
+        );
         Some(entry)
     }
 
@@ -154,13 +193,17 @@ impl Line {
     pub(super) fn collect(&mut self) -> usize {
         let before = self.waiting.len();
         let there = &self.there;
-        self.waiting.retain_all(|waiting| there.contains_key(&waiting.number));
+        self.waiting
+            .retain_all(|waiting| there.contains_key(&waiting.number));
         before - self.waiting.len()
     }
 
     /// Who has been there since before this moment.
     pub(super) fn since_before(&self, before: Timestamp) -> impl Iterator<Item = (u64, &Entry)> {
-        self.there.iter().filter(move |(_, present)| present.since < before).map(|(number, present)| (*number, &present.entry))
+        self.there
+            .iter()
+            .filter(move |(_, present)| present.since < before)
+            .map(|(number, present)| (*number, &present.entry))
     }
 
     /// Whether nobody is there, and nobody waits for somebody to come.
@@ -170,6 +213,9 @@ impl Line {
 
     pub(super) fn depth(&self) -> Depth {
         let taken = self.leases.len();
-        Depth { waiting: self.there.len() - taken, taken }
+        Depth {
+            waiting: self.there.len() - taken,
+            taken,
+        }
     }
 }

@@ -48,20 +48,30 @@ struct Told {
 impl Told {
     fn push(&mut self, account: String, id: String, rank: Rank) {
         self.last += 1;
-        self.waiting.entry(account).or_default().insert((rank, self.last, id));
+        self.waiting
+            .entry(account)
+            .or_default()
+            .insert((rank, self.last, id));
     }
 
     fn waits(&self, account: &str, id: &str) -> bool {
-        self.waiting.get(account).is_some_and(|line| line.iter().any(|(_, _, other)| other == id))
+        self.waiting
+            .get(account)
+            .is_some_and(|line| line.iter().any(|(_, _, other)| other == id))
     }
 
     fn is_taken(&self, account: &str, id: &str) -> bool {
-        self.taken.iter().any(|(claim, _)| claim.entry.account.as_str() == account && claim.entry.id.as_str() == id)
+        self.taken.iter().any(|(claim, _)| {
+            claim.entry.account.as_str() == account && claim.entry.id.as_str() == id
+        })
     }
 }
 
 fn check(moves: Vec<Move>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let (queue, line, holder) = (Embedded::default(), LineName::new("l"), Holder::new("h"));
         let mut told = Told::default();
@@ -69,26 +79,53 @@ fn check(moves: Vec<Move>) {
             match step {
                 Move::Push { account, id, rank } => {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
-                    let (owner, job) = (Account::parse(&account).expect("a name"), JobId::parse(&id).expect("an id"));
-                    queue.push(&line, Entry { account: owner, id: job, rank, deadline: None }).await.expect("memory");
+                    let (owner, job) = (
+                        Account::parse(&account).expect("a name"),
+                        JobId::parse(&id).expect("an id"),
+                    );
+                    queue
+                        .push(
+                            &line,
+                            Entry {
+                                account: owner,
+                                id: job,
+                                rank,
+                                deadline: None,
+                            },
+                        )
+                        .await
+                        .expect("memory");
                     if told.is_taken(&account, &id) {
-                        told.again.retain(|(other, name, _)| (other, name) != (&account, &id));
+                        told.again
+                            .retain(|(other, name, _)| (other, name) != (&account, &id));
                         told.again.push((account, id, rank));
                     } else if !told.waits(&account, &id) {
                         told.push(account, id, rank);
                     }
                 }
-                Move::Take => match queue.take(&line, &holder, Duration::ZERO).await.expect("memory") {
-                    None => assert!(told.waiting.values().all(BTreeSet::is_empty), "somebody waits"),
+                Move::Take => match queue
+                    .take(&line, &holder, Duration::ZERO)
+                    .await
+                    .expect("memory")
+                {
+                    None => assert!(
+                        told.waiting.values().all(BTreeSet::is_empty),
+                        "somebody waits"
+                    ),
                     Some(claim) => {
-                        let mine = told.waiting.get_mut(claim.entry.account.as_str()).expect("it was pushed");
+                        let mine = told
+                            .waiting
+                            .get_mut(claim.entry.account.as_str())
+                            .expect("it was pushed");
                         let (_, number, id) = mine.pop_first().expect("it was pushed");
                         assert_eq!(claim.entry.id.as_str(), id, "first come, first served");
                         told.taken.push((claim, number));
                     }
                 },
                 Move::Done { which } if !told.taken.is_empty() => {
-                    let (claim, _) = told.taken.swap_remove(usize::from(which) % told.taken.len());
+                    let (claim, _) = told
+                        .taken
+                        .swap_remove(usize::from(which) % told.taken.len());
                     assert!(queue.done(&claim).await.expect("memory"));
                     assert!(!queue.done(&claim).await.expect("memory"), "once");
                     let same = |(account, id, _): &(String, String, Rank)| {
@@ -100,15 +137,27 @@ fn check(moves: Vec<Move>) {
                     }
                 }
                 Move::PutBack { which } if !told.taken.is_empty() => {
-                    let (claim, number) = told.taken.swap_remove(usize::from(which) % told.taken.len());
+                    let (claim, number) = told
+                        .taken
+                        .swap_remove(usize::from(which) % told.taken.len());
                     queue.put_back(&claim).await.expect("memory");
-                    let Entry { account, id, rank, .. } = &claim.entry;
-                    told.again.retain(|(other, name, _)| (account.as_str(), id.as_str()) != (other, name));
-                    told.waiting.entry(account.to_string()).or_default().insert((*rank, number, id.to_string()));
+                    let Entry {
+                        account, id, rank, ..
+                    } = &claim.entry;
+                    told.again.retain(|(other, name, _)| {
+                        (account.as_str(), id.as_str()) != (other, name)
+                    });
+                    told.waiting
+                        .entry(account.to_string())
+                        .or_default()
+                        .insert((*rank, number, id.to_string()));
                 }
                 Move::Strike { account, id } => {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
-                    let (owner, job) = (Account::parse(&account).expect("a name"), JobId::parse(&id).expect("an id"));
+                    let (owner, job) = (
+                        Account::parse(&account).expect("a name"),
+                        JobId::parse(&id).expect("an id"),
+                    );
                     queue.strike(&line, &owner, &job).await.expect("memory");
                     if let Some(mine) = told.waiting.get_mut(&account) {
                         mine.retain(|(_, _, other)| *other != id);
@@ -117,7 +166,10 @@ fn check(moves: Vec<Move>) {
                 Move::Collect => drop(queue.collect().await),
                 Move::Done { .. } | Move::PutBack { .. } => {}
             }
-            let depth = Depth { waiting: told.waiting.values().map(BTreeSet::len).sum(), taken: told.taken.len() };
+            let depth = Depth {
+                waiting: told.waiting.values().map(BTreeSet::len).sum(),
+                taken: told.taken.len(),
+            };
             assert_eq!(queue.depth(&line).await.expect("memory"), depth);
         }
     });
@@ -137,13 +189,33 @@ async fn accounts_take_turns_one_by_one() {
         for n in 0..count {
             let id = JobId::parse(&format!("{account}-{n}")).expect("an id");
             let account = Account::parse(account).expect("a name");
-            queue.push(&line, Entry { account, id, rank: Rank::Usual, deadline: None }).await.expect("memory");
+            queue
+                .push(
+                    &line,
+                    Entry {
+                        account,
+                        id,
+                        rank: Rank::Usual,
+                        deadline: None,
+                    },
+                )
+                .await
+                .expect("memory");
         }
     }
     let mut first = Vec::new();
     for _ in 0..8 {
-        let claim = queue.take(&line, &holder, Duration::ZERO).await.expect("memory").expect("one waits");
+        let claim = queue
+            .take(&line, &holder, Duration::ZERO)
+            .await
+            .expect("memory")
+            .expect("one waits");
         first.push(claim.entry.account.to_string());
     }
-    assert_eq!(first, ["large", "small", "large", "small", "large", "small", "large", "small"]);
+    assert_eq!(
+        first,
+        [
+            "large", "small", "large", "small", "large", "small", "large", "small"
+        ]
+    );
 }

@@ -11,7 +11,10 @@ pub(super) async fn run(queue: &dyn Queue, every: Duration) {
         tokio::time::sleep(every).await;
         let count = said("what was struck", queue.collect().await);
         if count > 0 {
-            tracing::debug!(count, "removed what was left of jobs that were over before their turn");
+            tracing::debug!(
+                count,
+                "removed what was left of jobs that were over before their turn"
+            );
         }
     }
 }

@@ -14,7 +14,8 @@ pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, every: Duration)
             keeper.overdue(&entry).await;
         }
         let next = said("deadlines", queue.next_deadline().await);
-        let until_next = next.and_then(|at| Duration::try_from(at.duration_since(Timestamp::now())).ok());
+        let until_next =
+            next.and_then(|at| Duration::try_from(at.duration_since(Timestamp::now())).ok());
         tokio::time::sleep(until_next.map_or(every, |pause| pause.min(every))).await;
     }
 }

@@ -12,11 +12,16 @@ const BATCH: usize = 100_000;
 pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, rules: Rules) {
     loop {
         tokio::time::sleep(rules.prune_every).await;
-        let Ok(before) = Timestamp::now().checked_sub(rules.old_after) else { continue };
+        let Ok(before) = Timestamp::now().checked_sub(rules.old_after) else {
+            continue;
+        };
         for (line, entry) in said("old entries", queue.old(before, BATCH).await) {
             if keeper.is_over(&entry).await {
                 tracing::warn!(%line, job = %entry.id, "a job that is over was still in its line");
-                said("old entries", queue.strike(&line, &entry.account, &entry.id).await);
+                said(
+                    "old entries",
+                    queue.strike(&line, &entry.account, &entry.id).await,
+                );
             }
         }
     }

@@ -15,7 +15,10 @@ pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, holder: &Holder,
         loop {
             // This process may have stood still for longer than that.
             said("lost jobs", queue.renew(&keeper.in_hand()).await);
-            let lost = said("lost jobs", queue.lost(holder, rules.lost_after, BATCH).await);
+            let lost = said(
+                "lost jobs",
+                queue.lost(holder, rules.lost_after, BATCH).await,
+            );
             for claim in &lost {
                 tracing::warn!(line = %claim.line, job = %claim.entry.id, "whoever worked on a job is gone");
                 match keeper.lost(claim).await {
@@ -47,7 +50,17 @@ mod tests {
         let pauses: Vec<Duration> = (0..1000).map(|_| about(Duration::from_secs(30))).collect();
         let bounds = Duration::from_secs(15)..=Duration::from_secs(45);
         assert!(pauses.iter().all(|pause| bounds.contains(pause)));
-        assert!(pauses.iter().max().is_some_and(|most| *most > Duration::from_secs(30)));
-        assert!(pauses.iter().min().is_some_and(|least| *least < Duration::from_secs(30)));
+        assert!(
+            pauses
+                .iter()
+                .max()
+                .is_some_and(|most| *most > Duration::from_secs(30))
+        );
+        assert!(
+            pauses
+                .iter()
+                .min()
+                .is_some_and(|least| *least < Duration::from_secs(30))
+        );
     }
 }

@@ -19,7 +19,10 @@ struct Noting {
 
 impl Noting {
     fn note(&self, what: &str, entry: &Entry) {
-        self.told.lock().expect("nobody panics with it").push(format!("{what} {}", entry.id));
+        self.told
+            .lock()
+            .expect("nobody panics with it")
+            .push(format!("{what} {}", entry.id));
     }
 }
 
@@ -31,7 +34,11 @@ impl Keeper for Noting {
 
     async fn lost(&self, claim: &Claim) -> Fate {
         self.note("lost", &claim.entry);
-        if claim.entry.id.as_str().starts_with("unknown") { Fate::Unknown } else { Fate::Over }
+        if claim.entry.id.as_str().starts_with("unknown") {
+            Fate::Unknown
+        } else {
+            Fate::Over
+        }
     }
 
     fn in_hand(&self) -> Vec<Claim> {
@@ -51,22 +58,42 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self { queue: Arc::default(), keeper: Arc::default(), line: LineName::new("l") }
+        Self {
+            queue: Arc::default(),
+            keeper: Arc::default(),
+            line: LineName::new("l"),
+        }
     }
 
     async fn push(&self, id: &str, deadline: Option<Timestamp>) {
-        let entry = Entry { account: Account::ANONYMOUS, id: JobId::parse(id).expect("an id"), rank: Rank::Usual, deadline };
+        let entry = Entry {
+            account: Account::ANONYMOUS,
+            id: JobId::parse(id).expect("an id"),
+            rank: Rank::Usual,
+            deadline,
+        };
         self.queue.push(&self.line, entry).await.expect("memory");
     }
 
     async fn take(&self) -> Claim {
-        self.queue.take(&self.line, &Holder::new("h"), Duration::ZERO).await.expect("memory").expect("one waits")
+        self.queue
+            .take(&self.line, &Holder::new("h"), Duration::ZERO)
+            .await
+            .expect("memory")
+            .expect("one waits")
     }
 
     /// What is told within this time.
     async fn told_within(&self, time: Duration, rules: Rules) -> Vec<String> {
-        let keeping = run(Arc::clone(&self.queue) as _, Arc::clone(&self.keeper) as _, Holder::new("sweeper"), rules);
-        tokio::time::timeout(time, keeping).await.expect_err("it runs for ever");
+        let keeping = run(
+            Arc::clone(&self.queue) as _,
+            Arc::clone(&self.keeper) as _,
+            Holder::new("sweeper"),
+            rules,
+        );
+        tokio::time::timeout(time, keeping)
+            .await
+            .expect_err("it runs for ever");
         std::mem::take(&mut *self.keeper.told.lock().expect("nobody panics with it"))
     }
 }
@@ -74,9 +101,21 @@ impl Place {
 #[tokio::test(start_paused = true)]
 async fn a_job_is_ended_at_its_deadline() {
     let place = Place::new();
-    place.push("late", Some(Timestamp::now() - Duration::from_secs(1))).await;
-    place.push("in-time", Some(Timestamp::now() + Duration::from_secs(3600))).await;
-    assert_eq!(place.told_within(Duration::from_secs(3), Rules::default()).await, ["overdue late"]);
+    place
+        .push("late", Some(Timestamp::now() - Duration::from_secs(1)))
+        .await;
+    place
+        .push(
+            "in-time",
+            Some(Timestamp::now() + Duration::from_secs(3600)),
+        )
+        .await;
+    assert_eq!(
+        place
+            .told_within(Duration::from_secs(3), Rules::default())
+            .await,
+        ["overdue late"]
+    );
     assert_eq!(place.take().await.entry.id.as_str(), "in-time");
 }
 
@@ -86,10 +125,30 @@ async fn a_job_whose_holder_is_gone_is_found_once() {
     place.push("a", None).await;
     place.push("waits", None).await;
     let before = place.take().await;
-    assert_eq!(place.told_within(Duration::from_secs(14), Rules::default()).await, [""; 0], "it may still be at it");
-    assert_eq!(place.told_within(Duration::from_secs(200), Rules::default()).await, ["lost a"]);
+    assert_eq!(
+        place
+            .told_within(Duration::from_secs(14), Rules::default())
+            .await,
+        [""; 0],
+        "it may still be at it"
+    );
+    assert_eq!(
+        place
+            .told_within(Duration::from_secs(200), Rules::default())
+            .await,
+        ["lost a"]
+    );
     assert!(!place.queue.done(&before).await.expect("memory"));
-    assert_eq!(place.queue.depth(&place.line).await.expect("memory").waiting, 1, "who waits is not lost");
+    assert_eq!(
+        place
+            .queue
+            .depth(&place.line)
+            .await
+            .expect("memory")
+            .waiting,
+        1,
+        "who waits is not lost"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,8 +156,13 @@ async fn a_job_of_which_nothing_can_be_said_is_found_again() {
     let place = Place::new();
     place.push("unknown", None).await;
     place.take().await;
-    let told = place.told_within(Duration::from_secs(200), Rules::default()).await;
-    assert!(told.len() > 1 && told.iter().all(|told| told == "lost unknown"), "{told:?}");
+    let told = place
+        .told_within(Duration::from_secs(200), Rules::default())
+        .await;
+    assert!(
+        told.len() > 1 && told.iter().all(|told| told == "lost unknown"),
+        "{told:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,9 +170,19 @@ async fn what_is_in_hand_here_is_not_lost_though_nobody_could_renew_it() {
     let place = Place::new();
     place.push("a", None).await;
     let claim = place.take().await;
-    place.keeper.held.lock().expect("nobody panics with it").push(claim.clone());
+    place
+        .keeper
+        .held
+        .lock()
+        .expect("nobody panics with it")
+        .push(claim.clone());
     tokio::time::advance(Duration::from_secs(3600)).await;
-    assert_eq!(place.told_within(Duration::from_secs(200), Rules::default()).await, [""; 0]);
+    assert_eq!(
+        place
+            .told_within(Duration::from_secs(200), Rules::default())
+            .await,
+        [""; 0]
+    );
     assert!(place.queue.done(&claim).await.expect("memory"));
 }
 
@@ -120,10 +194,17 @@ async fn what_is_renewed_is_left_alone() {
     let renews = async {
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            place.queue.renew(std::slice::from_ref(&claim)).await.expect("memory");
+            place
+                .queue
+                .renew(std::slice::from_ref(&claim))
+                .await
+                .expect("memory");
         }
     };
-    let (told, ()) = tokio::join!(place.told_within(Duration::from_secs(200), Rules::default()), renews);
+    let (told, ()) = tokio::join!(
+        place.told_within(Duration::from_secs(200), Rules::default()),
+        renews
+    );
     assert_eq!(told, [""; 0]);
     assert!(place.queue.done(&claim).await.expect("memory"));
 }
@@ -134,8 +215,21 @@ async fn old_entries_of_jobs_that_are_over_go_and_those_that_wait_stay() {
     for id in ["over-1", "waits", "over-2"] {
         place.push(id, None).await;
     }
-    let rules = Rules { old_after: Duration::ZERO, ..Rules::default() };
-    place.told_within(Duration::from_secs(2 * 3600), rules).await;
+    let rules = Rules {
+        old_after: Duration::ZERO,
+        ..Rules::default()
+    };
+    place
+        .told_within(Duration::from_secs(2 * 3600), rules)
+        .await;
     assert_eq!(place.take().await.entry.id.as_str(), "waits");
-    assert_eq!(place.queue.depth(&place.line).await.expect("memory").waiting, 0);
+    assert_eq!(
+        place
+            .queue
+            .depth(&place.line)
+            .await
+            .expect("memory")
+            .waiting,
+        0
+    );
 }

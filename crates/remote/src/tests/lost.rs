@@ -16,7 +16,11 @@ async fn a_job_that_did_not_arrive_goes_to_the_next_worker() {
         assert_eq!(take_one(&remote, "w").await, "a");
         remote.hear(&worker("w"), &id("a"), done("1"));
         let ran = ran.await.unwrap();
-        assert_eq!(ran.end, Some(Ok(Some("1".to_owned()))), "what no worker has seen is not counted");
+        assert_eq!(
+            ran.end,
+            Some(Ok(Some("1".to_owned()))),
+            "what no worker has seen is not counted"
+        );
         assert_eq!(ran.notes.get("retries"), None);
         assert_eq!(remote.retried(), 0);
     })
@@ -29,7 +33,9 @@ async fn a_take_that_is_given_up_swallows_nothing() {
         let (remote, mut desk) = (remote(), Desk::default());
         for _ in 0..20 {
             let asked = remote.clone();
-            let asking = tokio::task::spawn_local(async move { asked.take(&worker("gone"), 4, HOLD).await.len() });
+            let asking = tokio::task::spawn_local(async move {
+                asked.take(&worker("gone"), 4, HOLD).await.len()
+            });
             tokio::task::yield_now().await;
             asking.abort();
         }
@@ -52,7 +58,11 @@ async fn a_worker_that_breaks_off_and_stays_away_loses_its_jobs() {
         let ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "dies").await, "a");
         remote.ping(&worker("dies"), Some(&["a"]));
-        assert!(tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("dies"), STOPS)).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("dies"), STOPS))
+                .await
+                .is_err()
+        );
         // The heartbeat outlives the worker, and says what it always said.
         let pings = remote.clone();
         let pinging = tokio::task::spawn_local(async move {
@@ -65,7 +75,10 @@ async fn a_worker_that_breaks_off_and_stays_away_loses_its_jobs() {
         pinging.abort();
         remote.hear(&worker("w"), &id("a"), done("1"));
         let ran = ran.await.unwrap();
-        assert_eq!((ran.notes["worker"].clone(), ran.notes["retries"].clone()), (json!("w"), json!(1)));
+        assert_eq!(
+            (ran.notes["worker"].clone(), ran.notes["retries"].clone()),
+            (json!("w"), json!(1))
+        );
         assert_eq!(remote.retried(), 1);
     })
     .await;
@@ -77,9 +90,16 @@ async fn a_worker_that_comes_back_in_time_keeps_its_jobs() {
         let (remote, mut desk) = (remote(), Desk::default());
         let _ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "w").await, "a");
-        assert!(tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("w"), STOPS)).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), remote.stops(&worker("w"), STOPS))
+                .await
+                .is_err()
+        );
         assert!(remote.stops(&worker("w"), STOPS).await.is_empty());
-        assert!(remote.take(&worker("other"), 1, HOLD).await.is_empty(), "it works on");
+        assert!(
+            remote.take(&worker("other"), 1, HOLD).await.is_empty(),
+            "it works on"
+        );
     })
     .await;
 }
@@ -91,7 +111,10 @@ async fn a_worker_whose_pings_stop_loses_its_jobs() {
         let _ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "dies").await, "a");
         remote.ping(&worker("dies"), Some(&["a"]));
-        assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty(), "not before its time");
+        assert!(
+            remote.take(&worker("w"), 1, HOLD).await.is_empty(),
+            "not before its time"
+        );
         assert_eq!(take_one(&remote, "w").await, "a");
     })
     .await;
@@ -112,7 +135,9 @@ async fn a_worker_that_never_pings_is_left_alone() {
 async fn a_job_that_pings_do_not_name_any_more_goes_to_another_worker() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
-        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let _ran: Vec<_> = ["a", "b"]
+            .map(|job| desk.run(&remote, work(job, None)))
+            .into();
         let parcels = remote.take(&worker("w"), 2, HOLD).await;
         parcels.into_iter().for_each(Parcel::arrived);
         for _ in 0..3 {
@@ -129,16 +154,25 @@ async fn a_job_that_pings_do_not_name_any_more_goes_to_another_worker() {
 async fn a_worker_that_says_that_it_has_nothing_did_not_get_its_job() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
-        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let _ran: Vec<_> = ["a", "b"]
+            .map(|job| desk.run(&remote, work(job, None)))
+            .into();
         assert_eq!(take_one(&remote, "w").await, "a");
         assert_eq!(take_one(&remote, "pings").await, "b");
         remote.has_nothing(&worker("w"));
-        assert!(remote.take(&worker("x"), 1, HOLD).await.is_empty(), "what it said may have been on its way");
+        assert!(
+            remote.take(&worker("x"), 1, HOLD).await.is_empty(),
+            "what it said may have been on its way"
+        );
         remote.ping(&worker("pings"), Some(&["b"]));
         for name in ["w", "pings"] {
             remote.has_nothing(&worker(name));
         }
-        assert_eq!(names(&remote.take(&worker("x"), 2, HOLD).await), ["a"], "the other was named before");
+        assert_eq!(
+            names(&remote.take(&worker("x"), 2, HOLD).await),
+            ["a"],
+            "the other was named before"
+        );
     })
     .await;
 }
@@ -168,9 +202,15 @@ async fn a_late_result_of_a_worker_that_was_given_up_counts() {
         assert_eq!(take_one(&remote, "slow").await, "a");
         remote.ping(&worker("slow"), Some(&["a"]));
         tokio::time::sleep(Duration::from_secs(40)).await;
-        assert_eq!(remote.hear(&worker("slow"), &id("a"), done("1")), Heard::Told);
+        assert_eq!(
+            remote.hear(&worker("slow"), &id("a"), done("1")),
+            Heard::Told
+        );
         assert_eq!(ran.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
-        assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty(), "nobody else needs to run it");
+        assert!(
+            remote.take(&worker("w"), 1, HOLD).await.is_empty(),
+            "nobody else needs to run it"
+        );
     })
     .await;
 }
@@ -186,14 +226,21 @@ async fn parts_are_told_once_whoever_gives_them() {
         remote.ping(&worker("dies"), Some(&["a"]));
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(take_one(&remote, "w").await, "a");
-        assert_eq!(remote.hear(&worker("dies"), &id("a"), part("9")), Heard::Ignored, "it has the job no more");
+        assert_eq!(
+            remote.hear(&worker("dies"), &id("a"), part("9")),
+            Heard::Ignored,
+            "it has the job no more"
+        );
         for json in ["1", "2", "3"] {
             remote.hear(&worker("w"), &id("a"), part(json));
         }
         remote.hear(&worker("w"), &id("a"), done("[]"));
         let ran = ran.await.unwrap();
         assert_eq!(ran.parts, ["1", "2", "3"]);
-        assert_eq!((ran.end, ran.notes["final_output"].clone()), (Some(Ok(None)), json!([])));
+        assert_eq!(
+            (ran.end, ran.notes["final_output"].clone()),
+            (Some(Ok(None)), json!([]))
+        );
     })
     .await;
 }

@@ -11,8 +11,15 @@ async fn a_result_from_before_a_restart_is_kept_for_its_job() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
         assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Kept);
-        let (first, second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
-        assert_eq!(take_one(&remote, "w").await, "b", "nobody runs what is done");
+        let (first, second) = (
+            desk.run(&remote, work("a", None)),
+            desk.run(&remote, work("b", None)),
+        );
+        assert_eq!(
+            take_one(&remote, "w").await,
+            "b",
+            "nobody runs what is done"
+        );
         assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
         remote.hear(&worker("w"), &id("b"), done("2"));
         assert!(second.await.unwrap().end.unwrap().is_ok());
@@ -25,11 +32,17 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
         remote.ping(&worker("old"), Some(&["a"]));
-        let (first, _second) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        let (first, _second) = (
+            desk.run(&remote, work("a", None)),
+            desk.run(&remote, work("b", None)),
+        );
         assert_eq!(take_one(&remote, "idle").await, "b", "the other is at work");
         remote.hear(&worker("old"), &id("a"), done("1"));
         let ran = first.await.unwrap();
-        assert_eq!((ran.end, ran.notes["worker"].clone()), (Some(Ok(Some("1".to_owned()))), json!("old")));
+        assert_eq!(
+            (ran.end, ran.notes["worker"].clone()),
+            (Some(Ok(Some("1".to_owned()))), json!("old"))
+        );
     })
     .await;
 }
@@ -42,7 +55,11 @@ async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_be
         assert_eq!(remote.count().running, 1);
         remote.unwanted(&id("a"));
         assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
-        assert_eq!(remote.hear(&worker("old"), &id("a"), done("1")), Heard::Ignored, "nobody will ask for it");
+        assert_eq!(
+            remote.hear(&worker("old"), &id("a"), done("1")),
+            Heard::Ignored,
+            "nobody will ask for it"
+        );
     })
     .await;
 }
@@ -52,7 +69,9 @@ async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
         remote.rest(Duration::from_secs(3));
-        let _ran: Vec<_> = ["a", "b"].map(|job| desk.run(&remote, work(job, None))).into();
+        let _ran: Vec<_> = ["a", "b"]
+            .map(|job| desk.run(&remote, work(job, None)))
+            .into();
         let asked = remote.clone();
         let asking = tokio::task::spawn_local(async move { take_one(&asked, "idle").await });
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -67,18 +86,38 @@ async fn a_stream_from_before_a_restart_begins_again() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
         remote.ping(&worker("old"), Some(&["a"]));
-        let (ran, _other) = (desk.run(&remote, work("a", None)), desk.run(&remote, work("b", None)));
+        let (ran, _other) = (
+            desk.run(&remote, work("a", None)),
+            desk.run(&remote, work("b", None)),
+        );
         assert_eq!(take_one(&remote, "idle").await, "b");
-        assert_eq!(remote.hear(&worker("old"), &id("a"), part("2")), Heard::Ignored, "the first part is lost");
+        assert_eq!(
+            remote.hear(&worker("old"), &id("a"), part("2")),
+            Heard::Ignored,
+            "the first part is lost"
+        );
         assert_eq!(take_one(&remote, "new").await, "a");
-        let end = || Report::StreamDone(Finish { output: Some(Bytes::from_static(b"[]")), error: None });
-        assert_eq!(remote.hear(&worker("old"), &id("a"), end()), Heard::Ignored, "it has the job no more");
+        let end = || {
+            Report::StreamDone(Finish {
+                output: Some(Bytes::from_static(b"[]")),
+                error: None,
+            })
+        };
+        assert_eq!(
+            remote.hear(&worker("old"), &id("a"), end()),
+            Heard::Ignored,
+            "it has the job no more"
+        );
         for json in ["1", "2"] {
             remote.hear(&worker("new"), &id("a"), part(json));
         }
         assert_eq!(remote.hear(&worker("new"), &id("a"), end()), Heard::Told);
         assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
-        assert_eq!(remote.hear(&worker("old"), &id("unknown"), end()), Heard::Ignored, "an end without its parts is kept for nobody");
+        assert_eq!(
+            remote.hear(&worker("old"), &id("unknown"), end()),
+            Heard::Ignored,
+            "an end without its parts is kept for nobody"
+        );
     })
     .await;
 }
@@ -99,8 +138,15 @@ async fn end(mut running: Box<dyn Running>) -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn the_time_that_a_worker_had_a_job_before_a_restart_counts() {
     let (remote, second) = (remote(), Duration::from_secs(1));
-    assert_eq!(remote.ping(&worker("old"), Some(&["a"])), [id("a")], "nobody has begun it here");
-    let (job, began) = (kept(&remote, work("a", Some(10_000)), 8 * second).await, tokio::time::Instant::now());
+    assert_eq!(
+        remote.ping(&worker("old"), Some(&["a"])),
+        [id("a")],
+        "nobody has begun it here"
+    );
+    let (job, began) = (
+        kept(&remote, work("a", Some(10_000)), 8 * second).await,
+        tokio::time::Instant::now(),
+    );
     assert!(remote.ping(&worker("old"), Some(&["a"])).is_empty());
     assert!(matches!(end(job).await, Outcome::Failed { .. }));
     let took = began.elapsed();
@@ -111,9 +157,14 @@ async fn the_time_that_a_worker_had_a_job_before_a_restart_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_job_from_before_a_restart_whose_result_is_here_is_over_at_once() {
     let remote = remote();
-    assert_eq!(remote.hear(&worker("old"), &id("a"), done("1")), Heard::Kept);
+    assert_eq!(
+        remote.hear(&worker("old"), &id("a"), done("1")),
+        Heard::Kept
+    );
     let job = kept(&remote, work("a", None), Duration::ZERO).await;
-    assert!(matches!(end(job).await, Outcome::Succeeded { output: Some(output) } if output.json.as_ref() == b"1"));
+    assert!(
+        matches!(end(job).await, Outcome::Succeeded { output: Some(output) } if output.json.as_ref() == b"1")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +173,9 @@ async fn a_job_from_before_a_restart_whose_worker_is_lost_goes_to_the_next() {
         let remote = remote();
         remote.ping(&worker("old"), Some(&["a"]));
         let mut job = kept(&remote, work("a", None), Duration::ZERO).await;
-        let ran = tokio::task::spawn_local(async move { while !matches!(job.next().await, Event::Ended(_)) {} });
+        let ran = tokio::task::spawn_local(async move {
+            while !matches!(job.next().await, Event::Ended(_)) {}
+        });
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(take_one(&remote, "new").await, "a");
         remote.hear(&worker("new"), &id("a"), done("1"));

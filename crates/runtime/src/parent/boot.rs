@@ -85,28 +85,47 @@ impl Boot<'_> {
         (self.tell)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
-        requests.send(Request::Init(init)).expect("the receiver is right here");
-        let child = Arc::new(Child::new(spawned.pid, spawned.mark, Arc::clone(self.family), requests));
+        requests
+            .send(Request::Init(init))
+            .expect("the receiver is right here");
+        let child = Arc::new(Child::new(
+            spawned.pid,
+            spawned.mark,
+            Arc::clone(self.family),
+            requests,
+        ));
         let mut unborn = Unborn(Some(Arc::clone(&child)));
-        self.tasks.spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
+        self.tasks
+            .spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 
         let mut process = spawned.process;
         let mut control = Reader::new(spawned.control_out);
         let until_ready = self.until_ready(&mut control, spawned.slots, &child);
         let result = match self.launch.setup_timeout {
             None => until_ready.await,
-            Some(limit) => tokio::time::timeout(limit, until_ready).await.unwrap_or(Err(BootError::TimedOut(limit))),
+            Some(limit) => tokio::time::timeout(limit, until_ready)
+                .await
+                .unwrap_or(Err(BootError::TimedOut(limit))),
         };
         // The path has served its purpose; a missing file is no harm.
         tokio::fs::remove_file(&spawned.socket).await.ok();
         match result {
             Ok((ready, links)) => {
                 unborn.0 = None;
-                Ok(Booted { child, process, control, links, ready })
+                Ok(Booted {
+                    child,
+                    process,
+                    control,
+                    links,
+                    ready,
+                })
             }
             Err(error) => {
                 // A child that gave up exits by itself with its own status; the others are made to.
-                if !matches!(error, BootError::Crashed(_) | BootError::Silent { .. } | BootError::Fatal(_)) {
+                if !matches!(
+                    error,
+                    BootError::Crashed(_) | BootError::Silent { .. } | BootError::Fatal(_)
+                ) {
                     child.kill();
                 }
                 let ended = tokio::time::timeout(Duration::from_secs(1), process.wait()).await;
@@ -128,7 +147,9 @@ impl Boot<'_> {
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
             room: launch.room,
-            num_slots: launch.slots.map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
+            num_slots: launch
+                .slots
+                .map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
             socket: socket.to_string_lossy().into_owned(),
             limits: launch.limits,
         }
@@ -139,12 +160,20 @@ impl Boot<'_> {
         let how = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
         match error {
             BootError::Crashed(why) if why.is_empty() => BootError::Crashed(how),
-            BootError::Silent { python, .. } => BootError::Silent { status: how, python },
+            BootError::Silent { python, .. } => BootError::Silent {
+                status: how,
+                python,
+            },
             other => other,
         }
     }
 
-    async fn until_ready(&self, control: &mut Reader, slots: UnixListener, child: &Arc<Child>) -> Result<(Ready, Vec<Link>), BootError> {
+    async fn until_ready(
+        &self,
+        control: &mut Reader,
+        slots: UnixListener,
+        child: &Arc<Child>,
+    ) -> Result<(Ready, Vec<Link>), BootError> {
         let mut links = Vec::new();
         let mut heard = false;
         loop {
@@ -167,16 +196,24 @@ impl Boot<'_> {
                     }
                     return Ok((ready, links));
                 }
-                Ok(Response::Log { source, data }) => (self.tell)(Phase::Log { source: log_source(source), text: &data }),
+                Ok(Response::Log { source, data }) => (self.tell)(Phase::Log {
+                    source: log_source(source),
+                    text: &data,
+                }),
                 Ok(Response::Wants { slots }) => child.wants(slots),
                 Ok(Response::Described { schema }) => (self.describe)(&schema),
                 Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => note(&other),
                 Err(ReadError::Closed) if heard => return Err(BootError::Crashed(String::new())),
                 Err(ReadError::Closed) => {
-                    return Err(BootError::Silent { status: String::new(), python: self.launch.python.display().to_string() });
+                    return Err(BootError::Silent {
+                        status: String::new(),
+                        python: self.launch.python.display().to_string(),
+                    });
                 }
-                Err(error) => return Err(BootError::Crashed(tidegate_core::chain(&error).to_string())),
+                Err(error) => {
+                    return Err(BootError::Crashed(tidegate_core::chain(&error).to_string()));
+                }
             }
         }
     }
@@ -197,7 +234,11 @@ impl Drop for Unborn {
 }
 
 /// Writes what the child is told, until it is dead.
-async fn write_requests(mut to: ChildStdin, mut requests: mpsc::UnboundedReceiver<Request>, child: Arc<Child>) {
+async fn write_requests(
+    mut to: ChildStdin,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+    child: Arc<Child>,
+) {
     loop {
         tokio::select! {
             request = requests.recv() => {
@@ -222,16 +263,25 @@ pub(crate) fn log_source(source: WireSource) -> LogSource {
 pub(crate) fn note(message: &Response) {
     match message {
         Response::Log { data, .. } => tracing::info!(target: "model", "{}", data.trim_end()),
-        Response::WorkerLog { target, level, message } => match level.as_str() {
+        Response::WorkerLog {
+            target,
+            level,
+            message,
+        } => match level.as_str() {
             "error" => tracing::error!(target: "child", from = target, "{message}"),
             "warn" => tracing::warn!(target: "child", from = target, "{message}"),
             "info" => tracing::info!(target: "child", from = target, "{message}"),
             _ => tracing::debug!(target: "child", from = target, "{message}"),
         },
-        Response::DroppedLogs { count, interval_millis } => {
+        Response::DroppedLogs {
+            count,
+            interval_millis,
+        } => {
             tracing::warn!(target: "model", count, interval_millis, "lines were printed faster than they could be taken");
         }
-        Response::Failed { slot, error } => tracing::warn!(target: "child", slot, "slot broke: {error}"),
+        Response::Failed { slot, error } => {
+            tracing::warn!(target: "child", slot, "slot broke: {error}")
+        }
         Response::Idle { .. }
         | Response::Cancelled { .. }
         | Response::ShuttingDown
@@ -239,6 +289,8 @@ pub(crate) fn note(message: &Response) {
         | Response::Wants { .. }
         | Response::Ready(_)
         | Response::Fatal(_)
-        | Response::HealthcheckResult { .. } => tracing::trace!(target: "child", ?message, "control message"),
+        | Response::HealthcheckResult { .. } => {
+            tracing::trace!(target: "child", ?message, "control message")
+        }
     }
 }

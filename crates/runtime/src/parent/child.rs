@@ -40,7 +40,12 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn new(pid: u32, mark: Mark, family: Arc<Family>, requests: mpsc::UnboundedSender<Request>) -> Self {
+    pub(crate) fn new(
+        pid: u32,
+        mark: Mark,
+        family: Arc<Family>,
+        requests: mpsc::UnboundedSender<Request>,
+    ) -> Self {
         Self {
             pid,
             requests,
@@ -97,7 +102,9 @@ impl Child {
         self.kill_group();
         let (pid, mark, family) = (self.pid, self.mark.clone(), Arc::clone(&self.family));
         // Looking through all processes of the machine takes a moment.
-        tokio::task::spawn_blocking(move || kill_daemons(&family, pid, &mark)).await.ok();
+        tokio::task::spawn_blocking(move || kill_daemons(&family, pid, &mark))
+            .await
+            .ok();
     }
 
     /// The same for those who cannot wait.
@@ -129,7 +136,10 @@ impl Child {
 
     /// How many jobs at once its code wants, if it says.
     pub(crate) fn wanted(&self) -> Option<usize> {
-        self.wants.load(Ordering::Relaxed).checked_sub(1).map(|slots| slots as usize)
+        self.wants
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .map(|slots| slots as usize)
     }
 
     /// Gives it no more jobs. It ends by itself when the last of its slots is closed.
@@ -184,14 +194,20 @@ impl Child {
     /// Said once by the supervisor, when the process has been reaped.
     pub(crate) fn bury(&self) {
         self.dead.cancel();
-        self.healthchecks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        self.healthchecks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clear();
     }
 
     /// Runs the user's health check: `Ok(None)` is well, `Err` is no answer because the child died.
     pub(crate) async fn healthcheck(&self) -> Result<Option<String>, oneshot::error::RecvError> {
         let id = self.next_healthcheck.fetch_add(1, Ordering::Relaxed);
         let (tx, rx) = oneshot::channel();
-        self.healthchecks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(id, tx);
+        self.healthchecks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(id, tx);
         self.send(Request::Healthcheck { id });
         if self.is_dead() {
             self.bury();
@@ -201,7 +217,11 @@ impl Child {
 
     /// The child's answer to a health check.
     pub(crate) fn healthcheck_answered(&self, id: u64, complaint: Option<String>) {
-        let waiting = self.healthchecks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id);
+        let waiting = self
+            .healthchecks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(&id);
         if let Some(waiting) = waiting {
             // Whoever asked may have left.
             waiting.send(complaint).ok();

@@ -27,7 +27,10 @@ pub(crate) enum ReadError {
 
 impl Reader {
     pub(crate) fn new(from: ChildStdout) -> Self {
-        Self { from, buffer: BytesMut::new() }
+        Self {
+            from,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// The next message. Safe to drop and call again.

@@ -11,7 +11,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::port::{Admission, Running};
-use tidegate_core::{Account, Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work};
+use tidegate_core::{
+    Account, Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue,
+    Work,
+};
 use tidegate_ipc::slot::{self, FileOutputKind, Kind, Predict, Response};
 use tidegate_ipc::{SPILL_ABOVE, frame};
 use tokio::io::AsyncWriteExt;
@@ -89,7 +92,10 @@ impl Admission for Courier {
             kill_at: None,
         };
         delivery.prepare(&work, &self.scratch).await;
-        Box::new(Guarded { delivery: Some(delivery), tasks: self.tasks })
+        Box::new(Guarded {
+            delivery: Some(delivery),
+            tasks: self.tasks,
+        })
     }
 }
 
@@ -121,12 +127,16 @@ struct Delivery {
 impl Delivery {
     async fn prepare(&mut self, work: &Work, scratch: &Scratch) {
         if let Err(error) = scratch.give_folder(&work.scratch) {
-            self.refused = Some(format!("could not make a folder for the job's files: {error}"));
+            self.refused = Some(format!(
+                "could not make a folder for the job's files: {error}"
+            ));
             return;
         }
         if work.input.len() > SPILL_ABOVE {
             let path = work.scratch.with_extension("input");
-            let written = spill(&path, &work.input).await.and_then(|()| scratch.give(&path));
+            let written = spill(&path, &work.input)
+                .await
+                .and_then(|()| scratch.give(&path));
             self.spilled = Some(path);
             if let Err(error) = written {
                 self.refused = Some(format!("could not write the input to a file: {error}"));
@@ -135,7 +145,10 @@ impl Delivery {
         }
         self.outgoing = frame_of(work, self.spilled.as_deref());
         if self.outgoing.len() > frame::MAX {
-            self.refused = Some(format!("the job's context and files take more than the {} bytes that can be handed over", frame::MAX));
+            self.refused = Some(format!(
+                "the job's context and files take more than the {} bytes that can be handed over",
+                frame::MAX
+            ));
         } else if let Some(permit) = &mut self.permit {
             self.nth = permit.slot().count_job();
         }
@@ -189,7 +202,10 @@ impl Delivery {
 
     fn understand(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
         let event = match serde_json::from_slice::<Response<'_>>(message).map_err(drop)? {
-            Response::Log { source, data } => Event::Log { source: log_source(source), text: data.into_owned() },
+            Response::Log { source, data } => Event::Log {
+                source: log_source(source),
+                text: data.into_owned(),
+            },
             Response::Output { output } => Event::Output(self.value(message, output.get())),
             Response::FileOutput(file) => {
                 self.files.push(OutputFile {
@@ -211,7 +227,9 @@ impl Delivery {
                 return Ok(None);
             }
             // The child checks names; only something else than our code writes one like this.
-            Response::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => return Err(()),
+            Response::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
+                return Err(());
+            }
             Response::Metric { name, value, mode } => Event::Metric(Metric {
                 name: name.into_owned(),
                 value: serde_json::from_str(value.get()).map_err(drop)?,
@@ -221,7 +239,12 @@ impl Delivery {
                     slot::MetricMode::Append => MetricMode::Append,
                 },
             }),
-            Response::Done { id, output, is_stream, .. } => {
+            Response::Done {
+                id,
+                output,
+                is_stream,
+                ..
+            } => {
                 self.check(&id)?;
                 let output = match output {
                     Some(output) => Some(self.value(message, output.get())),
@@ -232,7 +255,9 @@ impl Delivery {
             }
             Response::Failed { id, error } => {
                 self.check(&id)?;
-                Event::Ended(Outcome::Failed { error: error.into_owned() })
+                Event::Ended(Outcome::Failed {
+                    error: error.into_owned(),
+                })
             }
             Response::Cancelled { id } => {
                 self.check(&id)?;
@@ -244,7 +269,11 @@ impl Delivery {
 
     /// The last message of another job on this slot means that both sides no longer agree.
     fn check(&self, id: &str) -> Result<(), ()> {
-        if *id == *self.work_id { Ok(()) } else { Err(()) }
+        if *id == *self.work_id {
+            Ok(())
+        } else {
+            Err(())
+        }
     }
 
     /// The value without copying it out of the message, unless it is so small that it would hold on to
@@ -256,7 +285,10 @@ impl Delivery {
             1..SMALL => Bytes::copy_from_slice(json.as_bytes()),
             _ => message.slice_ref(json.as_bytes()),
         };
-        OutputValue { json, files: std::mem::take(&mut self.files) }
+        OutputValue {
+            json,
+            files: std::mem::take(&mut self.files),
+        }
     }
 
     /// The socket is closed. A child that has closed one of its slots is of no more use, dead or not.
@@ -265,7 +297,10 @@ impl Delivery {
         if let Some(mut permit) = self.permit.take() {
             let child = Arc::clone(&permit.slot().child);
             // The permit is given back only when the child is dead, so that no other job gets it.
-            if tokio::time::timeout(LAST_BREATH, child.dead()).await.is_err() {
+            if tokio::time::timeout(LAST_BREATH, child.dead())
+                .await
+                .is_err()
+            {
                 child.kill();
                 child.dead().await;
             }
@@ -275,7 +310,13 @@ impl Delivery {
             permit.poison();
         }
         let canceled = self.kill_at.is_some();
-        Event::Ended(if canceled { Outcome::Canceled } else { Outcome::Failed { error: error.to_owned() } })
+        Event::Ended(if canceled {
+            Outcome::Canceled
+        } else {
+            Outcome::Failed {
+                error: error.to_owned(),
+            }
+        })
     }
 
     async fn garbage(&mut self) -> Event {
@@ -308,10 +349,18 @@ fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
         input: None,
         input_file: spilled.map(Path::to_string_lossy),
         output_dir: work.scratch.to_string_lossy(),
-        files: work.files.iter().map(|(pointer, path)| (pointer.clone(), path.to_string_lossy().into_owned())).collect(),
+        files: work
+            .files
+            .iter()
+            .map(|(pointer, path)| (pointer.clone(), path.to_string_lossy().into_owned()))
+            .collect(),
         context: work.context.clone(),
     };
-    let inline: &[u8] = if spilled.is_some() { b"null" } else { &work.input };
+    let inline: &[u8] = if spilled.is_some() {
+        b"null"
+    } else {
+        &work.input
+    };
     let mut frame = Vec::with_capacity(inline.len() + 256);
     slot::append_predict(&mut frame, predict, inline);
     frame
@@ -357,7 +406,9 @@ impl Running for Guarded {
     }
 
     fn refreshes(&self) -> bool {
-        self.delivery.as_ref().is_some_and(|delivery| delivery.refreshes)
+        self.delivery
+            .as_ref()
+            .is_some_and(|delivery| delivery.refreshes)
     }
 
     fn cancel(&mut self) {
@@ -369,7 +420,9 @@ impl Running for Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let Some(mut delivery) = self.delivery.take() else { return };
+        let Some(mut delivery) = self.delivery.take() else {
+            return;
+        };
         if !delivery.ended {
             self.tasks.spawn(async move {
                 delivery.cancel();

@@ -33,7 +33,13 @@ pub(crate) enum Broken {
 
 impl Link {
     pub(crate) fn new(stream: UnixStream, slot: SlotId, child: Arc<Child>) -> Self {
-        Self { stream, buffer: BytesMut::with_capacity(4096), jobs: 0, slot, child }
+        Self {
+            stream,
+            buffer: BytesMut::with_capacity(4096),
+            jobs: 0,
+            slot,
+            child,
+        }
     }
 
     /// The number of the job that is sent next.

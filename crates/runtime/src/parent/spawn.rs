@@ -25,17 +25,31 @@ pub(crate) struct Spawned {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
     #[error("could not listen on `{path}` for the child's slots")]
-    Listen { path: PathBuf, source: std::io::Error },
+    Listen {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("could not start `{python}`; give the interpreter with --python")]
-    Start { python: PathBuf, source: std::io::Error },
-    #[error("could not start `{python}` as user {uid}; --run-as needs an interpreter that this user may read and run")]
-    StartAs { python: PathBuf, uid: u32, source: std::io::Error },
+    Start {
+        python: PathBuf,
+        source: std::io::Error,
+    },
+    #[error(
+        "could not start `{python}` as user {uid}; --run-as needs an interpreter that this user may read and run"
+    )]
+    StartAs {
+        python: PathBuf,
+        uid: u32,
+        source: std::io::Error,
+    },
 }
 
 impl SpawnError {
     /// Whether the machine may have room for it a moment later.
     pub(crate) fn is_passing(&self) -> bool {
-        let (Self::Listen { source, .. } | Self::Start { source, .. } | Self::StartAs { source, .. }) = self;
+        let (Self::Listen { source, .. }
+        | Self::Start { source, .. }
+        | Self::StartAs { source, .. }) = self;
         is_shortage(source)
     }
 }
@@ -43,18 +57,40 @@ impl SpawnError {
 /// Whether something has run out that may be there again a moment later.
 pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
-    passing.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    let passing = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::NOSPC,
+    ];
+    passing
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-pub(crate) fn spawn(launch: &Launch, scratch: &Scratch, family: &Family) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(
+    launch: &Launch,
+    scratch: &Scratch,
+    family: &Family,
+) -> Result<Spawned, SpawnError> {
     let socket = scratch.fresh();
-    let deaf = |source| SpawnError::Listen { path: socket.clone(), source };
+    let deaf = |source| SpawnError::Listen {
+        path: socket.clone(),
+        source,
+    };
     let slots = UnixListener::bind(&socket).map_err(deaf)?;
     scratch.give(&socket).map_err(deaf)?;
     let failed = |source| match &launch.run_as {
-        Some(user) => SpawnError::StartAs { python: launch.python.clone(), uid: user.uid, source },
-        None => SpawnError::Start { python: launch.python.clone(), source },
+        Some(user) => SpawnError::StartAs {
+            python: launch.python.clone(),
+            uid: user.uid,
+            source,
+        },
+        None => SpawnError::Start {
+            python: launch.python.clone(),
+            source,
+        },
     };
     let mark = Mark::new(scratch.number());
     let start = || {
@@ -95,10 +131,17 @@ fn command(launch: &Launch, scratch: &Scratch, mark: &Mark) -> Command {
     command.env(name, value);
     if let Some(user) = &launch.run_as {
         // std gives up the supplementary groups as well.
-        command.gid(user.gid).uid(user.uid).env("HOME", user.home.as_deref().unwrap_or("/".as_ref()));
+        command
+            .gid(user.gid)
+            .uid(user.uid)
+            .env("HOME", user.home.as_deref().unwrap_or("/".as_ref()));
     }
     if !launch.python_path.is_empty() {
-        let inherited = launch.env.iter().find(|(key, _)| key == "PYTHONPATH").map(|(_, value)| PathBuf::from(value));
+        let inherited = launch
+            .env
+            .iter()
+            .find(|(key, _)| key == "PYTHONPATH")
+            .map(|(_, value)| PathBuf::from(value));
         let all = launch.python_path.iter().cloned().chain(inherited);
         if let Ok(joined) = std::env::join_paths(all) {
             command.env("PYTHONPATH", joined);

@@ -14,6 +14,8 @@ impl<S> Lock<S> for std::sync::Mutex<S> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
-        f(&mut self.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        f(&mut self
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }

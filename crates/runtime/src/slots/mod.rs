@@ -82,8 +82,17 @@ pub enum Joined<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> {
 impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
     /// A pool without slots whose line holds up to `line_limit` callers of each owner.
     pub fn new(line_limit: usize) -> Self {
-        let ledger = Ledger { idle: Vec::new(), line: Fair::default(), line_limit, total: 0, closed: false };
-        Self { shared: Arc::new(L::new(ledger)), marker: std::marker::PhantomData }
+        let ledger = Ledger {
+            idle: Vec::new(),
+            line: Fair::default(),
+            line_limit,
+            total: 0,
+            closed: false,
+        };
+        Self {
+            shared: Arc::new(L::new(ledger)),
+            marker: std::marker::PhantomData,
+        }
     }
 
     /// Adds a slot; the first in line gets it.
@@ -101,7 +110,13 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
 
     /// A permit if a slot is free. Nobody is overtaken: a slot is idle only while the line is empty.
     pub fn try_take(&self) -> Option<Permit<T, W, L>> {
-        let slot = self.shared.with(|ledger| if ledger.closed { None } else { ledger.idle.pop() })?;
+        let slot = self.shared.with(|ledger| {
+            if ledger.closed {
+                None
+            } else {
+                ledger.idle.pop()
+            }
+        })?;
         Some(Permit::new(slot, &self.shared))
     }
 
@@ -120,7 +135,9 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
             };
             if ledger.line.len_of(waiter.owner()) >= most {
                 // Those who have left are noticed only when their place is wanted.
-                ledger.line.retain(waiter.owner(), |waiter| !waiter.has_left());
+                ledger
+                    .line
+                    .retain(waiter.owner(), |waiter| !waiter.has_left());
             }
             if ledger.line.len_of(waiter.owner()) >= most {
                 return Err(Denied::Full);
@@ -128,13 +145,17 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
             ledger.line.push(waiter);
             Ok(None)
         })?;
-        Ok(slot.map_or(Joined::Waits, |slot| Joined::Now(Permit::new(slot, &self.shared))))
+        Ok(slot.map_or(Joined::Waits, |slot| {
+            Joined::Now(Permit::new(slot, &self.shared))
+        }))
     }
 
     /// Takes idle slots out for good, when their child has died.
     pub fn retire(&self, gone: impl Fn(&T) -> bool) {
         let retired = self.shared.with(|ledger| {
-            let (out, stay) = std::mem::take(&mut ledger.idle).into_iter().partition::<Vec<_>, _>(|slot| gone(slot));
+            let (out, stay) = std::mem::take(&mut ledger.idle)
+                .into_iter()
+                .partition::<Vec<_>, _>(|slot| gone(slot));
             ledger.idle = stay;
             ledger.total -= out.len();
             out
@@ -153,7 +174,10 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
         let sent_away = self.shared.with(|ledger| {
             ledger.closed = true;
             ledger.total -= ledger.idle.len();
-            (std::mem::take(&mut ledger.idle), std::mem::take(&mut ledger.line))
+            (
+                std::mem::take(&mut ledger.idle),
+                std::mem::take(&mut ledger.line),
+            )
         });
         drop(sent_away);
     }
@@ -170,7 +194,11 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
 
     /// How many slots are where.
     pub fn count(&self) -> Count {
-        self.shared.with(|ledger| Count { idle: ledger.idle.len(), total: ledger.total, waiting: ledger.line.len() })
+        self.shared.with(|ledger| Count {
+            idle: ledger.idle.len(),
+            total: ledger.total,
+            waiting: ledger.line.len(),
+        })
     }
 }
 
@@ -185,12 +213,18 @@ pub struct Permit<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> {
 
 impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Permit<T, W, L> {
     fn new(slot: T, shared: &Arc<L>) -> Self {
-        Self { slot: Some(slot), shared: Arc::clone(shared), marker: std::marker::PhantomData }
+        Self {
+            slot: Some(slot),
+            shared: Arc::clone(shared),
+            marker: std::marker::PhantomData,
+        }
     }
 
     /// The slot.
     pub fn slot(&mut self) -> &mut T {
-        self.slot.as_mut().expect("a permit has its slot until it is dropped")
+        self.slot
+            .as_mut()
+            .expect("a permit has its slot until it is dropped")
     }
 
     /// Takes the slot out of the pool for good.
@@ -228,7 +262,10 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
         // A slot's own drop closes a socket; that happens outside of the lock.
         drop(gone);
         let Some(waiter) = next else { return };
-        let permit = Permit::new(slot.take().expect("only a waiter or the pool takes it"), shared);
+        let permit = Permit::new(
+            slot.take().expect("only a waiter or the pool takes it"),
+            shared,
+        );
         match waiter.give(permit) {
             Ok(()) => return,
             Err(mut permit) => slot = permit.slot.take(),
@@ -238,6 +275,9 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
 
 impl<T, W: Owned, L> Clone for Pool<T, W, L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), marker: std::marker::PhantomData }
+        Self {
+            shared: Arc::clone(&self.shared),
+            marker: std::marker::PhantomData,
+        }
     }
 }

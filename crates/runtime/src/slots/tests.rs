@@ -120,10 +120,19 @@ proptest! {
 #[test]
 fn who_leaves_the_line_frees_a_place() {
     let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(1);
-    assert!(matches!(pool.join(Seat(None), LineLimit::Usual), Ok(Joined::Waits)));
+    assert!(matches!(
+        pool.join(Seat(None), LineLimit::Usual),
+        Ok(Joined::Waits)
+    ));
     let seat = Arc::new(Mutex::new(None));
-    assert!(matches!(pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual), Ok(Joined::Waits)));
-    assert!(matches!(pool.join(Seat(None), LineLimit::Usual), Err(Denied::Full)));
+    assert!(matches!(
+        pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual),
+        Ok(Joined::Waits)
+    ));
+    assert!(matches!(
+        pool.join(Seat(None), LineLimit::Usual),
+        Err(Denied::Full)
+    ));
     pool.add(1);
     assert!(seat.lock().unwrap().is_some());
 }
@@ -138,7 +147,14 @@ fn a_closed_pool_gives_nothing_and_keeps_nothing() {
     assert!(pool.try_take().is_none());
     drop(permit);
     pool.add(3);
-    assert_eq!(pool.count(), Count { idle: 0, total: 0, waiting: 0 });
+    assert_eq!(
+        pool.count(),
+        Count {
+            idle: 0,
+            total: 0,
+            waiting: 0
+        }
+    );
 }
 
 struct LoomLock(loom::sync::Mutex<Ledger<u32, Seat<LoomLock>>>);
@@ -163,14 +179,20 @@ fn in_every_interleaving_a_waiting_caller_gets_the_freed_slot() {
         let other = pool;
         let seat = Arc::new(Mutex::new(None));
         let place = Arc::clone(&seat);
-        let caller = loom::thread::spawn(move || match other.join(Seat(Some(place)), LineLimit::Usual) {
-            Ok(Joined::Now(permit)) => Some(permit),
-            Ok(Joined::Waits) => None,
-            Err(_) => panic!("the line has a place"),
-        });
+        let caller =
+            loom::thread::spawn(
+                move || match other.join(Seat(Some(place)), LineLimit::Usual) {
+                    Ok(Joined::Now(permit)) => Some(permit),
+                    Ok(Joined::Waits) => None,
+                    Err(_) => panic!("the line has a place"),
+                },
+            );
         drop(permit);
         let now = caller.join().unwrap();
-        assert!(now.is_some() || seat.lock().unwrap().is_some(), "the slot went nowhere");
+        assert!(
+            now.is_some() || seat.lock().unwrap().is_some(),
+            "the slot went nowhere"
+        );
     });
 }
 
@@ -188,7 +210,14 @@ fn in_every_interleaving_a_retired_slot_is_counted_once() {
         pool.retire(|_| true);
         user.join().unwrap();
         pool.retire(|_| true);
-        assert_eq!(pool.count(), Count { idle: 0, total: 0, waiting: 0 });
+        assert_eq!(
+            pool.count(),
+            Count {
+                idle: 0,
+                total: 0,
+                waiting: 0
+            }
+        );
     });
 }
 
@@ -202,6 +231,13 @@ fn in_every_interleaving_close_and_give_back_leave_nothing() {
         let closer = loom::thread::spawn(move || other.close());
         drop(permit);
         closer.join().unwrap();
-        assert_eq!(pool.count(), Count { idle: 0, total: 0, waiting: 0 });
+        assert_eq!(
+            pool.count(),
+            Count {
+                idle: 0,
+                total: 0,
+                waiting: 0
+            }
+        );
     });
 }

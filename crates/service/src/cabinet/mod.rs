@@ -128,19 +128,39 @@ impl Cabinet {
             match (serde_json::from_slice::<Filed>(&json), account_in(&name)) {
                 (Ok(file), Some(account)) => {
                     let hold = vault.hold(&file.sha256).await;
-                    known.insert(name, Entry { account, file: Arc::new(file), _hold: hold });
+                    known.insert(
+                        name,
+                        Entry {
+                            account,
+                            file: Arc::new(file),
+                            _hold: hold,
+                        },
+                    );
                 }
-                (Err(error), _) => tracing::error!(name, %error, "what was kept about a file cannot be read"),
-                (Ok(_), None) => tracing::error!(name, "a file was kept for an account that cannot be"),
+                (Err(error), _) => {
+                    tracing::error!(name, %error, "what was kept about a file cannot be read")
+                }
+                (Ok(_), None) => {
+                    tracing::error!(name, "a file was kept for an account that cannot be")
+                }
             }
         }
         vault.find_strangers().await?;
-        Ok(Arc::new(Self { vault, documents, rules, known: Mutex::new(known), coming: Coming::default() }))
+        Ok(Arc::new(Self {
+            vault,
+            documents,
+            rules,
+            known: Mutex::new(known),
+            coming: Coming::default(),
+        }))
     }
 
     /// Removes what is too old, now and then, for ever.
     pub async fn upkeep(&self, jobs: &dyn Store) {
-        let pause = EVERY.min(self.rules.keep_for).min(self.rules.keep_jobs_for).max(Duration::from_millis(100));
+        let pause = EVERY
+            .min(self.rules.keep_for)
+            .min(self.rules.keep_jobs_for)
+            .max(Duration::from_millis(100));
         loop {
             self.sweep(Timestamp::now(), jobs).await;
             tokio::time::sleep(pause).await;
@@ -153,10 +173,18 @@ impl Cabinet {
     }
 
     /// Keeps a file that a caller leaves.
-    pub async fn keep(&self, account: &Account, incoming: Incoming, label: Label) -> Result<Arc<Filed>, FilingError> {
+    pub async fn keep(
+        &self,
+        account: &Account,
+        incoming: Incoming,
+        label: Label,
+    ) -> Result<Arc<Filed>, FilingError> {
         let _place = self.reserve(account, incoming.size())?;
-        let until = Timestamp::now().checked_add(self.rules.keep_for).unwrap_or(Timestamp::MAX);
-        self.file(account, incoming, label, Until::Moment(until)).await
+        let until = Timestamp::now()
+            .checked_add(self.rules.keep_for)
+            .unwrap_or(Timestamp::MAX);
+        self.file(account, incoming, label, Until::Moment(until))
+            .await
     }
 
     /// Keeps a file that a job gives.
@@ -167,7 +195,8 @@ impl Cabinet {
         incoming: Incoming,
         label: Label,
     ) -> Result<Arc<Filed>, FilingError> {
-        self.file(account, incoming, label, Until::ForgottenJob(job)).await
+        self.file(account, incoming, label, Until::ForgottenJob(job))
+            .await
     }
 
     /// One file that a caller has left.
@@ -191,8 +220,14 @@ impl Cabinet {
     pub fn list(&self, account: &Account) -> Vec<Arc<Filed>> {
         let (prefix, now) = (key(account, ""), Timestamp::now());
         let known = self.known();
-        let all = known.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, entry)| &entry.file);
-        let mut files: Vec<_> = all.filter(|file| file.is_left() && is_kept(file, now)).cloned().collect();
+        let all = known
+            .range(prefix.clone()..)
+            .take_while(|(key, _)| key.starts_with(&prefix))
+            .map(|(_, entry)| &entry.file);
+        let mut files: Vec<_> = all
+            .filter(|file| file.is_left() && is_kept(file, now))
+            .cloned()
+            .collect();
         files.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         files
     }
@@ -208,7 +243,11 @@ impl Cabinet {
     }
 
     /// Opens some bytes of a file.
-    pub async fn read(&self, file: &Filed, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError> {
+    pub async fn read(
+        &self,
+        file: &Filed,
+        range: Range<u64>,
+    ) -> Result<Box<dyn BlobReader>, BlobError> {
         self.vault.read(&file.sha256, range).await
     }
 
@@ -217,13 +256,23 @@ impl Cabinet {
         self.vault.copy(&file.sha256, file.size, to).await
     }
 
-    async fn file(&self, account: &Account, incoming: Incoming, label: Label, until: Until<'_>) -> Result<Arc<Filed>, FilingError> {
+    async fn file(
+        &self,
+        account: &Account,
+        incoming: Incoming,
+        label: Label,
+        until: Until<'_>,
+    ) -> Result<Arc<Filed>, FilingError> {
         let received = incoming.end().await?;
         let (expires_at, job) = match until {
             Until::Moment(moment) => (Some(moment), None),
             Until::ForgottenJob(job) => (None, Some(job.to_string())),
         };
-        let Label { name, content_type, metadata } = label;
+        let Label {
+            name,
+            content_type,
+            metadata,
+        } = label;
         let hold = self.vault.put(&received).await?;
         let file = Arc::new(Filed {
             id: JobId::from_random(random::bits()).to_string(),
@@ -243,11 +292,25 @@ impl Cabinet {
     }
 
     /// Writes down what is known about a file whose bytes are there.
-    async fn enter(&self, account: &Account, file: Arc<Filed>, hold: Hold) -> Result<(), StoreError> {
+    async fn enter(
+        &self,
+        account: &Account,
+        file: Arc<Filed>,
+        hold: Hold,
+    ) -> Result<(), StoreError> {
         let key = key(account, &file.id);
-        let json = serde_json::to_vec(&*file).expect("it has string keys").into();
+        let json = serde_json::to_vec(&*file)
+            .expect("it has string keys")
+            .into();
         self.documents.put(SHELF, &key, json).await?;
-        self.known().insert(key, Entry { account: account.clone(), file, _hold: hold });
+        self.known().insert(
+            key,
+            Entry {
+                account: account.clone(),
+                file,
+                _hold: hold,
+            },
+        );
         Ok(())
     }
 
@@ -264,9 +327,13 @@ impl Cabinet {
                         break;
                     }
                 },
-                Err(error) => tracing::error!(job, %error, "a file was kept for a job that cannot be"),
+                Err(error) => {
+                    tracing::error!(job, %error, "a file was kept for a job that cannot be")
+                }
             }
-            gone.extend(self.keys_of(|entry| entry.account == account && entry.file.job.as_deref() == Some(&job)));
+            gone.extend(self.keys_of(|entry| {
+                entry.account == account && entry.file.job.as_deref() == Some(&job)
+            }));
         }
         for key in gone {
             if let Err(error) = self.forget(&key).await {
@@ -278,14 +345,23 @@ impl Cabinet {
 
     /// Jobs with files that may be forgotten: none gives files after it is over.
     fn old_jobs(&self, now: Timestamp) -> HashSet<(Account, String)> {
-        let Ok(before) = now.checked_sub(self.rules.keep_jobs_for) else { return HashSet::new() };
+        let Ok(before) = now.checked_sub(self.rules.keep_jobs_for) else {
+            return HashSet::new();
+        };
         let known = self.known();
-        let old = known.values().filter(|entry| entry.file.created_at <= before);
-        old.filter_map(|entry| Some((entry.account.clone(), entry.file.job.clone()?))).collect()
+        let old = known
+            .values()
+            .filter(|entry| entry.file.created_at <= before);
+        old.filter_map(|entry| Some((entry.account.clone(), entry.file.job.clone()?)))
+            .collect()
     }
 
     fn keys_of(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<String> {
-        self.known().iter().filter(|(_, entry)| wanted(entry)).map(|(key, _)| key.clone()).collect()
+        self.known()
+            .iter()
+            .filter(|(_, entry)| wanted(entry))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// Forgets a file. Its bytes are removed with the next `tidy`.
@@ -321,7 +397,14 @@ fn id_in(url: &Url) -> Option<&str> {
 
 /// The name of a document. The account of everybody has none; no name is equal to it.
 fn key(account: &Account, id: &str) -> String {
-    format!("{}/{id}", if account.is_anonymous() { "" } else { account.as_str() })
+    format!(
+        "{}/{id}",
+        if account.is_anonymous() {
+            ""
+        } else {
+            account.as_str()
+        }
+    )
 }
 
 fn account_in(key: &str) -> Option<Account> {

@@ -37,7 +37,11 @@ impl Cabinet {
             }
         }
         *coming.entry(account.clone()).or_default() += bytes;
-        Ok(Place { coming: &self.coming, account: account.clone(), bytes })
+        Ok(Place {
+            coming: &self.coming,
+            account: account.clone(),
+            bytes,
+        })
     }
 }
 
@@ -45,8 +49,14 @@ impl Cabinet {
     /// What an account has here that goes only when it says so: what it has left, and the weights that it has trained.
     fn kept_for(&self, account: &Account) -> u64 {
         let now = Timestamp::now();
-        let counts = |entry: &&Entry| entry.account == *account && entry.file.job.is_none() && is_kept(&entry.file, now);
-        self.known().values().filter(counts).map(|entry| entry.file.size).sum()
+        let counts = |entry: &&Entry| {
+            entry.account == *account && entry.file.job.is_none() && is_kept(&entry.file, now)
+        };
+        self.known()
+            .values()
+            .filter(counts)
+            .map(|entry| entry.file.size)
+            .sum()
     }
 }
 

@@ -29,7 +29,9 @@ pub enum FilingError {
     #[error("the server has no space left for the file; try again later, or tell who runs it")]
     NoSpace,
     /// The account has left too much.
-    #[error("your files have {used} of the {max} bytes that an account may have here; remove some, or wait until they are too old")]
+    #[error(
+        "your files have {used} of the {max} bytes that an account may have here; remove some, or wait until they are too old"
+    )]
     Quota {
         /// What it has.
         used: u64,
@@ -116,12 +118,29 @@ impl Drop for Place {
 
 impl Incoming {
     /// Begins to take in a file of `expected` bytes or, if more come, of at most `limit`.
-    pub(super) async fn begin(folder: &Path, expected: u64, limit: u64) -> Result<Self, FilingError> {
+    pub(super) async fn begin(
+        folder: &Path,
+        expected: u64,
+        limit: u64,
+    ) -> Result<Self, FilingError> {
         let path = folder.join(format!("{:032x}{PART}", random::bits()));
         need_room(folder, expected)?;
-        let file = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).await?;
+        let file = tokio::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .await?;
         let (sha256, md5) = (digest::Context::new(&digest::SHA256), Md5::new());
-        Ok(Self { file, place: Place(path), limit, size: 0, look_at: LOOK_AGAIN, sha256, md5 })
+        Ok(Self {
+            file,
+            place: Place(path),
+            limit,
+            size: 0,
+            look_at: LOOK_AGAIN,
+            sha256,
+            md5,
+        })
     }
 
     /// Takes the next bytes.
@@ -131,7 +150,10 @@ impl Incoming {
             return Err(FilingError::TooLarge(self.limit));
         }
         if self.size >= self.look_at {
-            need_room(self.place.path().parent().unwrap_or(Path::new(".")), LOOK_AGAIN)?;
+            need_room(
+                self.place.path().parent().unwrap_or(Path::new(".")),
+                LOOK_AGAIN,
+            )?;
             self.look_at = self.size + LOOK_AGAIN;
         }
         self.sha256.update(bytes);
@@ -147,7 +169,12 @@ impl Incoming {
     /// All is there.
     pub(super) async fn end(mut self) -> Result<Received, FilingError> {
         self.file.flush().await?;
-        Ok(Received { place: self.place, size: self.size, sha256: hex(self.sha256.finish().as_ref()), md5: hex(&self.md5.finalize()) })
+        Ok(Received {
+            place: self.place,
+            size: self.size,
+            sha256: hex(self.sha256.finish().as_ref()),
+            md5: hex(&self.md5.finalize()),
+        })
     }
 }
 

@@ -24,12 +24,24 @@ pub(super) fn id_in_name(text: &str) -> Option<&str> {
 
 impl Cabinet {
     /// An output with an address in the place of each file that this job gave.
-    pub fn told(&self, account: &Account, job: &JobId, json: &Bytes, address: impl Fn(&Filed) -> String) -> Bytes {
-        let Ok(text) = std::str::from_utf8(json) else { return json.clone() };
+    pub fn told(
+        &self,
+        account: &Account,
+        job: &JobId,
+        json: &Bytes,
+        address: impl Fn(&Filed) -> String,
+    ) -> Bytes {
+        let Ok(text) = std::str::from_utf8(json) else {
+            return json.clone();
+        };
         let (mut told, mut from) = (String::new(), 0);
         for (at, _) in text.match_indices(PREFIX) {
-            let Some(id) = whole_text(text, at) else { continue };
-            let Some(file) = self.given(account, job, id) else { continue };
+            let Some(id) = whole_text(text, at) else {
+                continue;
+            };
+            let Some(file) = self.given(account, job, id) else {
+                continue;
+            };
             told.push_str(&text[from..at]);
             let written = serde_json::to_string(&address(&file)).expect("a text is JSON");
             // The quotes around it are there already.
@@ -44,7 +56,8 @@ impl Cabinet {
     }
 
     pub(super) fn given(&self, account: &Account, job: &JobId, id: &str) -> Option<Arc<Filed>> {
-        self.find(account, id).filter(|file| file.job.as_deref() == Some(job.as_str()))
+        self.find(account, id)
+            .filter(|file| file.job.as_deref() == Some(job.as_str()))
     }
 }
 
@@ -56,5 +69,7 @@ fn whole_text(text: &str, at: usize) -> Option<&str> {
     }
     let rest = &text[at + PREFIX.len()..];
     let id = &rest[..rest.find('"')?];
-    id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
+    id.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric())
+        .then_some(id)
 }

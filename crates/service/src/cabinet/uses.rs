@@ -57,7 +57,10 @@ impl Uses {
             Use::By(count) => *count += 1,
             Use::Leaving => return None,
         }
-        Some(Hold { uses: self.clone(), digest: digest.to_owned() })
+        Some(Hold {
+            uses: self.clone(),
+            digest: digest.to_owned(),
+        })
     }
 
     /// There is such a content. Unless somebody uses it, it is to be removed.
@@ -71,7 +74,11 @@ impl Uses {
         let unused = known.iter_mut().filter(|(_, uses)| **uses == Use::By(0));
         let take = |(digest, uses): (&String, &mut Use)| {
             *uses = Use::Leaving;
-            Removal { uses: self.clone(), digest: digest.clone(), done: false }
+            Removal {
+                uses: self.clone(),
+                digest: digest.clone(),
+                done: false,
+            }
         };
         unused.map(take).collect()
     }
@@ -128,7 +135,11 @@ mod tests {
         drop(other);
         let removal = uses.unused().pop().unwrap();
         assert!(uses.unused().is_empty(), "one removes it");
-        assert!(tokio::time::timeout(Duration::from_secs(1), uses.hold("a")).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), uses.hold("a"))
+                .await
+                .is_err()
+        );
         let (held, ()) = tokio::join!(uses.hold("a"), async { removal.done() });
         assert!(uses.unused().is_empty());
         drop(held);
@@ -141,7 +152,13 @@ mod tests {
         let _held = uses.hold("a").await;
         uses.note("a".to_owned());
         uses.note("b".to_owned());
-        assert_eq!(uses.unused().iter().map(Removal::digest).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(
+            uses.unused()
+                .iter()
+                .map(Removal::digest)
+                .collect::<Vec<_>>(),
+            ["b"]
+        );
     }
 
     #[tokio::test]

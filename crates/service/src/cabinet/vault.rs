@@ -30,7 +30,11 @@ impl Vault {
                 tracing::warn!(%error, path = %entry.path().display(), "half a file could not be removed");
             }
         }
-        Ok(Self { blobs, spool, uses: Uses::default() })
+        Ok(Self {
+            blobs,
+            spool,
+            uses: Uses::default(),
+        })
     }
 
     pub(super) async fn receive(&self, expected: u64, limit: u64) -> Result<Incoming, FilingError> {
@@ -40,7 +44,9 @@ impl Vault {
     /// Keeps the bytes of a file that has come, as long as somebody holds them.
     pub(super) async fn put(&self, received: &Received) -> Result<Hold, FilingError> {
         let hold = self.uses.hold(&received.sha256).await;
-        self.blobs.put(&received.sha256, received.place.path()).await?;
+        self.blobs
+            .put(&received.sha256, received.place.path())
+            .await?;
         Ok(hold)
     }
 
@@ -50,14 +56,23 @@ impl Vault {
     }
 
     /// Opens bytes for reading. What is open can be read to its end, whatever is removed meanwhile.
-    pub(super) async fn read(&self, digest: &str, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError> {
+    pub(super) async fn read(
+        &self,
+        digest: &str,
+        range: Range<u64>,
+    ) -> Result<Box<dyn BlobReader>, BlobError> {
         self.blobs.read(digest, range).await
     }
 
     /// Writes bytes into a new file that nobody else can read.
     pub(super) async fn copy(&self, digest: &str, size: u64, to: &Path) -> Result<(), FilingError> {
         let mut from = self.read(digest, 0..size).await?;
-        let mut file = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).await?;
+        let mut file = tokio::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(to)
+            .await?;
         while let Some(bytes) = from.next().await? {
             file.write_all(&bytes).await?;
         }
@@ -69,7 +84,9 @@ impl Vault {
         for removal in self.uses.unused() {
             match self.blobs.remove(removal.digest()).await {
                 Ok(()) => removal.done(),
-                Err(error) => tracing::warn!(error = %chain(&error), digest = removal.digest(), "the bytes of a file could not be removed"),
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), digest = removal.digest(), "the bytes of a file could not be removed")
+                }
             }
         }
     }
@@ -77,7 +94,11 @@ impl Vault {
     /// Finds what belongs to nothing: a process that died while it kept or removed a file has left it. It goes with
     /// the next `tidy`, for there may be much of it and nobody should wait.
     pub(super) async fn find_strangers(&self) -> Result<(), BlobError> {
-        self.blobs.names().await?.into_iter().for_each(|name| self.uses.note(name));
+        self.blobs
+            .names()
+            .await?
+            .into_iter()
+            .for_each(|name| self.uses.note(name));
         Ok(())
     }
 }

@@ -19,16 +19,29 @@ impl Cabinet {
     }
 
     /// Keeps the content of a file as the weights of a version, once.
-    pub(crate) async fn keep_weights(&self, account: &Account, file: &Filed, version: &str) -> Result<Arc<Filed>, FilingError> {
+    pub(crate) async fn keep_weights(
+        &self,
+        account: &Account,
+        file: &Filed,
+        version: &str,
+    ) -> Result<Arc<Filed>, FilingError> {
         if let Some(known) = self.weights_of(account, version) {
             return Ok(known);
         }
         let hold = self.vault.hold(&file.sha256).await;
         if !self.known().values().any(|entry| entry.file.id == file.id) {
-            return Err(FilingError::Io(std::io::Error::other("the file was removed meanwhile")));
+            return Err(FilingError::Io(std::io::Error::other(
+                "the file was removed meanwhile",
+            )));
         }
         let id = JobId::from_random(random::bits()).to_string();
-        let kept = Filed { id, expires_at: None, job: None, weights_of: Some(version.to_owned()), ..file.clone() };
+        let kept = Filed {
+            id,
+            expires_at: None,
+            job: None,
+            weights_of: Some(version.to_owned()),
+            ..file.clone()
+        };
         let kept = Arc::new(kept);
         self.enter(account, Arc::clone(&kept), hold).await?;
         Ok(kept)
@@ -46,6 +59,11 @@ impl Cabinet {
     fn weights_of(&self, account: &Account, version: &str) -> Option<Arc<Filed>> {
         let known = self.known();
         let is = |file: &&Arc<Filed>| file.weights_of.as_deref() == Some(version);
-        known.values().filter(|entry| entry.account == *account).map(|entry| &entry.file).find(is).cloned()
+        known
+            .values()
+            .filter(|entry| entry.account == *account)
+            .map(|entry| &entry.file)
+            .find(is)
+            .cloned()
     }
 }

@@ -17,12 +17,23 @@ use super::{Files, name};
 pub fn file_name(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let addresses = [Url::parse(&text), Url::parse(&format!("https://h/{text}"))];
-    let names = addresses.iter().flatten().map(name::of_url).chain([name::of_mime(&text)]);
+    let names = addresses
+        .iter()
+        .flatten()
+        .map(name::of_url)
+        .chain([name::of_mime(&text)]);
     for name in names {
         assert!((1..=200).contains(&name.len()), "{} bytes", name.len());
-        assert!(!name.chars().any(|c| c.is_control() || c == '/'), "{name:?}");
+        assert!(
+            !name.chars().any(|c| c.is_control() || c == '/'),
+            "{name:?}"
+        );
         let mut place = Path::new(&name).components();
-        assert!(matches!(place.next(), Some(Component::Normal(only)) if only == name.as_str()) && place.next().is_none(), "{name:?}");
+        assert!(
+            matches!(place.next(), Some(Component::Normal(only)) if only == name.as_str())
+                && place.next().is_none(),
+            "{name:?}"
+        );
     }
 }
 
@@ -31,7 +42,10 @@ const MAX_FILE: u64 = 32;
 
 /// Files as a server has them that lets in only small ones.
 pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
-    net: Arc::new(Client::new(Config { max_file: MAX_FILE, ..Config::default() })),
+    net: Arc::new(Client::new(Config {
+        max_file: MAX_FILE,
+        ..Config::default()
+    })),
     upload_to: None,
     owner: None,
     own: None,
@@ -45,15 +59,22 @@ pub fn data_uri(input: &[u8]) {
             Err(reason) => assert!(!reason.is_empty()),
             Ok(bytes) => match DataUrl::process(text) {
                 Ok(data) => {
-                    let (body, _) = data.decode_to_vec().expect("what was counted can be decoded");
+                    let (body, _) = data
+                        .decode_to_vec()
+                        .expect("what was counted can be decoded");
                     assert_eq!(bytes, body.len() as u64, "counted and decoded differ");
                     assert!(bytes <= MAX_FILE, "{bytes} bytes are let in");
                     let mime = data.mime_type();
-                    assert!(!name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/'));
+                    assert!(
+                        !name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/')
+                    );
                 }
                 Err(_) => {
                     let url = Url::parse(text).expect("what is not data is an address");
-                    assert!(bytes == 0 && matches!(url.scheme(), "http" | "https") && url.has_host(), "{url}");
+                    assert!(
+                        bytes == 0 && matches!(url.scheme(), "http" | "https") && url.has_host(),
+                        "{url}"
+                    );
                 }
             },
         }
@@ -71,20 +92,37 @@ pub fn splice_files(input: &[u8]) {
     }
     let (mut files, mut addresses) = (Vec::new(), Vec::new());
     for part in parts {
-        let Some((place, address)) = part.split_first() else { continue };
-        files.push(OutputFile { path: "/f".into(), mime_type: None, offset: offset(&json, *place), kind: OutputFileKind::User });
+        let Some((place, address)) = part.split_first() else {
+            continue;
+        };
+        files.push(OutputFile {
+            path: "/f".into(),
+            mime_type: None,
+            offset: offset(&json, *place),
+            kind: OutputFileKind::User,
+        });
         addresses.push(String::from_utf8_lossy(address).into_owned());
     }
-    let Some(spliced) = splice(&json, &files, &addresses) else { return };
+    let Some(spliced) = splice(&json, &files, &addresses) else {
+        return;
+    };
     serde_json::from_slice::<&RawValue>(&spliced).expect("JSON stays JSON");
-    let quoted: usize = addresses.iter().map(|address| serde_json::json!(address).to_string().len()).sum();
+    let quoted: usize = addresses
+        .iter()
+        .map(|address| serde_json::json!(address).to_string().len())
+        .sum();
     assert_eq!(spliced.len() + 2 * files.len(), json.len() + quoted);
 }
 
 /// The nth pair of quotes, or for large numbers any place, also one that is not there.
 fn offset(json: &[u8], place: u8) -> usize {
     match place {
-        0..128 => json.windows(2).enumerate().filter(|(_, pair)| pair == b"\"\"").nth(place.into()).map_or(usize::MAX, |(at, _)| at),
+        0..128 => json
+            .windows(2)
+            .enumerate()
+            .filter(|(_, pair)| pair == b"\"\"")
+            .nth(place.into())
+            .map_or(usize::MAX, |(at, _)| at),
         128.. => usize::from(place) - 128,
     }
 }

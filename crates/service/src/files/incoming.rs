@@ -24,7 +24,9 @@ const AT_ONCE: usize = 8;
 pub(crate) enum FetchError {
     #[error("Input validation error: `{pointer}`: {reason}")]
     Unusable { pointer: String, reason: String },
-    #[error("the server has no space left for the file of `{pointer}`; try again later, or tell who runs it")]
+    #[error(
+        "the server has no space left for the file of `{pointer}`; try again later, or tell who runs it"
+    )]
     DiskFull { pointer: String },
 }
 
@@ -35,30 +37,37 @@ impl Files {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
             Some("http" | "https") => match self.own(account, text) {
-                Some((_, own)) if own.size > self.net.max_file() => {
-                    Err(format!("the file has more than the {} bytes of --max-file", self.net.max_file()))
-                }
+                Some((_, own)) if own.size > self.net.max_file() => Err(format!(
+                    "the file has more than the {} bytes of --max-file",
+                    self.net.max_file()
+                )),
                 Some((_, own)) => Ok(own.size),
                 None => match self.net.check(text) {
                     Ok(_) => Ok(0),
                     Err(error) => Err(format!("the address cannot be used: {error}")),
                 },
             },
-            Some(_) | None => Err("a file is given as an http or https address or as a data URI; \
+            Some(_) | None => Err(
+                "a file is given as an http or https address or as a data URI; \
                 `tidegate predict … -i name=@file` sends a local one"
-                .to_owned()),
+                    .to_owned(),
+            ),
         }
     }
 
     /// The file that is kept here, if the text is the address of one of the account's.
     fn own(&self, account: &Account, text: &str) -> Option<(&Cabinet, Arc<Filed>)> {
         let cabinet = self.own.as_deref()?;
-        Some((cabinet, cabinet.find_by_address(account, &Url::parse(text).ok()?)?))
+        Some((
+            cabinet,
+            cabinet.find_by_address(account, &Url::parse(text).ok()?)?,
+        ))
     }
 
     /// Counts what a data URI holds without keeping it.
     fn check_data_uri(&self, text: &str) -> Result<u64, String> {
-        let data = DataUrl::process(text).map_err(|error| format!("the data URI cannot be read: {error}"))?;
+        let data = DataUrl::process(text)
+            .map_err(|error| format!("the data URI cannot be read: {error}"))?;
         let (limit, mut bytes) = (self.net.max_file(), 0u64);
         let counted = data.decode(|part| {
             bytes += part.len() as u64;
@@ -66,8 +75,12 @@ impl Files {
         });
         match counted {
             Ok(_) => Ok(bytes),
-            Err(DecodeError::WriteError(())) => Err(format!("the data URI holds more than the {limit} bytes of --max-file")),
-            Err(DecodeError::InvalidBase64(error)) => Err(format!("the data URI is not base64: {error}")),
+            Err(DecodeError::WriteError(())) => Err(format!(
+                "the data URI holds more than the {limit} bytes of --max-file"
+            )),
+            Err(DecodeError::InvalidBase64(error)) => {
+                Err(format!("the data URI is not base64: {error}"))
+            }
         }
     }
 
@@ -87,23 +100,42 @@ impl Files {
             };
             fetches.push(fetch.boxed());
         }
-        stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await
+        stream::iter(fetches)
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
     }
 
-    async fn fetch_one(&self, account: &Account, pointer: &str, address: &str, place: PathBuf) -> Result<PathBuf, FetchError> {
+    async fn fetch_one(
+        &self,
+        account: &Account,
+        pointer: &str,
+        address: &str,
+        place: PathBuf,
+    ) -> Result<PathBuf, FetchError> {
         let pointer = pointer.trim_start_matches('/').to_owned();
-        let unusable = |reason: String| FetchError::Unusable { pointer: pointer.clone(), reason };
+        let unusable = |reason: String| FetchError::Unusable {
+            pointer: pointer.clone(),
+            reason,
+        };
         let unwritable = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::StorageFull => FetchError::DiskFull { pointer: pointer.clone() },
-            _ => FetchError::Unusable { pointer: pointer.clone(), reason: format!("could not write the file: {error}") },
+            std::io::ErrorKind::StorageFull => FetchError::DiskFull {
+                pointer: pointer.clone(),
+            },
+            _ => FetchError::Unusable {
+                pointer: pointer.clone(),
+                reason: format!("could not write the file: {error}"),
+            },
         };
         private_folder(&place).map_err(unwritable)?;
         if scheme_of(address).as_deref() == Some("data") {
-            let data = DataUrl::process(address).map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
+            let data = DataUrl::process(address)
+                .map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
             let mime = data.mime_type();
             let path = place.join(name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)));
             let decoded = heavy(address.len(), || data.decode_to_vec());
-            let (body, _) = decoded.map_err(|error| unusable(format!("the data URI is not base64: {error}")))?;
+            let (body, _) = decoded
+                .map_err(|error| unusable(format!("the data URI is not base64: {error}")))?;
             write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
         }
@@ -116,7 +148,10 @@ impl Files {
                 Err(error) => Err(unusable(error.told())),
             };
         }
-        let url = self.net.check(address).map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
+        let url = self
+            .net
+            .check(address)
+            .map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
         let path = place.join(name::of_url(&url));
         match self.net.download(&url, &path).await {
             Ok(()) => Ok(path),
@@ -134,11 +169,19 @@ fn scheme_of(text: &str) -> Option<String> {
 }
 
 fn private_folder(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 async fn write_private(path: &Path, body: &[u8]) -> std::io::Result<()> {
-    let mut file = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await?;
+    let mut file = tokio::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .await?;
     file.write_all(body).await?;
     file.flush().await
 }
@@ -150,7 +193,15 @@ mod tests {
     use super::*;
 
     fn files() -> Files {
-        Files { net: Arc::new(Client::new(Config { max_file: 10, ..Config::default() })), upload_to: None, owner: None, own: None }
+        Files {
+            net: Arc::new(Client::new(Config {
+                max_file: 10,
+                ..Config::default()
+            })),
+            upload_to: None,
+            owner: None,
+            own: None,
+        }
     }
 
     #[test]
@@ -162,7 +213,11 @@ mod tests {
             ("data:text/plain;base64,aGVs\nbG8=", 5),
             ("DATA:;base64,", 0),
         ] {
-            assert_eq!(files().check(&Account::ANONYMOUS, text), Ok(bytes), "{text}");
+            assert_eq!(
+                files().check(&Account::ANONYMOUS, text),
+                Ok(bytes),
+                "{text}"
+            );
         }
     }
 

@@ -7,14 +7,20 @@ const MAX_LEN: usize = 200;
 
 /// The name for a file from `url`.
 pub(crate) fn of_url(url: &Url) -> String {
-    let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    let last = url
+        .path_segments()
+        .and_then(|mut segments| segments.next_back())
+        .unwrap_or_default();
     let decoded: Vec<u8> = percent_decode(last);
     of_text(&String::from_utf8_lossy(&decoded))
 }
 
 /// The name for a file that its owner calls so.
 pub(crate) fn of_text(text: &str) -> String {
-    let safe: String = text.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    let safe: String = text
+        .chars()
+        .map(|c| if c == '/' || c.is_control() { '_' } else { c })
+        .collect();
     match safe.as_str() {
         "" | "." | ".." => "file".to_owned(),
         _ => shortened(&safe),
@@ -35,7 +41,9 @@ pub fn of_mime(essence: &str) -> String {
         "video/mp4" => Some("mp4"),
         "video/mpeg" => Some("mpeg"),
         "application/octet-stream" => Some("bin"),
-        other => mime_guess::get_mime_extensions_str(other).and_then(|endings| endings.first().copied()),
+        other => {
+            mime_guess::get_mime_extensions_str(other).and_then(|endings| endings.first().copied())
+        }
     };
     ending.map_or_else(|| "file".to_owned(), |ending| format!("file.{ending}"))
 }
@@ -44,7 +52,9 @@ fn percent_decode(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((&byte, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        let hex = tail
+            .get(..2)
+            .and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
         match (byte, hex) {
             (b'%', Some(value)) => {
                 decoded.push(value);
@@ -86,12 +96,20 @@ mod tests {
         assert_eq!(name("https://h/..%2f..%2fetc%2fpasswd"), ".._.._etc_passwd");
         assert_eq!(name("https://h/%2e%2e"), "file");
         let long = name(&format!("https://h/{}.safetensors", "é".repeat(300)));
-        assert!(long.len() <= MAX_LEN && long.ends_with(".safetensors"), "{long}");
+        assert!(
+            long.len() <= MAX_LEN && long.ends_with(".safetensors"),
+            "{long}"
+        );
     }
 
     #[test]
     fn types_get_the_ending_people_expect() {
-        for (mime, want) in [("image/png", "file.png"), ("text/plain", "file.txt"), ("image/jpeg", "file.jpg"), ("x/unknown", "file")] {
+        for (mime, want) in [
+            ("image/png", "file.png"),
+            ("text/plain", "file.txt"),
+            ("image/jpeg", "file.jpg"),
+            ("x/unknown", "file"),
+        ] {
             assert_eq!(of_mime(mime), want);
         }
     }

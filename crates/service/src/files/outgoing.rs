@@ -41,11 +41,21 @@ pub(crate) struct Giver<'a> {
 impl Files {
     /// The JSON of an output with an address in the place of each file.
     /// The files of the job itself are in `scratch`.
-    pub(crate) async fn settle(&self, value: OutputValue, job: Giver<'_>, scratch: &Path) -> Result<Bytes, String> {
+    pub(crate) async fn settle(
+        &self,
+        value: OutputValue,
+        job: Giver<'_>,
+        scratch: &Path,
+    ) -> Result<Bytes, String> {
         let OutputValue { mut json, files } = value;
-        let (whole, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind == OutputFileKind::WholeOutput);
+        let (whole, files): (Vec<_>, Vec<_>) = files
+            .into_iter()
+            .partition(|file| file.kind == OutputFileKind::WholeOutput);
         if let Some(whole) = whole.first() {
-            json = self.read_whole(&whole.path, scratch).await.map_err(|error| format!("could not read the output: {error}"))?;
+            json = self
+                .read_whole(&whole.path, scratch)
+                .await
+                .map_err(|error| format!("could not read the output: {error}"))?;
         }
         if files.is_empty() {
             return Ok(json);
@@ -54,34 +64,75 @@ impl Files {
         for file in &files {
             publishing.push(self.publish(file, job).boxed());
         }
-        let addresses: Vec<String> = stream::iter(publishing).buffered(AT_ONCE).try_collect().await?;
-        splice(&json, &files, &addresses).ok_or_else(|| "the output does not match its files".to_owned())
+        let addresses: Vec<String> = stream::iter(publishing)
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        splice(&json, &files, &addresses)
+            .ok_or_else(|| "the output does not match its files".to_owned())
     }
 
     async fn publish(&self, file: &OutputFile, job: Giver<'_>) -> Result<String, String> {
-        let opened = open(&file.path, OFlags::empty()).await.map_err(|error| unreadable(&file.path, &error))?;
-        let opened = opened.ok_or_else(|| format!("output file `{}` is not a regular file", file.path.display()))?;
+        let opened = open(&file.path, OFlags::empty())
+            .await
+            .map_err(|error| unreadable(&file.path, &error))?;
+        let opened = opened.ok_or_else(|| {
+            format!(
+                "output file `{}` is not a regular file",
+                file.path.display()
+            )
+        })?;
         if !self.may_give(&opened) {
-            return Err(format!("output file `{}` does not belong to the user that the model runs as", file.path.display()));
+            return Err(format!(
+                "output file `{}` does not belong to the user that the model runs as",
+                file.path.display()
+            ));
         }
-        let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
+        let mime = file
+            .mime_type
+            .as_deref()
+            .unwrap_or("application/octet-stream");
         match (&self.upload_to, &self.own, job.face) {
             (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
-            (None, Some(cabinet), Face::Replicate) => self.keep(cabinet, file, opened, mime, job).await,
+            (None, Some(cabinet), Face::Replicate) => {
+                self.keep(cabinet, file, opened, mime, job).await
+            }
             // Callers of the others expect data URIs.
-            (None, Some(_), Face::Cog | Face::Runpod) | (None, None, _) => inline(&file.path, opened, mime).await,
+            (None, Some(_), Face::Cog | Face::Runpod) | (None, None, _) => {
+                inline(&file.path, opened, mime).await
+            }
         }
     }
 
     /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
-    async fn keep(&self, cabinet: &Cabinet, file: &OutputFile, opened: Opened, mime: &str, job: Giver<'_>) -> Result<String, String> {
+    async fn keep(
+        &self,
+        cabinet: &Cabinet,
+        file: &OutputFile,
+        opened: Opened,
+        mime: &str,
+        job: Giver<'_>,
+    ) -> Result<String, String> {
         self.small_enough(file, &opened)?;
-        let unkept = |error: FilingError| format!("output file `{}` could not be kept: {}", file.path.display(), error.told());
-        let mut incoming = cabinet.receive(opened.size, self.net.max_file()).await.map_err(unkept)?;
+        let unkept = |error: FilingError| {
+            format!(
+                "output file `{}` could not be kept: {}",
+                file.path.display(),
+                error.told()
+            )
+        };
+        let mut incoming = cabinet
+            .receive(opened.size, self.net.max_file())
+            .await
+            .map_err(unkept)?;
         let mut from = tokio::fs::File::from_std(opened.file);
         let mut piece = vec![0; PIECE];
         loop {
-            match from.read(&mut piece).await.map_err(|error| unreadable(&file.path, &error))? {
+            match from
+                .read(&mut piece)
+                .await
+                .map_err(|error| unreadable(&file.path, &error))?
+            {
                 0 => break,
                 count => incoming.write(&piece[..count]).await.map_err(unkept)?,
             }
@@ -91,16 +142,32 @@ impl Files {
             content_type: mime.to_owned(),
             metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
         };
-        let filed = cabinet.keep_output(job.account, job.id, incoming, label).await.map_err(unkept)?;
+        let filed = cabinet
+            .keep_output(job.account, job.id, incoming, label)
+            .await
+            .map_err(unkept)?;
         Ok(name_of(&filed))
     }
 
     fn small_enough(&self, file: &OutputFile, opened: &Opened) -> Result<(), String> {
         let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
-        if size <= limit { Ok(()) } else { Err(format!("output file `{path}` has {size} bytes, more than the {limit} of --max-file")) }
+        if size <= limit {
+            Ok(())
+        } else {
+            Err(format!(
+                "output file `{path}` has {size} bytes, more than the {limit} of --max-file"
+            ))
+        }
     }
 
-    async fn upload(&self, base: &Url, file: &OutputFile, opened: Opened, mime: &str, job: &JobId) -> Result<String, String> {
+    async fn upload(
+        &self,
+        base: &Url,
+        file: &OutputFile,
+        opened: Opened,
+        mime: &str,
+        job: &JobId,
+    ) -> Result<String, String> {
         self.small_enough(file, &opened)?;
         let name = file_name(file);
         let mut url = base.clone();
@@ -108,24 +175,40 @@ impl Files {
             segments.pop_if_empty().push(&name);
         }
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_str(mime).unwrap_or(HeaderValue::from_static("application/octet-stream")));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_str(mime)
+                .unwrap_or(HeaderValue::from_static("application/octet-stream")),
+        );
         if let Ok(id) = HeaderValue::from_str(job.as_str()) {
             headers.insert("x-prediction-id", id);
         }
-        self.net.upload(&url, headers, &opened.file, opened.size).await.map_err(|error| match error {
-            tidegate_net::Error::Status { status, .. } => format!("Failed to upload output: upload returned status {status}"),
-            other => format!("Failed to upload output: {}", chain(&other)),
-        })
+        self.net
+            .upload(&url, headers, &opened.file, opened.size)
+            .await
+            .map_err(|error| match error {
+                tidegate_net::Error::Status { status, .. } => {
+                    format!("Failed to upload output: upload returned status {status}")
+                }
+                other => format!("Failed to upload output: {}", chain(&other)),
+            })
     }
 
     /// Our own child writes this file, and user code in it could name another.
     async fn read_whole(&self, path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
         let foreign = || std::io::Error::other("it is not a file of the job");
-        if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir) {
+        if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir)
+        {
             return Err(foreign());
         }
-        let opened = open(path, OFlags::NOFOLLOW).await?.filter(|opened| self.may_give(opened)).ok_or_else(foreign)?;
-        read(opened, MAX_WHOLE).await?.map(Bytes::from).ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
+        let opened = open(path, OFlags::NOFOLLOW)
+            .await?
+            .filter(|opened| self.may_give(opened))
+            .ok_or_else(foreign)?;
+        read(opened, MAX_WHOLE)
+            .await?
+            .map(Bytes::from)
+            .ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
     }
 
     fn may_give(&self, opened: &Opened) -> bool {
@@ -144,12 +227,20 @@ struct Opened {
 async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
     // Opening a pipe would wait for who writes into it.
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = tokio::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).await?;
+    let file = tokio::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .await?;
     let kind = file.metadata().await?;
     if !kind.is_file() || is_of_the_system(&file) {
         return Ok(None);
     }
-    Ok(Some(Opened { file: file.into_std().await, size: kind.len(), owner: kind.uid() }))
+    Ok(Some(Opened {
+        file: file.into_std().await,
+        size: kind.len(),
+        owner: kind.uid(),
+    }))
 }
 
 /// Whether a file is made up by the system: under `/proc` the server would read about itself.
@@ -165,12 +256,18 @@ async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
-    tokio::fs::File::from_std(opened.file).take(limit + 1).read_to_end(&mut body).await?;
+    tokio::fs::File::from_std(opened.file)
+        .take(limit + 1)
+        .read_to_end(&mut body)
+        .await?;
     Ok((body.len() as u64 <= limit).then_some(body))
 }
 
 fn file_name(file: &OutputFile) -> String {
-    file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    file.path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
@@ -178,7 +275,9 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 }
 
 async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, String> {
-    let body = read(opened, MAX_INLINE).await.map_err(|error| unreadable(path, &error))?;
+    let body = read(opened, MAX_INLINE)
+        .await
+        .map_err(|error| unreadable(path, &error))?;
     let body = body.ok_or_else(|| {
         format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with --upload-url", path.display())
     })?;
@@ -189,7 +288,8 @@ async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, Strin
 
 /// Puts each address where an empty string stands for its file.
 pub(super) fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<Bytes> {
-    let mut spliced = Vec::with_capacity(json.len() + addresses.iter().map(String::len).sum::<usize>());
+    let mut spliced =
+        Vec::with_capacity(json.len() + addresses.iter().map(String::len).sum::<usize>());
     let mut from = 0;
     for (file, address) in files.iter().zip(addresses) {
         spliced.extend_from_slice(json.get(from..file.offset)?);
@@ -212,23 +312,47 @@ mod tests {
     async fn only_regular_files_are_opened() {
         let folder = std::env::temp_dir().join(format!("tidegate-outgoing-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (real, link, pipe) = (folder.join("real"), folder.join("link"), folder.join("pipe"));
+        let (real, link, pipe) = (
+            folder.join("real"),
+            folder.join("link"),
+            folder.join("pipe"),
+        );
         std::fs::write(&real, "12345").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
         for odd in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
-            assert!(open(odd, OFlags::empty()).await.unwrap().is_none(), "{odd:?}");
+            assert!(
+                open(odd, OFlags::empty()).await.unwrap().is_none(),
+                "{odd:?}"
+            );
         }
         // Models return links to what they have made; our own child does not.
         let through = open(&link, OFlags::empty()).await.unwrap().unwrap();
         assert_eq!(read(through, 5).await.unwrap().unwrap(), b"12345");
         assert!(open(&link, OFlags::NOFOLLOW).await.is_err());
-        assert!(read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4).await.unwrap().is_none());
+        assert!(
+            read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4)
+                .await
+                .unwrap()
+                .is_none()
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     fn file(offset: usize) -> OutputFile {
-        OutputFile { path: "/x".into(), mime_type: None, offset, kind: OutputFileKind::User }
+        OutputFile {
+            path: "/x".into(),
+            mime_type: None,
+            offset,
+            kind: OutputFileKind::User,
+        }
     }
 
     #[tokio::test]
@@ -237,11 +361,23 @@ mod tests {
         std::fs::write(&path, "12345").unwrap();
         let us = std::fs::metadata(&path).unwrap().uid();
         let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
-        let output = OutputFile { path: path.clone(), ..file(0) };
+        let output = OutputFile {
+            path: path.clone(),
+            ..file(0)
+        };
         let id = JobId::parse("a").unwrap();
-        let job = Giver { account: &Account::ANONYMOUS, id: &id, face: Face::Replicate };
+        let job = Giver {
+            account: &Account::ANONYMOUS,
+            id: &id,
+            face: Face::Replicate,
+        };
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
-            let files = Files { net: net.clone(), upload_to: None, owner, own: None };
+            let files = Files {
+                net: net.clone(),
+                upload_to: None,
+                owner,
+                own: None,
+            };
             assert_eq!(files.publish(&output, job).await.is_ok(), good, "{owner:?}");
         }
         std::fs::remove_file(path).unwrap();
@@ -258,7 +394,11 @@ mod tests {
     fn wrong_offsets_are_noticed() {
         let json = Bytes::from_static(br#"["","x"]"#);
         for offset in [0, 2, 4, 7, 8, 100, usize::MAX] {
-            assert_eq!(splice(&json, &[file(offset)], &["A".into()]), None, "{offset}");
+            assert_eq!(
+                splice(&json, &[file(offset)], &["A".into()]),
+                None,
+                "{offset}"
+            );
         }
     }
 }

@@ -32,23 +32,42 @@ pub fn input(input: &[u8]) {
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a reason");
             for error in errors {
-                assert!(!error.field.is_empty() && (1..3000).contains(&error.message.chars().count()), "{error:?}");
+                assert!(
+                    !error.field.is_empty() && (1..3000).contains(&error.message.chars().count()),
+                    "{error:?}"
+                );
             }
             return;
         }
     };
-    let before: Value = serde_json::from_slice(input).expect("an input that fits is JSON, and not too deep to be read");
-    let after: Value = serde_json::from_slice(&checked.json).expect("what reaches the model is JSON");
-    for (name, value) in after.as_object().expect("what reaches the model is an object") {
+    let before: Value = serde_json::from_slice(input)
+        .expect("an input that fits is JSON, and not too deep to be read");
+    let after: Value =
+        serde_json::from_slice(&checked.json).expect("what reaches the model is JSON");
+    for (name, value) in after
+        .as_object()
+        .expect("what reaches the model is an object")
+    {
         match before.get(name) {
             Some(given) => assert_eq!(value, given, "{name} was changed"),
-            None => assert_eq!((name.as_str(), value), ("o", &Value::Null), "it came from nowhere"),
+            None => assert_eq!(
+                (name.as_str(), value),
+                ("o", &Value::Null),
+                "it came from nowhere"
+            ),
         }
     }
     for (pointer, address) in &checked.files {
-        assert_eq!(after.pointer(pointer).and_then(Value::as_str), Some(address.as_str()), "{pointer} leads to another value");
+        assert_eq!(
+            after.pointer(pointer).and_then(Value::as_str),
+            Some(address.as_str()),
+            "{pointer} leads to another value"
+        );
     }
     for name in &checked.secrets {
-        assert!(after.get(name).is_some_and(Value::is_string), "{name} is no secret");
+        assert!(
+            after.get(name).is_some_and(Value::is_string),
+            "{name} is no secret"
+        );
     }
 }

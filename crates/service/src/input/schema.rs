@@ -32,25 +32,49 @@ pub(crate) enum SchemaError {
     #[error("the model's schema is not JSON")]
     NotJson(#[source] serde_json::Error),
     #[error("`{component}` of the model's schema cannot be used: {reason}")]
-    Component { component: &'static str, reason: String },
+    Component {
+        component: &'static str,
+        reason: String,
+    },
 }
 
 impl ModelSchema {
     pub(crate) fn read(document: Arc<Bytes>) -> Result<Self, SchemaError> {
         let whole: Value = serde_json::from_slice(&document).map_err(SchemaError::NotJson)?;
         let check = |component| {
-            let Some(schema) = whole.pointer(&format!("/components/schemas/{component}")) else { return Ok(None) };
-            InputCheck::compile(schema, &whole).map(Some).map_err(|reason| SchemaError::Component { component, reason })
+            let Some(schema) = whole.pointer(&format!("/components/schemas/{component}")) else {
+                return Ok(None);
+            };
+            InputCheck::compile(schema, &whole)
+                .map(Some)
+                .map_err(|reason| SchemaError::Component { component, reason })
         };
         let prediction = check("Input")?.unwrap_or_default();
         let training = check("TrainingInput")?;
-        let streaming = whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
-        let iterates = whole.pointer("/components/schemas/Output/x-cog-array-type").and_then(Value::as_str) == Some("iterator");
-        let item = whole.pointer("/components/schemas/Output/items/format").and_then(Value::as_str);
+        let streaming =
+            whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
+        let iterates = whole
+            .pointer("/components/schemas/Output/x-cog-array-type")
+            .and_then(Value::as_str)
+            == Some("iterator");
+        let item = whole
+            .pointer("/components/schemas/Output/items/format")
+            .and_then(Value::as_str);
         let iterates_files = iterates && item == Some("uri");
-        let shape = whole.pointer("/x-runpod-handler/shape").and_then(Value::as_str);
+        let shape = whole
+            .pointer("/x-runpod-handler/shape")
+            .and_then(Value::as_str);
         let returns = shape.is_some_and(|shape| !shape.ends_with("generator"));
-        Ok(Self { streaming, iterates, iterates_files, returns, trainable: training.is_some(), prediction, training, document })
+        Ok(Self {
+            streaming,
+            iterates,
+            iterates_files,
+            returns,
+            trainable: training.is_some(),
+            prediction,
+            training,
+            document,
+        })
     }
 
     /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.

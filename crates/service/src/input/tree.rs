@@ -36,7 +36,9 @@ struct Tree<'a> {
 impl Tree<'_> {
     fn pay<E: Error>(self, cost: usize) -> Result<(), E> {
         let left = self.left.get().checked_sub(cost);
-        self.left.set(left.ok_or_else(|| E::custom("the input has too many values: it would take more than 128 MiB to hold them"))?);
+        self.left.set(left.ok_or_else(|| {
+            E::custom("the input has too many values: it would take more than 128 MiB to hold them")
+        })?);
         Ok(())
     }
 }
@@ -101,7 +103,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
             self.pay(2 * VALUE)?;
             let value = entries.next_value_seed(self)?;
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("the name {name:?} comes twice in one object")));
+                return Err(A::Error::custom(format_args!(
+                    "the name {name:?} comes twice in one object"
+                )));
             }
             object.insert(name, value);
         }
@@ -122,17 +126,39 @@ mod tests {
             "1e2",
             "123456789012345678901234567890",
         ] {
-            assert_eq!(read(json.as_bytes()).unwrap(), serde_json::from_str::<Value>(json).unwrap(), "{json}");
+            assert_eq!(
+                read(json.as_bytes()).unwrap(),
+                serde_json::from_str::<Value>(json).unwrap(),
+                "{json}"
+            );
         }
-        for bad in ["", "[1", "{}x", "nul", "[1e400]", r#""\ud800""#, &"[".repeat(1000)] {
+        for bad in [
+            "",
+            "[1",
+            "{}x",
+            "nul",
+            "[1e400]",
+            r#""\ud800""#,
+            &"[".repeat(1000),
+        ] {
             assert!(read(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_name_comes_once() {
-        for twice in [r#"{"a":1,"a":1}"#, r#"{"a":1,"\u0061":2}"#, r#"[{"x":{"b":1,"c":2,"b":3}}]"#] {
-            assert!(read(twice.as_bytes()).unwrap_err().to_string().contains("comes twice"), "{twice}");
+        for twice in [
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#"[{"x":{"b":1,"c":2,"b":3}}]"#,
+        ] {
+            assert!(
+                read(twice.as_bytes())
+                    .unwrap_err()
+                    .to_string()
+                    .contains("comes twice"),
+                "{twice}"
+            );
         }
     }
 
@@ -142,7 +168,13 @@ mod tests {
         assert!(read(many("{}", 100_000).as_bytes()).is_ok());
         assert!(read(many("0", 2_000_000).as_bytes()).is_ok());
         for (value, count) in [("{}", 250_000), ("[]", 1_000_000)] {
-            assert!(read(many(value, count).as_bytes()).unwrap_err().to_string().contains("too many values"), "{value}");
+            assert!(
+                read(many(value, count).as_bytes())
+                    .unwrap_err()
+                    .to_string()
+                    .contains("too many values"),
+                "{value}"
+            );
         }
     }
 }

@@ -63,12 +63,22 @@ pub(crate) struct Checked {
 impl Checked {
     /// What nothing is known about passes as it is.
     pub(crate) fn untouched(raw: &Bytes) -> Self {
-        Self { json: raw.clone(), files: Vec::new(), file_bytes: 0, secrets: Vec::new() }
+        Self {
+            json: raw.clone(),
+            files: Vec::new(),
+            file_bytes: 0,
+            secrets: Vec::new(),
+        }
     }
 
     /// Roughly what it costs to hold this in memory, in bytes: files that came along in data URIs are there twice.
     pub(crate) fn weight(&self) -> usize {
-        self.json.len() + self.files.iter().map(|(pointer, address)| pointer.len() + address.len()).sum::<usize>()
+        self.json.len()
+            + self
+                .files
+                .iter()
+                .map(|(pointer, address)| pointer.len() + address.len())
+                .sum::<usize>()
     }
 }
 
@@ -78,8 +88,15 @@ impl InputCheck {
             return Ok(Self::default());
         }
         let mut schema = schema.clone();
-        let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let fields: BTreeMap<String, Field> = properties.iter().map(|(name, property)| (name.clone(), Field::of(property))).collect();
+        let properties = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+        let fields: BTreeMap<String, Field> = properties
+            .iter()
+            .map(|(name, property)| (name.clone(), Field::of(property)))
+            .collect();
         let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
         let validator = jsonschema::validator_for(&schema).or_else(|error| {
@@ -89,12 +106,25 @@ impl InputCheck {
             jsonschema::validator_for(&schema)
         });
         let validator = validator.map_err(|error| error.to_string())?;
-        Ok(Self { compiled: Some(Compiled { validator, fields, takes_files }) })
+        Ok(Self {
+            compiled: Some(Compiled {
+                validator,
+                fields,
+                takes_files,
+            }),
+        })
     }
 
     /// Checks the caller's input, which is one JSON text.
-    pub(crate) fn check(&self, raw: &Bytes, files: &Files, account: &Account) -> Result<Checked, Vec<FieldError>> {
-        let Some(compiled) = &self.compiled else { return Ok(Checked::untouched(raw)) };
+    pub(crate) fn check(
+        &self,
+        raw: &Bytes,
+        files: &Files,
+        account: &Account,
+    ) -> Result<Checked, Vec<FieldError>> {
+        let Some(compiled) = &self.compiled else {
+            return Ok(Checked::untouched(raw));
+        };
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
         compiled.check(raw, value, files, account)
     }
@@ -102,11 +132,18 @@ impl InputCheck {
 
 /// A schema that names no field and says that others may come: what is in the input is the model's affair.
 fn takes_anything(schema: &Value) -> bool {
-    schema.get("properties").is_none() && schema.get("additionalProperties") == Some(&Value::Bool(true))
+    schema.get("properties").is_none()
+        && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
 
 impl Compiled {
-    fn check(&self, raw: &Bytes, value: Value, files: &Files, account: &Account) -> Result<Checked, Vec<FieldError>> {
+    fn check(
+        &self,
+        raw: &Bytes,
+        value: Value,
+        files: &Files,
+        account: &Account,
+    ) -> Result<Checked, Vec<FieldError>> {
         let mut changed = false;
         let value = match value {
             Value::Object(mut object) => {
@@ -119,9 +156,19 @@ impl Compiled {
         };
         if !self.validator.is_valid(&value) {
             if raw.len() > TOO_LARGE_FOR_ALL_ERRORS {
-                return Err(self.validator.validate(&value).err().into_iter().map(describe).collect());
+                return Err(self
+                    .validator
+                    .validate(&value)
+                    .err()
+                    .into_iter()
+                    .map(describe)
+                    .collect());
             }
-            let mut errors: Vec<_> = self.validator.iter_errors(&value).take(MAX_ERRORS).collect();
+            let mut errors: Vec<_> = self
+                .validator
+                .iter_errors(&value)
+                .take(MAX_ERRORS)
+                .collect();
             // By rule, then in the order found: clients of Cog know them so.
             errors.sort_by(|a, b| a.schema_path().as_str().cmp(b.schema_path().as_str()));
             return Err(errors.into_iter().map(describe).collect());
@@ -137,12 +184,28 @@ impl Compiled {
         }
         let (found, file_bytes) = self.files(&object, files, account)?;
         let secrets = self.secrets(&object);
-        let json = if changed { serde_json::to_vec(&object).expect("it was JSON before").into() } else { raw.clone() };
-        Ok(Checked { json, files: found, file_bytes, secrets })
+        let json = if changed {
+            serde_json::to_vec(&object)
+                .expect("it was JSON before")
+                .into()
+        } else {
+            raw.clone()
+        };
+        Ok(Checked {
+            json,
+            files: found,
+            file_bytes,
+            secrets,
+        })
     }
 
     /// The addresses in file fields, and how many bytes they bring along themselves.
-    fn files(&self, input: &Map<String, Value>, files: &Files, account: &Account) -> Result<(Addresses, u64), Vec<FieldError>> {
+    fn files(
+        &self,
+        input: &Map<String, Value>,
+        files: &Files,
+        account: &Account,
+    ) -> Result<(Addresses, u64), Vec<FieldError>> {
         let mut found = Vec::new();
         if !self.takes_files {
             return Ok((found, 0));
@@ -155,27 +218,44 @@ impl Compiled {
             match value {
                 Value::String(text) => found.push((pointer, text.clone())),
                 Value::Array(items) => {
-                    let items = items.iter().enumerate().filter_map(|(i, item)| Some((i, item.as_str()?)));
-                    found.extend(items.map(|(i, text)| (format!("{pointer}/{i}"), text.to_owned())));
+                    let items = items
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(i, item)| Some((i, item.as_str()?)));
+                    found
+                        .extend(items.map(|(i, text)| (format!("{pointer}/{i}"), text.to_owned())));
                 }
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
             }
         }
         if found.len() > MAX_FILES {
-            return Err(vec![root_error(format!("the input names {} files, at most {MAX_FILES} are allowed", found.len()))]);
+            return Err(vec![root_error(format!(
+                "the input names {} files, at most {MAX_FILES} are allowed",
+                found.len()
+            ))]);
         }
         let (mut bytes, mut errors) = (0, Vec::new());
         for (pointer, text) in &found {
             match files.check(account, text) {
                 Ok(more) => bytes += more,
-                Err(message) => errors.push(FieldError { field: pointer[1..].to_owned(), message, rule: Rule::Other }),
+                Err(message) => errors.push(FieldError {
+                    field: pointer[1..].to_owned(),
+                    message,
+                    rule: Rule::Other,
+                }),
             }
         }
-        if errors.is_empty() { Ok((found, bytes)) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok((found, bytes))
+        } else {
+            Err(errors)
+        }
     }
 
     fn secrets(&self, input: &Map<String, Value>) -> Vec<String> {
-        let given = self.fields.iter().filter(|(name, field)| field.is_secret && input.get(*name).is_some_and(|value| !value.is_null()));
+        let given = self.fields.iter().filter(|(name, field)| {
+            field.is_secret && input.get(*name).is_some_and(|value| !value.is_null())
+        });
         given.map(|(name, _)| name.clone()).collect()
     }
 }
@@ -195,9 +275,14 @@ impl Field {
 /// Choices are components of their own; the validator gets them in place, so that its messages speak
 /// of the field.
 fn inline_enums(schema: &mut Value, document: &Value) {
-    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
+        return;
+    };
     for property in properties.values_mut() {
-        let reference = property.pointer("/allOf/0/$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        let reference = property
+            .pointer("/allOf/0/$ref")
+            .and_then(Value::as_str)
+            .and_then(|reference| reference.strip_prefix('#'));
         if let Some(target) = reference.and_then(|pointer| document.pointer(pointer)) {
             *property = target.clone();
         }
@@ -205,16 +290,33 @@ fn inline_enums(schema: &mut Value, document: &Value) {
 }
 
 fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
-    let path = error.instance_path().as_str().trim_start_matches('/').to_owned();
-    let field = |name: String, message: String, rule| FieldError { field: name, message, rule };
+    let path = error
+        .instance_path()
+        .as_str()
+        .trim_start_matches('/')
+        .to_owned();
+    let field = |name: String, message: String, rule| FieldError {
+        field: name,
+        message,
+        rule,
+    };
     match error.kind() {
         ValidationErrorKind::Required { property } => {
-            let name = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
+            let name = property
+                .as_str()
+                .map_or_else(|| property.to_string(), str::to_owned);
             field(name, "Field required".to_owned(), Rule::Required)
         }
         ValidationErrorKind::Enum { options } => {
-            let choices = options.as_array().map(|options| options.iter().map(Value::to_string).collect()).unwrap_or_default();
-            field(named(path), shortened(format!("{} is not one of {options}", error.instance())), Rule::Choice(choices))
+            let choices = options
+                .as_array()
+                .map(|options| options.iter().map(Value::to_string).collect())
+                .unwrap_or_default();
+            field(
+                named(path),
+                shortened(format!("{} is not one of {options}", error.instance())),
+                Rule::Choice(choices),
+            )
         }
         kind => field(named(path), shortened(error.to_string()), rule_of(kind)),
     }
@@ -252,11 +354,19 @@ fn shortened(message: String) -> String {
 }
 
 fn named(path: String) -> String {
-    if path.is_empty() { "__root__".to_owned() } else { path }
+    if path.is_empty() {
+        "__root__".to_owned()
+    } else {
+        path
+    }
 }
 
 fn root_error(message: String) -> FieldError {
-    FieldError { field: "__root__".to_owned(), message, rule: Rule::Other }
+    FieldError {
+        field: "__root__".to_owned(),
+        message,
+        rule: Rule::Other,
+    }
 }
 
 #[cfg(test)]
@@ -282,11 +392,25 @@ mod tests {
             "image": {"type": "string", "format": "uri"},
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
         }}}}});
-        let check = InputCheck::compile(document.pointer("/components/schemas/Input").unwrap(), &document).unwrap();
-        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None, own: None };
+        let check = InputCheck::compile(
+            document.pointer("/components/schemas/Input").unwrap(),
+            &document,
+        )
+        .unwrap();
+        let files = Files {
+            net: Arc::new(Client::new(Config::default())),
+            upload_to: None,
+            owner: None,
+            own: None,
+        };
         match check.check(&Bytes::from(input.to_string()), &files, &Account::ANONYMOUS) {
-            Ok(checked) => Ok(json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files})),
-            Err(errors) => Err(errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()),
+            Ok(checked) => Ok(
+                json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files}),
+            ),
+            Err(errors) => Err(errors
+                .into_iter()
+                .map(|error| format!("{}: {}", error.field, error.message))
+                .collect()),
         }
     }
 
@@ -298,13 +422,34 @@ mod tests {
             (json!({"n": 0}), "n: 0 is less than the minimum of 1"),
             (json!({"n": 11}), "n: 11 is greater than the maximum of 10"),
             (json!({"n": true}), "n: true is not of type \"integer\""),
-            (json!({"n": 1, "s": "a"}), "s: \"a\" is shorter than 2 characters"),
-            (json!({"n": 1, "s": "abcdefg"}), "s: \"abcdefg\" is longer than 5 characters"),
-            (json!({"n": 1, "s": "AB"}), "s: \"AB\" does not match \"^[a-z]+$\""),
-            (json!({"n": 1, "style": "z"}), "style: \"z\" is not one of [\"x\",\"y\"]"),
-            (json!({"n": 1, "numbers": [1, "b"]}), "numbers/1: \"b\" is not of type \"integer\""),
-            (json!({"n": 1, "u": true}), "u: true is not valid under any of the schemas listed in the 'anyOf' keyword"),
-            (json!({"n": 1, "o": null}), "o: null is not of type \"string\""),
+            (
+                json!({"n": 1, "s": "a"}),
+                "s: \"a\" is shorter than 2 characters",
+            ),
+            (
+                json!({"n": 1, "s": "abcdefg"}),
+                "s: \"abcdefg\" is longer than 5 characters",
+            ),
+            (
+                json!({"n": 1, "s": "AB"}),
+                "s: \"AB\" does not match \"^[a-z]+$\"",
+            ),
+            (
+                json!({"n": 1, "style": "z"}),
+                "style: \"z\" is not one of [\"x\",\"y\"]",
+            ),
+            (
+                json!({"n": 1, "numbers": [1, "b"]}),
+                "numbers/1: \"b\" is not of type \"integer\"",
+            ),
+            (
+                json!({"n": 1, "u": true}),
+                "u: true is not valid under any of the schemas listed in the 'anyOf' keyword",
+            ),
+            (
+                json!({"n": 1, "o": null}),
+                "o: null is not of type \"string\"",
+            ),
             (json!([1]), "__root__: [1] is not of type \"object\""),
         ];
         for (input, want) in cases {
@@ -326,23 +471,44 @@ mod tests {
     #[test]
     fn addresses_of_files_are_found_by_pointer() {
         let seen = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "HTTP://h/b"]})).unwrap();
-        assert_eq!(seen["files"], json!([["/image", "https://h/a.png"], ["/images/0", "data:,x"], ["/images/1", "HTTP://h/b"]]));
+        assert_eq!(
+            seen["files"],
+            json!([
+                ["/image", "https://h/a.png"],
+                ["/images/0", "data:,x"],
+                ["/images/1", "HTTP://h/b"]
+            ])
+        );
     }
 
     #[test]
     fn what_is_no_address_is_refused_by_field() {
         let errors = check(json!({"n": 1, "image": "/etc/passwd", "images": ["data:,x", "../y", "http://127.0.0.1/"]})).unwrap_err();
-        let fields: Vec<_> = errors.iter().map(|error| error.split(':').next().unwrap()).collect();
+        let fields: Vec<_> = errors
+            .iter()
+            .map(|error| error.split(':').next().unwrap())
+            .collect();
         assert_eq!(fields, ["image", "images/1", "images/2"]);
     }
 
     #[test]
     fn a_model_that_takes_anything_gets_it_as_it_came() {
         let schema = json!({"title": "Input", "type": "object", "additionalProperties": true});
-        let files = Files { net: Arc::new(Client::new(Config::default())), upload_to: None, owner: None, own: None };
+        let files = Files {
+            net: Arc::new(Client::new(Config::default())),
+            upload_to: None,
+            owner: None,
+            own: None,
+        };
         for raw in ["{\"a\" : [1, \"http://127.0.0.1/\"]}", "[1]", "\"x\""] {
             let check = InputCheck::compile(&schema, &json!({})).unwrap();
-            assert_eq!(check.check(&Bytes::from(raw), &files, &Account::ANONYMOUS).unwrap().json, raw);
+            assert_eq!(
+                check
+                    .check(&Bytes::from(raw), &files, &Account::ANONYMOUS)
+                    .unwrap()
+                    .json,
+                raw
+            );
         }
     }
 

@@ -23,12 +23,18 @@ impl Job {
 
     /// The same job, without its input.
     pub(crate) fn without_input(&self) -> Self {
-        Self { input: None, live: Arc::clone(&self.live) }
+        Self {
+            input: None,
+            live: Arc::clone(&self.live),
+        }
     }
 
     /// The same job, with its input.
     pub(crate) fn with_input(&self, input: Bytes) -> Self {
-        Self { input: Some(input), live: Arc::clone(&self.live) }
+        Self {
+            input: Some(input),
+            live: Arc::clone(&self.live),
+        }
     }
 
     /// Whether this is the same job, and not only one with the same id.
@@ -41,14 +47,20 @@ impl Job {
     }
 
     pub(super) fn masked_input(&self) -> Bytes {
-        let Some(input) = &self.input else { return Bytes::from_static(NO_INPUT) };
+        let Some(input) = &self.input else {
+            return Bytes::from_static(NO_INPUT);
+        };
         if self.live.secrets.is_empty() {
             return input.clone();
         }
-        let Ok(Value::Object(mut input)) = serde_json::from_slice(input) else { return Bytes::from_static(NO_INPUT) };
+        let Ok(Value::Object(mut input)) = serde_json::from_slice(input) else {
+            return Bytes::from_static(NO_INPUT);
+        };
         for name in &self.live.secrets {
             input.insert(name.clone(), Value::from("**********"));
         }
-        serde_json::to_vec(&input).expect("it was JSON before").into()
+        serde_json::to_vec(&input)
+            .expect("it was JSON before")
+            .into()
     }
 }

@@ -14,12 +14,15 @@ use crate::stream::{History, StreamEvent};
 /// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
 impl Job {
     pub(crate) fn assign(&self) {
-        self.with(|state| state.step(Step::Assign)).expect("a new job is assigned once");
+        self.with(|state| state.step(Step::Assign))
+            .expect("a new job is assigned once");
     }
 
     pub(crate) fn begin(&self, at: Timestamp) {
         self.with(|state| {
-            state.step(Step::Begin).expect("an assigned job begins once");
+            state
+                .step(Step::Begin)
+                .expect("an assigned job begins once");
             state.started_at = Some(at);
             state.tell(|| StreamEvent::Start);
         });
@@ -40,11 +43,16 @@ impl Job {
         let moment = self.with(|state| {
             if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
                 state.logs_full = true;
-                state.logs.push_str("\n[the rest of the logs was left out: they are longer than 16 MiB]\n");
+                state.logs.push_str(
+                    "\n[the rest of the logs was left out: they are longer than 16 MiB]\n",
+                );
             }
             if !state.logs_full {
                 state.logs.push_str(text);
-                state.tell(|| StreamEvent::Log { source, text: text.into() });
+                state.tell(|| StreamEvent::Log {
+                    source,
+                    text: text.into(),
+                });
             }
             state.moment()
         });
@@ -55,7 +63,8 @@ impl Job {
     pub(crate) fn metric(&self, metric: Metric) {
         self.with(|state| {
             // What takes the place of another makes nothing longer, and the last word on a thing is the one that counts.
-            let replaces = metric.mode == MetricMode::Replace && state.metrics.contains_key(&metric.name);
+            let replaces =
+                metric.mode == MetricMode::Replace && state.metrics.contains_key(&metric.name);
             if !replaces {
                 state.metrics_count += 1;
                 if state.metrics_count > MAX_METRICS {
@@ -72,7 +81,9 @@ impl Job {
         let moment = self.with(|state| {
             state.output_bytes += json.len() + VALUE_OVERHEAD;
             if state.output_bytes > self.live.max_output {
-                return Err(OutputTooLarge { limit: self.live.max_output });
+                return Err(OutputTooLarge {
+                    limit: self.live.max_output,
+                });
             }
             let index = state.output.len();
             state.output.push(json.clone());
@@ -99,7 +110,11 @@ impl Job {
         });
         let completed_at = now().max(started_at.unwrap_or(self.live.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
-        let terminal = if cancel_asked { Terminal::Canceled } else { terminal };
+        let terminal = if cancel_asked {
+            Terminal::Canceled
+        } else {
+            terminal
+        };
         let (step, error) = match terminal {
             Terminal::Succeeded => (Step::Succeed, None),
             Terminal::Failed(error) => (Step::Fail, Some(error)),
@@ -107,7 +122,11 @@ impl Job {
             Terminal::Aborted => (Step::Abort, None),
         };
         // A job that fails while it waits was about to be given a place.
-        let from = if step == Step::Fail && from == Status::Queued { Status::Starting } else { from };
+        let from = if step == Step::Fail && from == Status::Queued {
+            Status::Starting
+        } else {
+            from
+        };
         Some(End {
             status: from.after(step).ok()?,
             error,
@@ -145,7 +164,11 @@ impl Job {
     /// Roughly what keeping the job costs, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.with(|state| {
-            let outputs = state.output.iter().map(|value| value.len() + 64).sum::<usize>();
+            let outputs = state
+                .output
+                .iter()
+                .map(|value| value.len() + 64)
+                .sum::<usize>();
             let history = state.history.as_ref().map_or(0, History::weight);
             512 + self.input_len() + state.logs.len() + outputs + history
         })

@@ -12,9 +12,22 @@ use super::{Job, Live, MAX_METRICS, PREDICT_TIME, State};
 impl Job {
     /// A job that is over, as it was written down.
     pub(crate) fn restored(record: Record) -> Self {
-        let Record { order, status, started_at, ending, data_removed, .. } = record;
+        let Record {
+            order,
+            status,
+            started_at,
+            ending,
+            data_removed,
+            ..
+        } = record;
         let completed_at = ending.as_ref().map(|ending| ending.completed_at);
-        let Ending { output, logs, error, mut metrics, .. } = ending.unwrap_or_else(Ending::of_nothing);
+        let Ending {
+            output,
+            logs,
+            error,
+            mut metrics,
+            ..
+        } = ending.unwrap_or_else(Ending::of_nothing);
         let state = State {
             status,
             started_at,
@@ -25,7 +38,9 @@ impl Job {
             joined: true,
             logs,
             logs_full: true,
-            predict_time: metrics.remove(PREDICT_TIME).and_then(|seconds| seconds.as_f64()),
+            predict_time: metrics
+                .remove(PREDICT_TIME)
+                .and_then(|seconds| seconds.as_f64()),
             metrics,
             metrics_count: MAX_METRICS,
             error,
@@ -51,6 +66,9 @@ impl Job {
             state: Mutex::new(state),
             changed: Notify::new(),
         };
-        Self { input: Some(order.input), live: Arc::new(live) }
+        Self {
+            input: Some(order.input),
+            live: Arc::new(live),
+        }
     }
 }

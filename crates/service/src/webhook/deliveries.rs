@@ -103,13 +103,25 @@ pub struct Attempt {
 impl Deliveries {
     /// The messages that are wanted, newest first.
     pub fn list(&self, wanted: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
-        self.with(|ring| ring.records.iter().rev().map(|entry| &entry.record).filter(|record| wanted(record)).cloned().collect())
+        self.with(|ring| {
+            ring.records
+                .iter()
+                .rev()
+                .map(|entry| &entry.record)
+                .filter(|record| wanted(record))
+                .cloned()
+                .collect()
+        })
     }
 
     /// The message with this id, if it is remembered.
     pub(super) fn find(&self, id: &str) -> Option<(DeliveryRecord, Handle)> {
         self.with(|ring| {
-            let entry = ring.records.iter().rev().find(|entry| entry.record.id == id)?;
+            let entry = ring
+                .records
+                .iter()
+                .rev()
+                .find(|entry| entry.record.id == id)?;
             Some((entry.record.clone(), entry.handle.clone()))
         })
     }
@@ -117,7 +129,12 @@ impl Deliveries {
     /// Notes a message; the number is for [`Deliveries::change`]. One that is sent again goes on where it was.
     pub(super) fn open(&self, record: DeliveryRecord, handle: Handle) -> u64 {
         self.with(|ring| {
-            if let Some(known) = ring.records.iter_mut().rev().find(|entry| entry.record.id == record.id) {
+            if let Some(known) = ring
+                .records
+                .iter_mut()
+                .rev()
+                .find(|entry| entry.record.id == record.id)
+            {
                 known.record.settle(DeliveryState::Sending, None);
                 known.handle = handle;
                 return known.number;
@@ -127,7 +144,11 @@ impl Deliveries {
             }
             let number = ring.next;
             ring.next += 1;
-            ring.records.push_back(Entry { number, record, handle });
+            ring.records.push_back(Entry {
+                number,
+                record,
+                handle,
+            });
             number
         })
     }
@@ -135,7 +156,10 @@ impl Deliveries {
     /// Changes a record, unless it has been forgotten.
     pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut DeliveryRecord)) {
         self.with(|ring| {
-            if let Ok(place) = ring.records.binary_search_by_key(&number, |entry| entry.number) {
+            if let Ok(place) = ring
+                .records
+                .binary_search_by_key(&number, |entry| entry.number)
+            {
                 change(&mut ring.records[place].record);
             }
         });
@@ -149,8 +173,17 @@ impl Deliveries {
 impl Ring {
     /// The oldest that is settled: an operator looks for those that are not.
     fn forget_one(&mut self) {
-        let settled = |record: &DeliveryRecord| matches!(record.state, DeliveryState::Delivered | DeliveryState::Failed);
-        let place = self.records.iter().position(|entry| settled(&entry.record)).unwrap_or(0);
+        let settled = |record: &DeliveryRecord| {
+            matches!(
+                record.state,
+                DeliveryState::Delivered | DeliveryState::Failed
+            )
+        };
+        let place = self
+            .records
+            .iter()
+            .position(|entry| settled(&entry.record))
+            .unwrap_or(0);
         self.records.remove(place);
     }
 }
@@ -163,9 +196,15 @@ impl From<&OldLetter> for DeliveryRecord {
             job: letter.job.clone(),
             model: letter.model.clone(),
             event: WebhookEvent::Completed,
-            host: Url::parse(&letter.url).map(|url| host_of(&url)).unwrap_or_default(),
+            host: Url::parse(&letter.url)
+                .map(|url| host_of(&url))
+                .unwrap_or_default(),
             created_at: letter.created_at,
-            state: if letter.settled.given_up.is_some() { DeliveryState::Failed } else { DeliveryState::Delivered },
+            state: if letter.settled.given_up.is_some() {
+                DeliveryState::Failed
+            } else {
+                DeliveryState::Delivered
+            },
             given_up: letter.settled.given_up.clone(),
             earlier_attempts: letter.attempts,
             attempts: Vec::new(),
@@ -224,7 +263,11 @@ mod tests {
             streams_files: false,
             wording,
         };
-        Handle { job: Weak::new(), webhook: Arc::new(webhook), hurry: Arc::default() }
+        Handle {
+            job: Weak::new(),
+            webhook: Arc::new(webhook),
+            hurry: Arc::default(),
+        }
     }
 
     #[test]
@@ -236,10 +279,18 @@ mod tests {
         }
         let all = deliveries.list(|_| true);
         assert_eq!(all.len(), MAX_RECORDS);
-        assert_eq!((all[0].job.as_str(), all[MAX_RECORDS - 1].job.as_str()), ("1009", "waiting"));
-        deliveries.change(waiting, |record| record.settle(DeliveryState::Failed, Some("enough")));
+        assert_eq!(
+            (all[0].job.as_str(), all[MAX_RECORDS - 1].job.as_str()),
+            ("1009", "waiting")
+        );
+        deliveries.change(waiting, |record| {
+            record.settle(DeliveryState::Failed, Some("enough"))
+        });
         let found = deliveries.list(|record| record.job.as_str() == "waiting");
-        assert_eq!((found[0].state, found[0].given_up.as_deref()), (DeliveryState::Failed, Some("enough")));
+        assert_eq!(
+            (found[0].state, found[0].given_up.as_deref()),
+            (DeliveryState::Failed, Some("enough"))
+        );
     }
 
     #[test]
@@ -247,10 +298,18 @@ mod tests {
         let deliveries = Deliveries::default();
         let first = deliveries.open(record("a", DeliveryState::Sending), handle());
         deliveries.open(record("b", DeliveryState::Sending), handle());
-        deliveries.change(first, |record| record.settle(DeliveryState::Failed, Some("enough")));
-        assert_eq!(deliveries.open(record("a", DeliveryState::Sending), handle()), first);
+        deliveries.change(first, |record| {
+            record.settle(DeliveryState::Failed, Some("enough"))
+        });
+        assert_eq!(
+            deliveries.open(record("a", DeliveryState::Sending), handle()),
+            first
+        );
         let found = deliveries.find("msg_a").unwrap().0;
-        assert_eq!((found.state, found.given_up), (DeliveryState::Sending, None));
+        assert_eq!(
+            (found.state, found.given_up),
+            (DeliveryState::Sending, None)
+        );
         assert_eq!(deliveries.list(|_| true).len(), 2);
     }
 

@@ -95,8 +95,14 @@ impl Webhook {
     /// As it is written down.
     pub(crate) fn to_hook(&self) -> Hook {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
-        let headers = self.headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
-        let events = WebhookEvent::ALL.iter().filter(|event| self.filter.wants(**event)).map(|event| event.name().to_owned());
+        let headers = self
+            .headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+        let events = WebhookEvent::ALL
+            .iter()
+            .filter(|event| self.filter.wants(**event))
+            .map(|event| event.name().to_owned());
         Hook {
             url: self.url.to_string(),
             events: events.collect(),
@@ -109,8 +115,17 @@ impl Webhook {
 
     /// As it was written down; `None` when that cannot be read.
     pub(crate) fn of_hook(hook: &Hook, pace: Pace, wording: Wording) -> Option<Self> {
-        let header = |(name, value): (&String, &String)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?));
-        let named = |name: &String| WebhookEvent::ALL.into_iter().find(|event| event.name() == name);
+        let header = |(name, value): (&String, &String)| {
+            Some((
+                HeaderName::try_from(name).ok()?,
+                HeaderValue::try_from(value).ok()?,
+            ))
+        };
+        let named = |name: &String| {
+            WebhookEvent::ALL
+                .into_iter()
+                .find(|event| event.name() == name)
+        };
         Some(Self {
             url: Url::parse(&hook.url).ok()?,
             filter: EventFilter::only(hook.events.iter().filter_map(named)),

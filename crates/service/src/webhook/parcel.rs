@@ -47,34 +47,94 @@ pub(super) enum Verdict {
 }
 
 impl Parcel {
-    pub(super) fn new(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, event: WebhookEvent, body: Bytes) -> Self {
+    pub(super) fn new(
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        job: &Arc<Job>,
+        event: WebhookEvent,
+        body: Bytes,
+    ) -> Self {
         Self::with_id(message_id(), tools, webhook, job, event, body)
     }
 
     /// The last message about a job, once more.
-    pub(super) fn again(id: String, tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, body: Bytes) -> Self {
+    pub(super) fn again(
+        id: String,
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        job: &Arc<Job>,
+        body: Bytes,
+    ) -> Self {
         Self::with_id(id, tools, webhook, job, WebhookEvent::Completed, body)
     }
 
     /// The message that was written down.
-    pub(super) fn of_letter(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, letter: &Letter) -> Self {
-        let record = record(letter.id.clone(), (&letter.account, &letter.job, &letter.model), WebhookEvent::Completed, webhook);
-        let record = DeliveryRecord { created_at: letter.created_at, earlier_attempts: letter.attempts, ..record };
+    pub(super) fn of_letter(
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        letter: &Letter,
+    ) -> Self {
+        let record = record(
+            letter.id.clone(),
+            (&letter.account, &letter.job, &letter.model),
+            WebhookEvent::Completed,
+            webhook,
+        );
+        let record = DeliveryRecord {
+            created_at: letter.created_at,
+            earlier_attempts: letter.attempts,
+            ..record
+        };
         // The store has what is needed to send it once more.
         Self::open(tools, webhook, record, Weak::new(), letter.body.clone())
     }
 
-    fn with_id(id: String, tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, job: &Arc<Job>, event: WebhookEvent, body: Bytes) -> Self {
-        let record = record(id, (job.account(), job.id(), &job.target().model), event, webhook);
+    fn with_id(
+        id: String,
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        job: &Arc<Job>,
+        event: WebhookEvent,
+        body: Bytes,
+    ) -> Self {
+        let record = record(
+            id,
+            (job.account(), job.id(), &job.target().model),
+            event,
+            webhook,
+        );
         Self::open(tools, webhook, record, Arc::downgrade(job), body)
     }
 
-    fn open(tools: &Arc<SenderTools>, webhook: &Arc<Webhook>, record: DeliveryRecord, job: Weak<Job>, body: Bytes) -> Self {
+    fn open(
+        tools: &Arc<SenderTools>,
+        webhook: &Arc<Webhook>,
+        record: DeliveryRecord,
+        job: Weak<Job>,
+        body: Bytes,
+    ) -> Self {
         let hurry = Arc::new(Notify::new());
-        let (id, job_id, account) = (record.id.clone(), record.job.clone(), record.account.clone());
-        let handle = Handle { job, webhook: Arc::clone(webhook), hurry: Arc::clone(&hurry) };
+        let (id, job_id, account) = (
+            record.id.clone(),
+            record.job.clone(),
+            record.account.clone(),
+        );
+        let handle = Handle {
+            job,
+            webhook: Arc::clone(webhook),
+            hurry: Arc::clone(&hurry),
+        };
         let record = tools.deliveries.open(record, handle);
-        Self { tools: Arc::clone(tools), webhook: Arc::clone(webhook), account, job: job_id, id, body, record, hurry }
+        Self {
+            tools: Arc::clone(tools),
+            webhook: Arc::clone(webhook),
+            account,
+            job: job_id,
+            id,
+            body,
+            record,
+            hurry,
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -84,18 +144,36 @@ impl Parcel {
     /// Sends it once, and notes what came of it.
     pub(super) async fn send(&self) -> Verdict {
         let (at, started) = (Timestamp::now(), Instant::now());
-        let sent = self.tools.net.post(&self.webhook.url, self.headers(at), self.body.clone()).await;
+        let sent = self
+            .tools
+            .net
+            .post(&self.webhook.url, self.headers(at), self.body.clone())
+            .await;
         let result = match &sent {
             Ok(answer) => Ok(answer.status),
             Err(error) => Err(chain(error).to_string()),
         };
-        self.tools.deliveries.change(self.record, |record| record.attempted(Attempt { at, took: started.elapsed(), result }));
+        self.tools.deliveries.change(self.record, |record| {
+            record.attempted(Attempt {
+                at,
+                took: started.elapsed(),
+                result,
+            })
+        });
         let verdict = judge(&sent);
-        self.tools.meter.attempted(result_of(&sent), started.elapsed());
+        self.tools
+            .meter
+            .attempted(result_of(&sent), started.elapsed());
         match (&sent, verdict) {
-            (_, Verdict::Delivered) => self.change(|record| record.settle(DeliveryState::Delivered, None)),
-            (Ok(answer), _) => tracing::warn!(job = %self.job, message = self.id, status = answer.status, "webhook not taken"),
-            (Err(error), _) => tracing::warn!(job = %self.job, message = self.id, error = %chain(error), "webhook not delivered"),
+            (_, Verdict::Delivered) => {
+                self.change(|record| record.settle(DeliveryState::Delivered, None))
+            }
+            (Ok(answer), _) => {
+                tracing::warn!(job = %self.job, message = self.id, status = answer.status, "webhook not taken")
+            }
+            (Err(error), _) => {
+                tracing::warn!(job = %self.job, message = self.id, error = %chain(error), "webhook not delivered")
+            }
         }
         verdict
     }
@@ -128,14 +206,25 @@ impl Parcel {
     fn headers(&self, now: Timestamp) -> HeaderMap {
         let mut headers = self.webhook.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(Ok(mut value)) = self.tools.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}"))) {
+        if let Some(Ok(mut value)) = self
+            .tools
+            .token
+            .as_ref()
+            .map(|token| HeaderValue::from_str(&format!("Bearer {token}")))
+        {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
         let timestamp = now.as_second();
         headers.insert(TIMESTAMP, HeaderValue::from(timestamp));
-        let signature = self.tools.secrets.sign(&self.account, &self.id, timestamp, &self.body);
-        for (name, text) in [(ID, Some(self.id.as_str())), (SIGNATURE, signature.as_deref())] {
+        let signature = self
+            .tools
+            .secrets
+            .sign(&self.account, &self.id, timestamp, &self.body);
+        for (name, text) in [
+            (ID, Some(self.id.as_str())),
+            (SIGNATURE, signature.as_deref()),
+        ] {
             if let Some(Ok(value)) = text.map(HeaderValue::from_str) {
                 headers.insert(name, value);
             }
@@ -144,7 +233,12 @@ impl Parcel {
     }
 }
 
-fn record(id: String, (account, job, model): (&Account, &JobId, &str), event: WebhookEvent, webhook: &Webhook) -> DeliveryRecord {
+fn record(
+    id: String,
+    (account, job, model): (&Account, &JobId, &str),
+    event: WebhookEvent,
+    webhook: &Webhook,
+) -> DeliveryRecord {
     DeliveryRecord {
         id,
         account: account.clone(),
@@ -174,8 +268,12 @@ fn judge(sent: &Result<Answer, Error>) -> Verdict {
     match sent {
         Ok(answer) if answer.is_success() => Verdict::Delivered,
         Ok(Answer { status: 410, .. }) => Verdict::Never("the receiver says that it is gone"),
-        Ok(answer) => Verdict::Later { retry_after: answer.retry_after },
-        Err(error) if error.is_refusal() => Verdict::Never("the address is not public and not allowed"),
+        Ok(answer) => Verdict::Later {
+            retry_after: answer.retry_after,
+        },
+        Err(error) if error.is_refusal() => {
+            Verdict::Never("the address is not public and not allowed")
+        }
         Err(_) => Verdict::Later { retry_after: None },
     }
 }

@@ -38,9 +38,14 @@ pub enum NotReplayed {
 impl Jobs {
     /// Sends the last message about a job once more, under the same id; at once if it waits for its next attempt.
     /// With an account, only messages about jobs of that account are known.
-    pub async fn replay_delivery(&self, id: &str, account: Option<&Account>) -> Result<(), NotReplayed> {
+    pub async fn replay_delivery(
+        &self,
+        id: &str,
+        account: Option<&Account>,
+    ) -> Result<(), NotReplayed> {
         let remembered = self.inner.senders.deliveries.find(id);
-        let remembered = remembered.filter(|(record, _)| account.is_none_or(|account| record.account == *account));
+        let remembered = remembered
+            .filter(|(record, _)| account.is_none_or(|account| record.account == *account));
         if let Some((record, handle)) = &remembered {
             match record.state {
                 DeliveryState::Retrying => {
@@ -48,8 +53,11 @@ impl Jobs {
                     return Ok(());
                 }
                 DeliveryState::Sending => return Err(NotReplayed::OnItsWay),
-                DeliveryState::Delivered | DeliveryState::Failed if record.event == WebhookEvent::Completed => {}
-                DeliveryState::Delivered | DeliveryState::Failed => return Err(NotReplayed::NotTheLast(record.event)),
+                DeliveryState::Delivered | DeliveryState::Failed
+                    if record.event == WebhookEvent::Completed => {}
+                DeliveryState::Delivered | DeliveryState::Failed => {
+                    return Err(NotReplayed::NotTheLast(record.event));
+                }
             }
         }
         if self.replay_written(id, account).await? {
@@ -62,9 +70,17 @@ impl Jobs {
     }
 
     /// Whether the store had it.
-    async fn replay_written(&self, id: &str, account: Option<&Account>) -> Result<bool, NotReplayed> {
-        let Some(store) = &self.inner.tools.store else { return Ok(false) };
-        let letter = store.reopen_letter(id, account.cloned(), Timestamp::now()).await;
+    async fn replay_written(
+        &self,
+        id: &str,
+        account: Option<&Account>,
+    ) -> Result<bool, NotReplayed> {
+        let Some(store) = &self.inner.tools.store else {
+            return Ok(false);
+        };
+        let letter = store
+            .reopen_letter(id, account.cloned(), Timestamp::now())
+            .await;
         match letter.map_err(unusable)? {
             Reopened::Letter(letter) => {
                 self.send_again(*letter);
@@ -76,14 +92,23 @@ impl Jobs {
         }
     }
 
-    fn replay_remembered(&self, record: DeliveryRecord, handle: &Handle) -> Result<(), NotReplayed> {
+    fn replay_remembered(
+        &self,
+        record: DeliveryRecord,
+        handle: &Handle,
+    ) -> Result<(), NotReplayed> {
         // What is too old is forgotten when somebody asks.
         self.inner.registry.get(&record.account, &record.job);
         let job = handle.job.upgrade().ok_or(NotReplayed::Gone)?;
-        let body = heavy(job.weight(), || handle.webhook.wording.write(&job.snapshot()));
+        let body = heavy(job.weight(), || {
+            handle.webhook.wording.write(&job.snapshot())
+        });
         let senders = Arc::clone(&self.inner.senders);
         let parcel = Parcel::again(record.id, &senders, &handle.webhook, &job, body);
-        self.inner.senders.tasks.spawn(async move { deliver_parcel(&senders, &parcel).await });
+        self.inner
+            .senders
+            .tasks
+            .spawn(async move { deliver_parcel(&senders, &parcel).await });
         Ok(())
     }
 
@@ -94,8 +119,12 @@ impl Jobs {
         job: Option<&JobId>,
         limit: usize,
     ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        let Some(store) = &self.inner.tools.store else { return Ok(Vec::new()) };
-        let letters = store.settled_letters(account.cloned(), job.cloned(), limit).await?;
+        let Some(store) = &self.inner.tools.store else {
+            return Ok(Vec::new());
+        };
+        let letters = store
+            .settled_letters(account.cloned(), job.cloned(), limit)
+            .await?;
         Ok(letters.iter().map(Into::into).collect())
     }
 }

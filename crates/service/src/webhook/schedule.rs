@@ -10,10 +10,15 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// The pause after so many attempts that failed. `luck`, from 0 to 1, spreads it by a quarter in both
 /// directions: many messages to one receiver must not come back at the same moment.
 pub(super) fn pause(failed: u32, luck: f64, retry_after: Option<Duration>) -> Duration {
-    let doubled = FIRST.saturating_mul(1 << failed.saturating_sub(1).min(20)).min(LONGEST);
+    let doubled = FIRST
+        .saturating_mul(1 << failed.saturating_sub(1).min(20))
+        .min(LONGEST);
     let own = doubled.mul_f64(0.75 + luck / 2.0);
     // What a receiver asks for is the least; a little is added for the same reason.
-    let asked = retry_after.unwrap_or_default().min(LONGEST).mul_f64(1.0 + luck / 10.0);
+    let asked = retry_after
+        .unwrap_or_default()
+        .min(LONGEST)
+        .mul_f64(1.0 + luck / 10.0);
     own.max(asked)
 }
 
@@ -24,7 +29,11 @@ mod tests {
     #[test]
     fn pauses_double_up_to_an_hour() {
         let seconds = |failed| pause(failed, 0.5, None).as_secs_f64();
-        assert!((seconds(1) - 0.2).abs() < 0.001 && (seconds(2) - 0.4).abs() < 0.001 && (seconds(5) - 3.2).abs() < 0.001);
+        assert!(
+            (seconds(1) - 0.2).abs() < 0.001
+                && (seconds(2) - 0.4).abs() < 0.001
+                && (seconds(5) - 3.2).abs() < 0.001
+        );
         assert!((seconds(16) - 3600.0).abs() < 0.001 && (seconds(u32::MAX) - 3600.0).abs() < 0.001);
     }
 
@@ -32,7 +41,10 @@ mod tests {
     fn luck_spreads_them_and_keeps_their_order() {
         for failed in 1..15 {
             let (early, late) = (pause(failed, 0.0, None), pause(failed, 1.0, None));
-            assert!(late > early.mul_f64(1.6) && late < pause(failed + 1, 0.0, None), "{failed}: {early:?} {late:?}");
+            assert!(
+                late > early.mul_f64(1.6) && late < pause(failed + 1, 0.0, None),
+                "{failed}: {early:?} {late:?}"
+            );
         }
     }
 
@@ -40,7 +52,13 @@ mod tests {
     fn a_receiver_is_left_alone_as_long_as_it_asks() {
         let asked = Duration::from_secs(30);
         assert!((30..=33).contains(&pause(1, 1.0, Some(asked)).as_secs()));
-        assert!(pause(12, 0.0, Some(asked)) > Duration::from_secs(300), "the own pause counts when it is longer");
-        assert!(pause(1, 1.0, Some(Duration::MAX)) <= LONGEST.mul_f64(1.1), "an hour is the most");
+        assert!(
+            pause(12, 0.0, Some(asked)) > Duration::from_secs(300),
+            "the own pause counts when it is longer"
+        );
+        assert!(
+            pause(1, 1.0, Some(Duration::MAX)) <= LONGEST.mul_f64(1.1),
+            "an hour is the most"
+        );
     }
 }

@@ -70,13 +70,29 @@ enum Message {
 impl Sender {
     pub(crate) fn spawn(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, job: Arc<Job>) -> Self {
         let (to_task, messages) = mpsc::unbounded_channel();
-        let task = Task { tools: Arc::clone(tools), webhook: Arc::clone(&webhook), job, messages };
+        let task = Task {
+            tools: Arc::clone(tools),
+            webhook: Arc::clone(&webhook),
+            job,
+            messages,
+        };
         tools.tasks.spawn(task.run());
-        Self { webhook, to_task, throttle: tools.throttle, last: None }
+        Self {
+            webhook,
+            to_task,
+            throttle: tools.throttle,
+            last: None,
+        }
     }
 
     pub(crate) fn start(&mut self) {
-        self.tell(WebhookEvent::Start, Moment { outputs: 0, logs: 0 });
+        self.tell(
+            WebhookEvent::Start,
+            Moment {
+                outputs: 0,
+                logs: 0,
+            },
+        );
     }
 
     pub(crate) fn output(&mut self, moment: Moment) {
@@ -86,7 +102,9 @@ impl Sender {
     /// Sent unless something was sent a moment ago; what is left out is made up for only at the pace of the
     /// newest.
     pub(crate) fn logs(&mut self, moment: Moment) {
-        if self.webhook.pace == Pace::Newest || self.last.is_none_or(|last| last.elapsed() >= self.throttle) {
+        if self.webhook.pace == Pace::Newest
+            || self.last.is_none_or(|last| last.elapsed() >= self.throttle)
+        {
             self.tell(WebhookEvent::Logs, moment);
         }
     }
@@ -94,7 +112,9 @@ impl Sender {
     pub(crate) fn completed(self, letter: Option<Letter>) {
         if self.webhook.filter.wants(WebhookEvent::Completed) {
             // The task lives until this sender is gone.
-            self.to_task.send(Message::Completed(letter.map(Box::new))).ok();
+            self.to_task
+                .send(Message::Completed(letter.map(Box::new)))
+                .ok();
         }
     }
 
@@ -125,7 +145,12 @@ impl Task {
                 None => return,
                 Some(Message::Completed(letter)) => return self.complete(letter).await,
                 // A receiver this slow has lost count anyway.
-                Some(Message::At(..)) if self.webhook.pace == Pace::EveryValue && self.messages.len() > MAX_WAITING => continue,
+                Some(Message::At(..))
+                    if self.webhook.pace == Pace::EveryValue
+                        && self.messages.len() > MAX_WAITING =>
+                {
+                    continue;
+                }
                 Some(Message::At(event, moment)) => (event, moment),
             };
             if self.send_or_overtake(event, moment).await.is_break() {
@@ -157,7 +182,11 @@ impl Task {
 
     /// Sends a message before the end, once. Breaks when the end has come and waited long enough.
     async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
-        let body = heavy(self.job.weight(), || self.webhook.wording.write(&self.job.snapshot_at(moment.outputs, moment.logs)));
+        let body = heavy(self.job.weight(), || {
+            self.webhook
+                .wording
+                .write(&self.job.snapshot_at(moment.outputs, moment.logs))
+        });
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;
@@ -192,7 +221,12 @@ impl Task {
 
     /// Sends the last message until it is taken.
     async fn complete(self, letter: Option<Box<Letter>>) {
-        let Self { tools, webhook, job, .. } = self;
+        let Self {
+            tools,
+            webhook,
+            job,
+            ..
+        } = self;
         if let Some(letter) = letter {
             drop(job);
             return deliver(&tools, webhook, *letter).await;
@@ -215,7 +249,15 @@ pub(crate) async fn deliver(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, let
         // The server goes before the receiver has taken it: the next one tries again.
         Sent::Left => return,
     };
-    note(tools, &letter, Tried::Settled(Settled { at: Timestamp::now(), given_up })).await;
+    note(
+        tools,
+        &letter,
+        Tried::Settled(Settled {
+            at: Timestamp::now(),
+            given_up,
+        }),
+    )
+    .await;
 }
 
 /// Sends a message that is in memory only until it is taken or given up.
@@ -263,7 +305,10 @@ async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Lette
             note(tools, letter, Tried::Again(next)).await;
         }
         if rest(tools, parcel, place, pause).await.is_break() {
-            return given_up(parcel, "too many messages wait for receivers that do not take them");
+            return given_up(
+                parcel,
+                "too many messages wait for receivers that do not take them",
+            );
         }
     }
     Sent::Taken
@@ -275,9 +320,18 @@ fn given_up(parcel: &Parcel, why: &'static str) -> Sent {
 }
 
 /// Waits for the next attempt; breaks when there is no room to wait.
-async fn rest(tools: &SenderTools, parcel: &Parcel, place: &Place, pause: Duration) -> ControlFlow<()> {
+async fn rest(
+    tools: &SenderTools,
+    parcel: &Parcel,
+    place: &Place,
+    pause: Duration,
+) -> ControlFlow<()> {
     let was_closing = tools.closing.is_cancelled();
-    let pause = if was_closing { pause.min(HURRIED) } else { pause };
+    let pause = if was_closing {
+        pause.min(HURRIED)
+    } else {
+        pause
+    };
     parcel.again_in(pause);
     tokio::select! {
         () = tokio::time::sleep(pause) => ControlFlow::Continue(()),

@@ -40,9 +40,17 @@ pub enum BadSecret {
 impl Secrets {
     /// Reads secrets parted by spaces or lines; what follows a `#` is a remark.
     pub fn parse(text: &str) -> Result<Self, BadSecret> {
-        let words = text.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
-        let keys: Result<Vec<Key>, BadSecret> = words.enumerate().map(|(i, word)| key(i + 1, word)).collect();
-        Ok(Self { keys: Arc::new(ArcSwap::from_pointee(keys?)) })
+        let words = text
+            .lines()
+            .filter_map(|line| line.split('#').next())
+            .flat_map(str::split_whitespace);
+        let keys: Result<Vec<Key>, BadSecret> = words
+            .enumerate()
+            .map(|(i, word)| key(i + 1, word))
+            .collect();
+        Ok(Self {
+            keys: Arc::new(ArcSwap::from_pointee(keys?)),
+        })
     }
 
     /// Whether nothing is signed.
@@ -62,15 +70,31 @@ impl Secrets {
 
     /// What the first of them comes to for one account: with it nobody can sign in the name of another.
     pub fn first_of(&self, account: &Account) -> Option<String> {
-        self.keys.load().first().map(|key| key.of(account).to_string())
+        self.keys
+            .load()
+            .first()
+            .map(|key| key.of(account).to_string())
     }
 
     /// The signatures of a message, one for each secret: who verifies it may know the old or the new one. Then
     /// those of the account that it is for, if it is anybody's.
-    pub(super) fn sign(&self, account: &Account, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
+    pub(super) fn sign(
+        &self,
+        account: &Account,
+        id: &str,
+        timestamp: i64,
+        body: &[u8],
+    ) -> Option<String> {
         let keys = self.keys.load();
-        let of_account = keys.iter().filter(|_| !account.is_anonymous()).map(|key| key.of(account).sign(id, timestamp, body));
-        let signatures: Vec<String> = keys.iter().map(|key| key.sign(id, timestamp, body)).chain(of_account).collect();
+        let of_account = keys
+            .iter()
+            .filter(|_| !account.is_anonymous())
+            .map(|key| key.of(account).sign(id, timestamp, body));
+        let signatures: Vec<String> = keys
+            .iter()
+            .map(|key| key.sign(id, timestamp, body))
+            .chain(of_account)
+            .collect();
         (!signatures.is_empty()).then(|| signatures.join(" "))
     }
 }
@@ -79,7 +103,14 @@ impl Key {
     /// The secret of one account: always the same, and nobody comes back from it to this one.
     fn of(&self, account: &Account) -> Self {
         let whose = format!("webhooks of {account}");
-        Self(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), whose.as_bytes()).as_ref().to_vec())
+        Self(
+            hmac::sign(
+                &hmac::Key::new(hmac::HMAC_SHA256, &self.0),
+                whose.as_bytes(),
+            )
+            .as_ref()
+            .to_vec(),
+        )
     }
 
     fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
@@ -99,10 +130,19 @@ impl fmt::Display for Key {
 
 fn key(number: usize, word: &str) -> Result<Key, BadSecret> {
     // Some tools leave the padding out.
-    let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let text = word.strip_prefix("whsec_").ok_or(BadSecret::Prefix(number))?;
-    let bytes = GeneralPurpose::new(&alphabet::STANDARD, lenient).decode(text).map_err(|_| BadSecret::NotBase64(number))?;
-    if bytes.len() < SHORTEST { Err(BadSecret::TooShort(number)) } else { Ok(Key(bytes)) }
+    let lenient =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let text = word
+        .strip_prefix("whsec_")
+        .ok_or(BadSecret::Prefix(number))?;
+    let bytes = GeneralPurpose::new(&alphabet::STANDARD, lenient)
+        .decode(text)
+        .map_err(|_| BadSecret::NotBase64(number))?;
+    if bytes.len() < SHORTEST {
+        Err(BadSecret::TooShort(number))
+    } else {
+        Ok(Key(bytes))
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +152,12 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     fn sign(secrets: &Secrets) -> Option<String> {
-        secrets.sign(&Account::ANONYMOUS, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
+        secrets.sign(
+            &Account::ANONYMOUS,
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        )
     }
 
     #[test]
@@ -129,8 +174,16 @@ mod tests {
         let secrets = Secrets::parse(SECRET).unwrap();
         let [ann, bob] = ["ann", "bob"].map(|name| Account::parse(name).unwrap());
         let signed = secrets.sign(&ann, "msg", 1, b"{}").unwrap();
-        let by = |secret: Option<String>| Secrets::parse(&secret.unwrap()).unwrap().sign(&Account::ANONYMOUS, "msg", 1, b"{}").unwrap();
-        assert_eq!(signed, format!("{} {}", by(secrets.first()), by(secrets.first_of(&ann))));
+        let by = |secret: Option<String>| {
+            Secrets::parse(&secret.unwrap())
+                .unwrap()
+                .sign(&Account::ANONYMOUS, "msg", 1, b"{}")
+                .unwrap()
+        };
+        assert_eq!(
+            signed,
+            format!("{} {}", by(secrets.first()), by(secrets.first_of(&ann)))
+        );
         assert!(!signed.contains(&by(secrets.first_of(&bob))));
     }
 
@@ -154,6 +207,9 @@ mod tests {
             assert_eq!(error, want);
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        assert_eq!(Secrets::parse(&format!("{SECRET} nope")).err(), Some(BadSecret::Prefix(2)));
+        assert_eq!(
+            Secrets::parse(&format!("{SECRET} nope")).err(),
+            Some(BadSecret::Prefix(2))
+        );
     }
 }

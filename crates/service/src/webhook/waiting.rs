@@ -41,7 +41,10 @@ pub(super) struct Place {
 
 impl Waiting {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, room: Mutex::default() }
+        Self {
+            bounds,
+            room: Mutex::default(),
+        }
     }
 
     pub(super) fn enter(self: &Arc<Self>, bytes: usize) -> Place {
@@ -50,13 +53,25 @@ impl Waiting {
             let number = room.next;
             room.next += 1;
             room.bytes += bytes;
-            room.messages.insert(number, Message { bytes, sent_away: sent_away.clone() });
-            while (room.messages.len() > self.bounds.messages || room.bytes > self.bounds.bytes) && room.messages.len() > 1 {
+            room.messages.insert(
+                number,
+                Message {
+                    bytes,
+                    sent_away: sent_away.clone(),
+                },
+            );
+            while (room.messages.len() > self.bounds.messages || room.bytes > self.bounds.bytes)
+                && room.messages.len() > 1
+            {
                 room.send_oldest_away();
             }
             number
         });
-        Place { number, sent_away, waiting: Arc::clone(self) }
+        Place {
+            number,
+            sent_away,
+            waiting: Arc::clone(self),
+        }
     }
 
     /// How many wait.
@@ -108,7 +123,10 @@ mod tests {
         for (messages, bytes) in [(2, 1000), (100, 25)] {
             let waiting = waiting(messages, bytes);
             let places: Vec<Place> = (0..3).map(|_| waiting.enter(10)).collect();
-            let away: Vec<bool> = places.iter().map(|place| place.sent_away.is_cancelled()).collect();
+            let away: Vec<bool> = places
+                .iter()
+                .map(|place| place.sent_away.is_cancelled())
+                .collect();
             assert_eq!(away, [true, false, false]);
         }
     }
@@ -122,6 +140,9 @@ mod tests {
         let large = waiting.enter(1000);
         assert!(!large.sent_away.is_cancelled());
         drop(large);
-        assert_eq!(waiting.with(|room| (room.bytes, room.messages.len())), (0, 0));
+        assert_eq!(
+            waiting.with(|room| (room.bytes, room.messages.len())),
+            (0, 0)
+        );
     }
 }

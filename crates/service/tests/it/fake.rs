@@ -15,7 +15,9 @@ use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_queue::Embedded;
-use tidegate_service::{Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools, Wording};
+use tidegate_service::{
+    Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools, Wording,
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -90,7 +92,13 @@ impl FakeModel {
     pub(crate) async fn started(&self) -> Run {
         loop {
             let changed = self.changed.notified();
-            if let Some(run) = self.runs.lock().expect("no test panics with it").waiting.pop_front() {
+            if let Some(run) = self
+                .runs
+                .lock()
+                .expect("no test panics with it")
+                .waiting
+                .pop_front()
+            {
                 return run;
             }
             changed.await;
@@ -119,7 +127,10 @@ impl FakeModel {
 impl Executor for FakeModel {
     fn admit(&self, _account: &Account, patience: Patience) -> Result<Turn, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(Turn::Now(Box::new(Place { model: self.clone(), permit })));
+            return Ok(Turn::Now(Box::new(Place {
+                model: self.clone(),
+                permit,
+            })));
         }
         if patience == Patience::None {
             return Err(Refusal::AtCapacity);
@@ -144,7 +155,13 @@ impl Executor for FakeModel {
     }
 
     fn report(&self) -> Report {
-        Report { health: Health::Ready, setup: None, complaint: None, python: None, sdk: None }
+        Report {
+            health: Health::Ready,
+            setup: None,
+            complaint: None,
+            python: None,
+            sdk: None,
+        }
     }
 
     async fn check(&self) -> Report {
@@ -169,10 +186,18 @@ impl Admission for Place {
         {
             let mut runs = self.model.runs.lock().expect("no test panics with it");
             runs.started += 1;
-            runs.waiting.push_back(Run { work, events, canceled: canceled.clone() });
+            runs.waiting.push_back(Run {
+                work,
+                events,
+                canceled: canceled.clone(),
+            });
         }
         self.model.changed.notify_waiters();
-        Box::new(Played { from_test, canceled, _permit: self.permit })
+        Box::new(Played {
+            from_test,
+            canceled,
+            _permit: self.permit,
+        })
     }
 }
 
@@ -185,7 +210,10 @@ struct Played {
 #[async_trait]
 impl Running for Played {
     async fn next(&mut self) -> Event {
-        self.from_test.recv().await.expect("the test says how it ends")
+        self.from_test
+            .recv()
+            .await
+            .expect("the test says how it ends")
     }
 
     fn cancel(&mut self) {
@@ -206,7 +234,13 @@ pub(crate) fn desk_of(model: FakeModel) -> Jobs {
 
 /// A desk that lets no job take longer than [`JOB_TIMEOUT`].
 pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
-    desk_with(model, Wishes { job_timeout: Some(JOB_TIMEOUT), ..Wishes::default() })
+    desk_with(
+        model,
+        Wishes {
+            job_timeout: Some(JOB_TIMEOUT),
+            ..Wishes::default()
+        },
+    )
 }
 
 /// What is different about a desk.
@@ -226,11 +260,25 @@ pub(crate) struct Wishes {
 }
 
 pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
-    let Wishes { job_timeout, net, room, scratch, store, keep_data_for, waiting_memory, attempts } = wishes;
+    let Wishes {
+        job_timeout,
+        net,
+        room,
+        scratch,
+        store,
+        keep_data_for,
+        waiting_memory,
+        attempts,
+    } = wishes;
     let net = Arc::new(Client::new(net));
     let tools = Tools {
         executor: Arc::new(model),
-        files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
+        files: Files {
+            net: Arc::clone(&net),
+            upload_to: None,
+            owner: None,
+            own: None,
+        },
         net,
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
         room: Arc::new(move || room),
@@ -250,7 +298,11 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         job_timeout,
         max_output: MAX_OUTPUT,
         waiting_memory: waiting_memory.unwrap_or(usize::MAX),
-        target: Target { model: "ann/echo".to_owned(), version: "0".repeat(64), deployment: None },
+        target: Target {
+            model: "ann/echo".to_owned(),
+            version: "0".repeat(64),
+            deployment: None,
+        },
         on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
         wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
     };
@@ -275,7 +327,10 @@ pub(crate) fn submission(input: &'static str) -> Submission {
 }
 
 pub(crate) fn value(json: &'static str) -> OutputValue {
-    OutputValue { json: Bytes::from_static(json.as_bytes()), files: Vec::new() }
+    OutputValue {
+        json: Bytes::from_static(json.as_bytes()),
+        files: Vec::new(),
+    }
 }
 
 /// Lets every other task run until nothing is left to do: the tests have one thread, so a few rounds are enough.

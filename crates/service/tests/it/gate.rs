@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
-use tidegate_core::store::{Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted};
+use tidegate_core::store::{
+    Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted,
+};
 use tidegate_core::{Account, JobId};
 use tidegate_store::{Options, Sqlite};
 use tokio::sync::Semaphore;
@@ -74,7 +76,11 @@ impl Gate {
 
     async fn pass(&self) -> Result<(), StoreError> {
         self.arrived.fetch_add(1, Ordering::SeqCst);
-        let _passed = self.inserts.acquire().await.expect("it is never closed for good");
+        let _passed = self
+            .inserts
+            .acquire()
+            .await
+            .expect("it is never closed for good");
         match self.unwritable.load(Ordering::SeqCst) {
             true => Err(StoreError::Unavailable("the test wants it so".to_owned())),
             false => Ok(()),
@@ -94,7 +100,12 @@ impl Store for Gate {
         self.store.replace(order).await
     }
 
-    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError> {
+    async fn begin(
+        &self,
+        account: &Account,
+        id: &JobId,
+        at: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
         self.store.begin(account, id, at).await
     }
 
@@ -110,7 +121,12 @@ impl Store for Gate {
         if self.corrupt.load(Ordering::SeqCst) {
             return Err(StoreError::Corrupt("the test wants it so".to_owned()));
         }
-        let fails = self.unreadable.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| times.checked_sub(1)).is_ok();
+        let fails = self
+            .unreadable
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| {
+                times.checked_sub(1)
+            })
+            .is_ok();
         if fails {
             return Err(StoreError::Unavailable("the test wants it so".to_owned()));
         }
@@ -145,11 +161,21 @@ impl Store for Gate {
         self.store.letter_tried(id, tried).await
     }
 
-    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError> {
+    async fn settled_letters(
+        &self,
+        account: Option<Account>,
+        job: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<OldLetter>, StoreError> {
         self.store.settled_letters(account, job, limit).await
     }
 
-    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError> {
+    async fn reopen_letter(
+        &self,
+        id: &str,
+        account: Option<Account>,
+        at: Timestamp,
+    ) -> Result<Reopened, StoreError> {
         self.store.reopen_letter(id, account, at).await
     }
 }

@@ -22,7 +22,12 @@ fn id(text: &str) -> JobId {
 
 /// A job of somebody, by an API that has a queue.
 fn job(owner: &str, name: &str) -> Submission {
-    Submission { account: account(owner), id: Some(id(name)), face: Face::Replicate, ..submission("{}") }
+    Submission {
+        account: account(owner),
+        id: Some(id(name)),
+        face: Face::Replicate,
+        ..submission("{}")
+    }
 }
 
 async fn submitted(jobs: &Jobs, submission: Submission) -> Arc<Job> {
@@ -30,13 +35,20 @@ async fn submitted(jobs: &Jobs, submission: Submission) -> Arc<Job> {
 }
 
 fn succeed(run: &Run) {
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
 }
 
 /// The models of a server that has this one only.
 fn models(jobs: &Jobs) -> Models {
     let models = Models::new(jobs.clone());
-    let version = Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() };
+    let version = Version {
+        jobs: jobs.clone(),
+        created_at: Timestamp::now(),
+        description: None,
+        folder: "/nonexistent".into(),
+    };
     models.offer(version);
     models
 }
@@ -59,14 +71,22 @@ async fn accounts_take_turns_and_each_is_first_come_first_served() {
         run = model.started().await;
         // The slot is free before anybody can see the end of the one before.
         order.push(loop {
-            let running: Vec<_> = all.iter().filter(|job| job.status() == Status::Processing).collect();
+            let running: Vec<_> = all
+                .iter()
+                .filter(|job| job.status() == Status::Processing)
+                .collect();
             match running[..] {
                 [one] => break one.id().to_string(),
                 _ => tokio::task::yield_now().await,
             }
         });
     }
-    assert_eq!(order, ["large-0", "small-0", "large-1", "small-1", "large-2", "large-3"]);
+    assert_eq!(
+        order,
+        [
+            "large-0", "small-0", "large-1", "small-1", "large-2", "large-3"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,8 +99,14 @@ async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
     let next = submitted(&jobs, job("ann", "next")).await;
     assert!(jobs.cancel(&account("ann"), &id("waits")).await);
     waits.ended().await;
-    assert_eq!((waits.status(), next.status()), (Status::Canceled, Status::Queued));
-    assert!(!jobs.cancel(&account("ann"), &id("waits")).await, "it is over");
+    assert_eq!(
+        (waits.status(), next.status()),
+        (Status::Canceled, Status::Queued)
+    );
+    assert!(
+        !jobs.cancel(&account("ann"), &id("waits")).await,
+        "it is over"
+    );
     succeed(&run);
     succeed(&model.started().await);
     next.ended().await;
@@ -94,9 +120,21 @@ async fn a_deadline_ends_who_waits() {
     let models = models(&jobs);
     submitted(&jobs, job("ann", "first")).await;
     let _run = model.started().await;
-    let late = submitted(&jobs, Submission { deadline: Some(Duration::from_millis(50)), ..job("ann", "late") }).await;
+    let late = submitted(
+        &jobs,
+        Submission {
+            deadline: Some(Duration::from_millis(50)),
+            ..job("ann", "late")
+        },
+    )
+    .await;
     let rules = tidegate_queue::upkeep::Rules::default();
-    let upkeep = tidegate_queue::upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("test"), rules);
+    let upkeep = tidegate_queue::upkeep::run(
+        models.lines(),
+        Arc::new(models.clone()),
+        Holder::new("test"),
+        rules,
+    );
     tokio::select! {
         () = late.ended() => {}
         () = upkeep => unreachable!("it runs for ever"),
@@ -127,32 +165,59 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
     let lost = submitted(&jobs, job("ann", "lost")).await;
     let _run = model.started().await;
     let line = tidegate_core::queue::LineName::new("any");
-    let entry = Entry { account: account("ann"), id: id("lost"), rank: Rank::Usual, deadline: None };
-    let claim = Claim { line, entry, ticket: String::new() };
+    let entry = Entry {
+        account: account("ann"),
+        id: id("lost"),
+        rank: Rank::Usual,
+        deadline: None,
+    };
+    let claim = Claim {
+        line,
+        entry,
+        ticket: String::new(),
+    };
     assert!(!models.is_over(&claim.entry).await);
     assert_eq!(models.lost(&claim).await, Fate::Over);
     lost.ended().await;
-    assert!(lost.snapshot().error.is_some_and(|error| error.contains("is gone")));
+    assert!(
+        lost.snapshot()
+            .error
+            .is_some_and(|error| error.contains("is gone"))
+    );
     assert!(models.is_over(&claim.entry).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_was_replaced_works_off_its_line() {
-    let (old, new_one) = (FakeModel::without_streaming(1), FakeModel::without_streaming(1));
+    let (old, new_one) = (
+        FakeModel::without_streaming(1),
+        FakeModel::without_streaming(1),
+    );
     let jobs = desk_with(old.clone(), Wishes::default());
     let models = models(&jobs);
     submitted(&jobs, job("ann", "runs")).await;
     let run = old.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
-    let target = Target { version: "1".repeat(64), ..jobs.target().clone() };
+    let target = Target {
+        version: "1".repeat(64),
+        ..jobs.target().clone()
+    };
     let next = jobs.succeeding(Arc::new(new_one.clone()), target);
-    models.offer(Version { jobs: next.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() });
+    models.offer(Version {
+        jobs: next.clone(),
+        created_at: Timestamp::now(),
+        description: None,
+        folder: "/nonexistent".into(),
+    });
     submitted(&next, job("ann", "newer")).await;
     succeed(&new_one.started().await);
     succeed(&run);
     succeed(&old.started().await);
     waits.ended().await;
-    assert_eq!((old.starts(), new_one.starts(), waits.status()), (2, 1, Status::Succeeded));
+    assert_eq!(
+        (old.starts(), new_one.starts(), waits.status()),
+        (2, 1, Status::Succeeded)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,20 +227,37 @@ async fn the_model_does_not_begin_with_who_is_too_late() {
     submitted(&jobs, job("ann", "first")).await;
     let run = model.started().await;
     // Nobody looks after deadlines here.
-    let late = submitted(&jobs, Submission { deadline: Some(Duration::from_millis(1)), ..job("ann", "late") }).await;
+    let late = submitted(
+        &jobs,
+        Submission {
+            deadline: Some(Duration::from_millis(1)),
+            ..job("ann", "late")
+        },
+    )
+    .await;
     let in_time = submitted(&jobs, job("ann", "in-time")).await;
-    while late.snapshot().deadline.is_some_and(|at| Timestamp::now() <= at) {
+    while late
+        .snapshot()
+        .deadline
+        .is_some_and(|at| Timestamp::now() <= at)
+    {
         tokio::task::yield_now().await;
     }
     succeed(&run);
     succeed(&model.started().await);
     tokio::join!(late.ended(), in_time.ended());
-    assert_eq!((late.status(), in_time.status(), model.starts()), (Status::Aborted, Status::Succeeded, 2));
+    assert_eq!(
+        (late.status(), in_time.status(), model.starts()),
+        (Status::Aborted, Status::Succeeded, 2)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
-    let (old, again) = (FakeModel::without_streaming(1), FakeModel::without_streaming(1));
+    let (old, again) = (
+        FakeModel::without_streaming(1),
+        FakeModel::without_streaming(1),
+    );
     let jobs = desk_with(old.clone(), Wishes::default());
     let models = models(&jobs);
     submitted(&jobs, job("ann", "runs")).await;
@@ -183,13 +265,24 @@ async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
     let waits = submitted(&jobs, job("ann", "waits")).await;
     models.withdraw(&jobs.target().model);
     let back = jobs.beside(Arc::new(again.clone()), jobs.target().clone());
-    models.offer(Version { jobs: back.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() });
-    let (first, second) = (submitted(&back, job("ann", "first")).await, submitted(&back, job("ann", "second")).await);
+    models.offer(Version {
+        jobs: back.clone(),
+        created_at: Timestamp::now(),
+        description: None,
+        folder: "/nonexistent".into(),
+    });
+    let (first, second) = (
+        submitted(&back, job("ann", "first")).await,
+        submitted(&back, job("ann", "second")).await,
+    );
     succeed(&run);
     succeed(&old.started().await);
     waits.ended().await;
     succeed(&again.started().await);
     succeed(&again.started().await);
     tokio::join!(first.ended(), second.ended());
-    assert_eq!((old.starts(), again.starts(), second.status()), (2, 2, Status::Succeeded));
+    assert_eq!(
+        (old.starts(), again.starts(), second.status()),
+        (2, 2, Status::Succeeded)
+    );
 }

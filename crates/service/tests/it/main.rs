@@ -33,7 +33,9 @@ async fn the_slot_is_free_before_the_end_can_be_seen() {
     let ticket = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
     ticket.job().ended().await;
 
     assert_eq!(model.free_slots(), 1);
@@ -46,13 +48,19 @@ async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
     let ticket = new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
-    run.send(Event::Log { source: LogSource::Stdout, text: "one\n".into() });
+    run.send(Event::Log {
+        source: LogSource::Stdout,
+        text: "one\n".into(),
+    });
     run.send(Event::Output(value("\"a\"")));
     run.send(Event::Ended(Outcome::Failed { error: "no".into() }));
     ticket.job().ended().await;
 
     let job = ticket.job().snapshot();
-    assert_eq!((job.status, job.logs.as_str(), job.error.as_deref()), (Status::Failed, "one\n", Some("no")));
+    assert_eq!(
+        (job.status, job.logs.as_str(), job.error.as_deref()),
+        (Status::Failed, "one\n", Some("no"))
+    );
     assert_eq!(job.output.as_deref(), Some(&b"[\"a\"]"[..]));
     assert!(job.predict_time.is_some());
 }
@@ -61,7 +69,10 @@ async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
 async fn a_stream_of_nothing_is_an_empty_list() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
-    model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
+    model
+        .started()
+        .await
+        .send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"[]"[..]));
 }
@@ -69,7 +80,12 @@ async fn a_stream_of_nothing_is_an_empty_list() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
-    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
+    let mut ticket = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Wait,
+            ..submission("{}")
+        })
+        .await);
     let job = Arc::clone(ticket.job());
     let mut run = tokio::select! {
         run = model.started() => run,
@@ -88,8 +104,17 @@ async fn a_caller_that_leaves_takes_its_job_along() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_gets_the_answer() {
     let (model, jobs) = desk(1);
-    let mut ticket = new(jobs.submit(Submission { delivery: Delivery::Wait, ..submission("{}") }).await);
-    let play = async { model.started().await.send(Event::Ended(Outcome::Succeeded { output: Some(value("7")) })) };
+    let mut ticket = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Wait,
+            ..submission("{}")
+        })
+        .await);
+    let play = async {
+        model.started().await.send(Event::Ended(Outcome::Succeeded {
+            output: Some(value("7")),
+        }))
+    };
     tokio::join!(ticket.ended(), play);
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"7"[..]));
     assert_eq!(model.free_slots(), 1);
@@ -98,12 +123,19 @@ async fn a_caller_that_waits_gets_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_job_for_later_goes_on_without_its_caller() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
+    let ticket = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Later,
+            ..submission("{}")
+        })
+        .await);
     let run = model.started().await;
     let job = Arc::clone(ticket.job());
 
     drop(ticket);
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("2")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("2")),
+    }));
 
     job.ended().await;
     assert_eq!(job.status(), Status::Succeeded);
@@ -129,27 +161,58 @@ async fn a_job_canceled_in_the_line_never_starts() {
 #[tokio::test(start_paused = true)]
 async fn the_same_put_again_shows_the_same_job() {
     let (model, jobs) = desk(1);
-    let put = |input: &'static str| Submission { id: Some(JobId::parse("x").unwrap()), replay: Replay::Answer, ..submission(input) };
+    let put = |input: &'static str| Submission {
+        id: Some(JobId::parse("x").unwrap()),
+        replay: Replay::Answer,
+        ..submission(input)
+    };
     let ticket = new(jobs.submit(put(r#"{"n":1}"#)).await);
     let run = model.started().await;
-    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)).await, Ok(Submitted::Running(_))), "while it runs the input is not looked at");
+    assert!(
+        matches!(
+            jobs.submit(put(r#"{"n":2}"#)).await,
+            Ok(Submitted::Running(_))
+        ),
+        "while it runs the input is not looked at"
+    );
 
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
     ticket.job().ended().await;
 
-    assert!(matches!(jobs.submit(put(r#"{ "n": 1 }"#)).await, Ok(Submitted::Over(_))), "white space makes no other input");
-    assert!(matches!(jobs.submit(put(r#"{"n":2}"#)).await, Err(Refusal::InputDiffers(_))));
+    assert!(
+        matches!(
+            jobs.submit(put(r#"{ "n": 1 }"#)).await,
+            Ok(Submitted::Over(_))
+        ),
+        "white space makes no other input"
+    );
+    assert!(matches!(
+        jobs.submit(put(r#"{"n":2}"#)).await,
+        Err(Refusal::InputDiffers(_))
+    ));
     assert_eq!(model.starts(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_job_may_not_take_the_id_of_a_running_one() {
     let (model, jobs) = desk(2);
-    let post = || Submission { id: Some(JobId::parse("x").unwrap()), ..submission("{}") };
+    let post = || Submission {
+        id: Some(JobId::parse("x").unwrap()),
+        ..submission("{}")
+    };
     let ticket = new(jobs.submit(post()).await);
     let run = model.started().await;
-    assert!(matches!(jobs.submit(post()).await, Err(Refusal::IdInUse(_))));
-    assert_eq!(model.free_slots(), 1, "the refused one has given its slot back");
+    assert!(matches!(
+        jobs.submit(post()).await,
+        Err(Refusal::IdInUse(_))
+    ));
+    assert_eq!(
+        model.free_slots(),
+        1,
+        "the refused one has given its slot back"
+    );
 
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
@@ -175,22 +238,44 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
     assert!(jobs.cancel(&b, &id).await);
     second_run.cancel_was_asked().await;
-    assert!(!first_run.is_cancel_asked(), "the other account's job goes on");
+    assert!(
+        !first_run.is_cancel_asked(),
+        "the other account's job goes on"
+    );
     second_run.send(Event::Ended(Outcome::Canceled));
-    first_run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    first_run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
     first.job().ended().await;
     second.job().ended().await;
 
-    assert_eq!(jobs.get(&a, &id).await.map(|job| job.status()), Some(Status::Succeeded));
-    assert_eq!(jobs.get(&b, &id).await.map(|job| job.status()), Some(Status::Canceled));
-    assert!(matches!(jobs.submit(put(&a, r#"{"n":1}"#)).await, Ok(Submitted::Over(_))));
-    assert!(matches!(jobs.submit(put(&a, r#"{"n":2}"#)).await, Err(Refusal::InputDiffers(_))));
+    assert_eq!(
+        jobs.get(&a, &id).await.map(|job| job.status()),
+        Some(Status::Succeeded)
+    );
+    assert_eq!(
+        jobs.get(&b, &id).await.map(|job| job.status()),
+        Some(Status::Canceled)
+    );
+    assert!(matches!(
+        jobs.submit(put(&a, r#"{"n":1}"#)).await,
+        Ok(Submitted::Over(_))
+    ));
+    assert!(matches!(
+        jobs.submit(put(&a, r#"{"n":2}"#)).await,
+        Err(Refusal::InputDiffers(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_may_not_be_canceled_by_another_account() {
     let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(Submission { account: Account::parse("a").unwrap(), ..submission("{}") }).await);
+    let ticket = new(jobs
+        .submit(Submission {
+            account: Account::parse("a").unwrap(),
+            ..submission("{}")
+        })
+        .await);
     let run = model.started().await;
     for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
         assert!(!jobs.cancel(&other, ticket.job().id()).await);
@@ -203,7 +288,10 @@ async fn a_job_may_not_be_canceled_by_another_account() {
 async fn what_is_over_is_forgotten_after_a_while() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs.submit(submission("{}")).await);
-    model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
+    model
+        .started()
+        .await
+        .send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     let id = ticket.job().id().clone();
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_some());
@@ -216,7 +304,12 @@ async fn what_is_over_is_forgotten_after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_canceled_with_its_last_reader() {
     let (model, jobs) = desk(1);
-    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
+    let stream = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Stream,
+            ..submission("{}")
+        })
+        .await);
     let job = Arc::clone(stream.job());
     let first = stream.into_reader().expect("it was asked for");
     let second = job.follow().unwrap();
@@ -234,21 +327,36 @@ async fn a_stream_is_canceled_with_its_last_reader() {
 #[tokio::test(start_paused = true)]
 async fn a_late_reader_sees_everything_from_the_start() {
     let (model, jobs) = desk(1);
-    let stream = new(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await);
+    let stream = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Stream,
+            ..submission("{}")
+        })
+        .await);
     let job = Arc::clone(stream.job());
     let _first = stream.into_reader();
     let run = model.started().await;
     run.send(Event::Output(value("1")));
-    run.send(Event::Log { source: LogSource::Stderr, text: "x\n".into() });
+    run.send(Event::Log {
+        source: LogSource::Stderr,
+        text: "x\n".into(),
+    });
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
     job.ended().await;
 
     let mut late = job.follow().unwrap();
-    let Some(Streamed::Events(events)) = late.next().await else { panic!("it lagged") };
+    let Some(Streamed::Events(events)) = late.next().await else {
+        panic!("it lagged")
+    };
 
     assert!(matches!(
         events[..],
-        [StreamEvent::Start, StreamEvent::Output { index: 0, .. }, StreamEvent::Log { .. }, StreamEvent::Completed]
+        [
+            StreamEvent::Start,
+            StreamEvent::Output { index: 0, .. },
+            StreamEvent::Log { .. },
+            StreamEvent::Completed
+        ]
     ));
     assert!(late.next().await.is_none());
 }
@@ -256,20 +364,41 @@ async fn a_late_reader_sees_everything_from_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_does_not_stream_refuses_one() {
     let jobs = fake::desk_of(FakeModel::without_streaming(1));
-    assert_eq!(jobs.submit(Submission { delivery: Delivery::Stream, ..submission("{}") }).await.err(), Some(Refusal::NotStreaming));
+    assert_eq!(
+        jobs.submit(Submission {
+            delivery: Delivery::Stream,
+            ..submission("{}")
+        })
+        .await
+        .err(),
+        Some(Refusal::NotStreaming)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (model, jobs) = desk(2);
-    let quick = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
+    let quick = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Later,
+            ..submission("{}")
+        })
+        .await);
     let quick_run = model.started().await;
-    let slow = new(jobs.submit(Submission { delivery: Delivery::Later, ..submission("{}") }).await);
+    let slow = new(jobs
+        .submit(Submission {
+            delivery: Delivery::Later,
+            ..submission("{}")
+        })
+        .await);
     let mut slow_run = model.started().await;
 
     let meanwhile = async {
         fake::settled().await;
-        assert_eq!(jobs.submit(submission("{}")).await.err(), Some(Refusal::Closing));
+        assert_eq!(
+            jobs.submit(submission("{}")).await.err(),
+            Some(Refusal::Closing)
+        );
         quick_run.send(Event::Ended(Outcome::Succeeded { output: None }));
         quick.job().ended().await;
         assert!(!slow_run.is_cancel_asked());
@@ -279,7 +408,10 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (all_by_themselves, ()) = tokio::join!(jobs.close(Duration::from_millis(300)), meanwhile);
 
     assert!(!all_by_themselves);
-    assert_eq!((quick.job().status(), slow.job().status()), (Status::Succeeded, Status::Canceled));
+    assert_eq!(
+        (quick.job().status(), slow.job().status()),
+        (Status::Succeeded, Status::Canceled)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,10 +419,15 @@ async fn who_follows_a_job_that_is_over_is_told_so() {
     let model = FakeModel::without_streaming(1);
     let jobs = fake::desk_of(model.clone());
     let ticket = new(jobs.submit(submission("{}")).await);
-    model.started().await.send(Event::Ended(Outcome::Succeeded { output: None }));
+    model
+        .started()
+        .await
+        .send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
 
     let mut late = ticket.job().follow().unwrap();
 
-    assert!(matches!(late.next().await, Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed])));
+    assert!(
+        matches!(late.next().await, Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
+    );
 }

@@ -8,7 +8,9 @@ use tidegate_core::store::{Query, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Networks, Url};
-use tidegate_service::{EventFilter, Job, Jobs, Pace, Replay, Resumed, Submission, Webhook, WebhookEvent, Wording};
+use tidegate_service::{
+    EventFilter, Job, Jobs, Pace, Replay, Resumed, Submission, Webhook, WebhookEvent, Wording,
+};
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
 use crate::gate::Gate;
@@ -27,12 +29,28 @@ fn input(number: usize) -> String {
 }
 
 fn job(number: usize) -> Submission {
-    Submission { id: Some(id(number)), face: Face::Replicate, replay: Replay::Answer, input: input(number).into(), ..submission("{}") }
+    Submission {
+        id: Some(id(number)),
+        face: Face::Replicate,
+        replay: Replay::Answer,
+        input: input(number).into(),
+        ..submission("{}")
+    }
 }
 
 fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, Jobs) {
     let model = FakeModel::without_streaming(1);
-    (model.clone(), desk_with(model, Wishes { store, waiting_memory: Some(MEMORY), ..Wishes::default() }))
+    (
+        model.clone(),
+        desk_with(
+            model,
+            Wishes {
+                store,
+                waiting_memory: Some(MEMORY),
+                ..Wishes::default()
+            },
+        ),
+    )
 }
 
 /// A desk whose only slot is taken by job 0, and which others wait for.
@@ -48,17 +66,26 @@ async fn with_a_line(gate: &Arc<Gate>) -> (FakeModel, Jobs, Run, Vec<Arc<Job>>) 
 }
 
 fn succeed(run: &Run) {
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
 }
 
 /// The jobs whose inputs are not in memory.
 fn away(jobs: &Jobs) -> Vec<usize> {
-    let is_away = |number: &usize| jobs.known(&Account::ANONYMOUS, &id(*number)).is_some_and(|job| job.snapshot().input == "{}");
+    let is_away = |number: &usize| {
+        jobs.known(&Account::ANONYMOUS, &id(*number))
+            .is_some_and(|job| job.snapshot().input == "{}")
+    };
     (0..COUNT).filter(is_away).collect()
 }
 
 async fn shown(jobs: &Jobs, number: usize) -> String {
-    let job = jobs.get(&Account::ANONYMOUS, &id(number)).await.expect("it is known").snapshot();
+    let job = jobs
+        .get(&Account::ANONYMOUS, &id(number))
+        .await
+        .expect("it is known")
+        .snapshot();
     String::from_utf8(job.input.to_vec()).expect("it is text")
 }
 
@@ -66,7 +93,10 @@ async fn shown(jobs: &Jobs, number: usize) -> String {
 async fn work_off(model: &FakeModel, jobs: &Jobs, numbers: impl Iterator<Item = usize>) {
     for number in numbers {
         let run = model.started().await;
-        assert_eq!((run.work.id.clone(), &run.work.input), (id(number), &input(number).into()));
+        assert_eq!(
+            (run.work.id.clone(), &run.work.input),
+            (id(number), &input(number).into())
+        );
         assert_eq!(shown(jobs, number).await, input(number));
         succeed(&run);
     }
@@ -77,13 +107,29 @@ async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
     let (model, jobs, run, waiting) = with_a_line(&Gate::new()).await;
     assert_eq!(away(&jobs), [3, 4, 5]);
     for (number, job) in (1..COUNT).zip(&waiting) {
-        assert_eq!(job.snapshot().input, input(number), "who made it can see it");
+        assert_eq!(
+            job.snapshot().input,
+            input(number),
+            "who made it can see it"
+        );
         assert_eq!(shown(&jobs, number).await, input(number));
     }
-    let query =
-        Query { account: Account::ANONYMOUS, kind: JobKind::Prediction, created_after: None, created_before: None, from: None, limit: 100 };
+    let query = Query {
+        account: Account::ANONYMOUS,
+        kind: JobKind::Prediction,
+        created_after: None,
+        created_before: None,
+        from: None,
+        limit: 100,
+    };
     let listed = jobs.list(query).await.expect("a list").items;
-    assert!(listed.iter().rev().map(|job| job.snapshot().input).eq((0..COUNT).map(input)));
+    assert!(
+        listed
+            .iter()
+            .rev()
+            .map(|job| job.snapshot().input)
+            .eq((0..COUNT).map(input))
+    );
     succeed(&run);
     work_off(&model, &jobs, 1..COUNT).await;
     for job in &waiting {
@@ -97,9 +143,21 @@ async fn what_was_given_back_is_given_again() {
     let (model, jobs, run, _) = with_a_line(&Gate::new()).await;
     succeed(&run);
     let run = model.started().await;
-    new(jobs.submit(Submission { id: Some(id(100)), ..job(9) }).await);
+    new(jobs
+        .submit(Submission {
+            id: Some(id(100)),
+            ..job(9)
+        })
+        .await);
     assert_eq!(away(&jobs), [3, 4, 5]);
-    assert_ne!(jobs.known(&Account::ANONYMOUS, &id(100)).expect("it waits").snapshot().input, "{}", "the first has left");
+    assert_ne!(
+        jobs.known(&Account::ANONYMOUS, &id(100))
+            .expect("it waits")
+            .snapshot()
+            .input,
+        "{}",
+        "the first has left"
+    );
     succeed(&run);
     work_off(&model, &jobs, 2..COUNT).await;
 }
@@ -114,7 +172,10 @@ async fn who_waits_in_the_store_can_be_canceled_and_asked_for_again() {
     assert_eq!(same, input(4));
     assert!(jobs.cancel(&Account::ANONYMOUS, &id(4)).await);
     waiting[3].ended().await;
-    assert_eq!((waiting[3].status(), shown(&jobs, 4).await), (Status::Canceled, input(4)));
+    assert_eq!(
+        (waiting[3].status(), shown(&jobs, 4).await),
+        (Status::Canceled, input(4))
+    );
     succeed(&run);
     work_off(&model, &jobs, [1, 2, 3, 5].into_iter()).await;
 }
@@ -125,10 +186,24 @@ async fn after_a_restart_no_more_is_in_memory_than_before() {
     // As after a kill: this desk is never heard of again.
     let _before = with_a_line(&gate).await;
     let (model, jobs) = desk(Some(gate));
-    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.expect("the store is fine");
-    assert_eq!(resumed, Resumed { queued: COUNT - 1, failed: 1, letters: 0 });
+    let resumed = jobs
+        .resume(&|_| Some(jobs.clone()))
+        .await
+        .expect("the store is fine");
+    assert_eq!(
+        resumed,
+        Resumed {
+            queued: COUNT - 1,
+            failed: 1,
+            letters: 0
+        }
+    );
     // The first may have its turn already.
-    assert!(matches!(away(&jobs)[..], [4, 5] | [3, 4, 5]), "{:?}", away(&jobs));
+    assert!(
+        matches!(away(&jobs)[..], [4, 5] | [3, 4, 5]),
+        "{:?}",
+        away(&jobs)
+    );
     work_off(&model, &jobs, 1..COUNT).await;
 }
 
@@ -157,9 +232,16 @@ async fn what_cannot_be_read_any_more_has_failed() {
     for job in &waiting[2..] {
         job.ended().await;
         assert_eq!(job.status(), Status::Failed);
-        assert!(job.snapshot().error.is_some_and(|error| error.contains("cannot read what the job needs")));
+        assert!(
+            job.snapshot()
+                .error
+                .is_some_and(|error| error.contains("cannot read what the job needs"))
+        );
     }
-    assert!(jobs.close(Duration::from_secs(30)).await, "no place is lost");
+    assert!(
+        jobs.close(Duration::from_secs(30)).await,
+        "no place is lost"
+    );
     assert_eq!(model.free_slots(), 1);
 }
 
@@ -172,7 +254,12 @@ async fn without_a_store_no_more_are_taken_than_fit() {
         new(jobs.submit(job(number)).await);
     }
     assert_eq!(jobs.submit(job(3)).await.err(), Some(Refusal::AtCapacity));
-    new(jobs.submit(Submission { input: "{}".into(), ..job(4) }).await);
+    new(jobs
+        .submit(Submission {
+            input: "{}".into(),
+            ..job(4)
+        })
+        .await);
     succeed(&run);
     let run = model.started().await;
     new(jobs.submit(job(5)).await);
@@ -188,10 +275,23 @@ async fn without_a_store_no_more_are_taken_than_fit() {
 async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
     let gate = Gate::new();
     // Nobody is there, and that is tried again for a day.
-    let open = || tidegate_net::Config { networks: Networks::parse("127.0.0.1").expect("an address"), ..Default::default() };
+    let open = || tidegate_net::Config {
+        networks: Networks::parse("127.0.0.1").expect("an address"),
+        ..Default::default()
+    };
     let desk = || {
         let model = FakeModel::without_streaming(1);
-        (model.clone(), desk_with(model, Wishes { store: Some(Arc::<Gate>::clone(&gate)), net: open(), ..Wishes::default() }))
+        (
+            model.clone(),
+            desk_with(
+                model,
+                Wishes {
+                    store: Some(Arc::<Gate>::clone(&gate)),
+                    net: open(),
+                    ..Wishes::default()
+                },
+            ),
+        )
     };
     let (model, jobs) = desk();
     // More than the store gives in one answer.
@@ -206,11 +306,26 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         wording: Wording::new(|_| vec![b'x'; 9 << 20].into()),
     });
     for number in 0..3 {
-        let ticket = new(jobs.submit(Submission { webhook: Some(Arc::clone(&webhook)), ..job(number) }).await);
+        let ticket = new(jobs
+            .submit(Submission {
+                webhook: Some(Arc::clone(&webhook)),
+                ..job(number)
+            })
+            .await);
         succeed(&model.started().await);
         ticket.job().ended().await;
     }
     let (_, jobs) = desk();
-    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.expect("the store is fine");
-    assert_eq!(resumed, Resumed { queued: 0, failed: 0, letters: 3 });
+    let resumed = jobs
+        .resume(&|_| Some(jobs.clone()))
+        .await
+        .expect("the store is fine");
+    assert_eq!(
+        resumed,
+        Resumed {
+            queued: 0,
+            failed: 0,
+            letters: 3
+        }
+    );
 }

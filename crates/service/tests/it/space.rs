@@ -9,8 +9,20 @@ use crate::fake::{FakeModel, Wishes, desk_with, submission};
 const MIB: u64 = 1024 * 1024;
 
 async fn refusal(room: u64, input: String) -> Option<Refusal> {
-    let jobs = desk_with(FakeModel::with_a_file(), Wishes { room: Some(room), ..Wishes::default() });
-    match jobs.submit(Submission { input: Bytes::from(input), ..submission("{}") }).await {
+    let jobs = desk_with(
+        FakeModel::with_a_file(),
+        Wishes {
+            room: Some(room),
+            ..Wishes::default()
+        },
+    );
+    match jobs
+        .submit(Submission {
+            input: Bytes::from(input),
+            ..submission("{}")
+        })
+        .await
+    {
         Ok(Submitted::New(_)) => None,
         Ok(Submitted::Running(_) | Submitted::Over(_)) => panic!("the job was known already"),
         Err(refusal) => Some(refusal),
@@ -22,7 +34,10 @@ async fn a_job_whose_files_do_not_fit_is_refused() {
     let file = |bytes: usize| format!(r#"{{"image": "data:,{}"}}"#, "x".repeat(bytes));
     assert_eq!(refusal(100, file(101)).await, Some(Refusal::NoSpace));
     assert_eq!(refusal(100, file(100)).await, None);
-    assert_eq!(refusal(0, r#"{"image": "https://example.com/a.png"}"#.to_owned()).await, Some(Refusal::NoSpace));
+    assert_eq!(
+        refusal(0, r#"{"image": "https://example.com/a.png"}"#.to_owned()).await,
+        Some(Refusal::NoSpace)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

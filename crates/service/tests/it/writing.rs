@@ -16,19 +16,32 @@ use crate::new;
 const LONG_AFTER: Duration = Duration::from_secs(60);
 
 fn job() -> Submission {
-    Submission { face: Face::Replicate, ..submission("{}") }
+    Submission {
+        face: Face::Replicate,
+        ..submission("{}")
+    }
 }
 
 fn named(name: &str) -> Submission {
-    Submission { id: Some(JobId::parse(name).expect("an id")), ..job() }
+    Submission {
+        id: Some(JobId::parse(name).expect("an id")),
+        ..job()
+    }
 }
 
 fn version(jobs: &Jobs) -> Version {
-    Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: "/nonexistent".into() }
+    Version {
+        jobs: jobs.clone(),
+        created_at: Timestamp::now(),
+        description: None,
+        folder: "/nonexistent".into(),
+    }
 }
 
 fn succeed(run: &Run) {
-    run.send(Event::Ended(Outcome::Succeeded { output: Some(value("1")) }));
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    }));
 }
 
 /// A model with one slot that is about to be replaced.
@@ -43,10 +56,23 @@ struct Replaced {
 impl Replaced {
     fn new() -> Self {
         let (gate, old) = (Gate::new(), FakeModel::without_streaming(1));
-        let jobs = desk_with(old.clone(), Wishes { store: Some(Arc::<Gate>::clone(&gate)), attempts: Some(3), ..Wishes::default() });
+        let jobs = desk_with(
+            old.clone(),
+            Wishes {
+                store: Some(Arc::<Gate>::clone(&gate)),
+                attempts: Some(3),
+                ..Wishes::default()
+            },
+        );
         let models = Models::new(jobs.clone());
         models.offer(version(&jobs));
-        Self { gate, old, jobs, newer: FakeModel::without_streaming(1), models }
+        Self {
+            gate,
+            old,
+            jobs,
+            newer: FakeModel::without_streaming(1),
+            models,
+        }
     }
 
     /// Submits a job and has the version replaced before it is written down; `came` are to be written down then.
@@ -54,11 +80,19 @@ impl Replaced {
         self.gate.hold();
         let replaces = async {
             self.gate.came(came).await;
-            let target = Target { version: "1".repeat(64), ..self.jobs.target().clone() };
-            self.models.offer(version(&self.jobs.succeeding(Arc::new(self.newer.clone()), target)));
+            let target = Target {
+                version: "1".repeat(64),
+                ..self.jobs.target().clone()
+            };
+            self.models.offer(version(
+                &self.jobs.succeeding(Arc::new(self.newer.clone()), target),
+            ));
             // The clock is the test's: this takes no time.
             tokio::time::sleep(LONG_AFTER).await;
-            assert!(!self.old.stopped().is_cancelled(), "somebody still brings it a job");
+            assert!(
+                !self.old.stopped().is_cancelled(),
+                "somebody still brings it a job"
+            );
             self.gate.let_in();
         };
         let (submitted, ()) = tokio::join!(self.jobs.submit(submission), replaces);
@@ -97,9 +131,21 @@ async fn a_job_that_has_begun_runs_once_if_its_version_is_replaced_while_it_is_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_files_of_a_job_that_began_and_was_then_refused_are_removed() {
-    let (gate, model, folder) = (Gate::new(), FakeModel::without_streaming(1), tempfile::tempdir().expect("a temporary folder"));
+    let (gate, model, folder) = (
+        Gate::new(),
+        FakeModel::without_streaming(1),
+        tempfile::tempdir().expect("a temporary folder"),
+    );
     let scratch = Some(folder.path().join("of-the-job"));
-    let jobs = desk_with(model.clone(), Wishes { store: Some(Arc::<Gate>::clone(&gate)), attempts: Some(3), scratch, ..Wishes::default() });
+    let jobs = desk_with(
+        model.clone(),
+        Wishes {
+            store: Some(Arc::<Gate>::clone(&gate)),
+            attempts: Some(3),
+            scratch,
+            ..Wishes::default()
+        },
+    );
     gate.hold();
     gate.break_writing();
     let model_begins = async {
@@ -116,5 +162,8 @@ async fn the_files_of_a_job_that_began_and_was_then_refused_are_removed() {
     assert_eq!(submitted.err(), Some(Refusal::StoreUnavailable));
     assert!(jobs.close(Duration::from_secs(30)).await);
     assert!(!scratch.exists(), "what it has made is gone");
-    assert_eq!((model.free_slots(), jobs.queue()), (1, tidegate_service::Queue::default()));
+    assert_eq!(
+        (model.free_slots(), jobs.queue()),
+        (1, tidegate_service::Queue::default())
+    );
 }

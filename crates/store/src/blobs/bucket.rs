@@ -13,7 +13,9 @@ use futures_util::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path;
-use object_store::{ClientOptions, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{
+    ClientOptions, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, RetryConfig,
+};
 use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
@@ -45,15 +47,28 @@ impl Bucket {
     /// A bucket, with the credentials, the region and the endpoint that the usual variables `AWS_…` say. Nothing is
     /// called yet.
     pub fn s3(bucket: &str, root: &str, client: reqwest::Client) -> Result<Self, BadBucket> {
-        let retry = RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_FOR, ..RetryConfig::default() };
-        let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry).with_http_connector(Way(client));
-        let store = builder.build().map_err(|source| BadBucket { bucket: bucket.to_owned(), source })?;
+        let retry = RetryConfig {
+            max_retries: RETRIES,
+            retry_timeout: RETRY_FOR,
+            ..RetryConfig::default()
+        };
+        let builder = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(retry)
+            .with_http_connector(Way(client));
+        let store = builder.build().map_err(|source| BadBucket {
+            bucket: bucket.to_owned(),
+            source,
+        })?;
         Ok(Self::over(Arc::new(store), root))
     }
 
     /// Any store that its maker speaks to.
     pub(crate) fn over(store: Arc<dyn ObjectStore>, root: &str) -> Self {
-        Self { store, root: Path::from(root) }
+        Self {
+            store,
+            root: Path::from(root),
+        }
     }
 
     /// A store in memory, for tests.
@@ -66,7 +81,12 @@ impl Bucket {
         self.root.clone().join(name)
     }
 
-    async fn put_parts(&self, place: &Path, file: &mut File, first: Bytes) -> Result<(), BlobError> {
+    async fn put_parts(
+        &self,
+        place: &Path,
+        file: &mut File,
+        first: Bytes,
+    ) -> Result<(), BlobError> {
         let mut upload = self.store.put_multipart(place).await.map_err(fault)?;
         let sent = send_parts(&mut *upload, file, first).await;
         let done = match sent {
@@ -75,13 +95,21 @@ impl Bucket {
         };
         if done.is_err() {
             // What was sent is not seen by anybody, but may cost.
-            upload.abort().await.inspect_err(|error| tracing::warn!(%error, "half a file is left in the bucket")).ok();
+            upload
+                .abort()
+                .await
+                .inspect_err(|error| tracing::warn!(%error, "half a file is left in the bucket"))
+                .ok();
         }
         done
     }
 }
 
-async fn send_parts(upload: &mut dyn MultipartUpload, file: &mut File, first: Bytes) -> Result<(), BlobError> {
+async fn send_parts(
+    upload: &mut dyn MultipartUpload,
+    file: &mut File,
+    first: Bytes,
+) -> Result<(), BlobError> {
     let mut sending = FuturesUnordered::new();
     let mut part = first;
     while !part.is_empty() {
@@ -107,7 +135,11 @@ impl Blobs for Bucket {
         let mut file = File::open(file).await.map_err(unreadable)?;
         let (place, first) = (self.place(name), next_part(&mut file).await?);
         if first.len() < PART {
-            self.store.put(&place, first.into()).await.map(drop).map_err(fault)
+            self.store
+                .put(&place, first.into())
+                .await
+                .map(drop)
+                .map_err(fault)
         } else {
             self.put_parts(&place, &mut file, first).await
         }
@@ -120,7 +152,11 @@ impl Blobs for Bucket {
             self.store.head(&place).await.map_err(fault)?;
             return Ok(Box::new(Part(futures_util::stream::empty().boxed())));
         }
-        let found = self.store.get_opts(&place, GetOptions::default().with_range(Some(range))).await.map_err(fault)?;
+        let found = self
+            .store
+            .get_opts(&place, GetOptions::default().with_range(Some(range)))
+            .await
+            .map_err(fault)?;
         Ok(Box::new(Part(found.into_stream())))
     }
 
@@ -132,7 +168,10 @@ impl Blobs for Bucket {
     }
 
     async fn names(&self) -> Result<Vec<String>, BlobError> {
-        let found = self.store.list(Some(&self.root)).map_ok(|one| one.location.filename().map(str::to_owned));
+        let found = self
+            .store
+            .list(Some(&self.root))
+            .map_ok(|one| one.location.filename().map(str::to_owned));
         let names: Vec<Option<String>> = found.try_collect().await.map_err(no_bucket)?;
         Ok(names.into_iter().flatten().collect())
     }
@@ -168,7 +207,9 @@ fn fault(error: object_store::Error) -> BlobError {
 /// A list fails for this reason only when there is nothing to be listed.
 fn no_bucket(error: object_store::Error) -> BlobError {
     match fault(error) {
-        BlobError::Unavailable(text) if text.contains("NoSuchBucket") => BlobError::Unavailable("there is no such bucket".to_owned()),
+        BlobError::Unavailable(text) if text.contains("NoSuchBucket") => {
+            BlobError::Unavailable("there is no such bucket".to_owned())
+        }
         BlobError::Missing => BlobError::Unavailable("there is no such bucket".to_owned()),
         other => other,
     }

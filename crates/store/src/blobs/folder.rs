@@ -20,7 +20,10 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// Makes the folder if it is not there; nobody else can look into it then.
     pub fn open(folder: PathBuf) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)?;
         Ok(Self(folder))
     }
 }
@@ -35,14 +38,23 @@ impl Blobs for Folder {
             // The name must outlive the machine as well.
             File::open(folder)?.sync_all()
         });
-        moved.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(fault)
+        moved
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(fault)
     }
 
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError> {
-        let mut file = tokio::fs::File::open(self.0.join(name)).await.map_err(fault)?;
+        let mut file = tokio::fs::File::open(self.0.join(name))
+            .await
+            .map_err(fault)?;
         file.set_max_buf_size(PIECE);
-        file.seek(SeekFrom::Start(range.start)).await.map_err(fault)?;
-        Ok(Box::new(Part(file.take(range.end.saturating_sub(range.start)))))
+        file.seek(SeekFrom::Start(range.start))
+            .await
+            .map_err(fault)?;
+        Ok(Box::new(Part(
+            file.take(range.end.saturating_sub(range.start)),
+        )))
     }
 
     async fn remove(&self, name: &str) -> Result<(), BlobError> {
@@ -72,9 +84,12 @@ impl BlobReader for Part {
         if left == 0 {
             return Ok(None);
         }
-        let mut piece = BytesMut::with_capacity(usize::try_from(left).map_or(PIECE, |left| left.min(PIECE)));
+        let mut piece =
+            BytesMut::with_capacity(usize::try_from(left).map_or(PIECE, |left| left.min(PIECE)));
         match self.0.read_buf(&mut piece).await {
-            Ok(0) => Err(BlobError::Unavailable("the file is shorter than it was".to_owned())),
+            Ok(0) => Err(BlobError::Unavailable(
+                "the file is shorter than it was".to_owned(),
+            )),
             Ok(_) => Ok(Some(piece.freeze())),
             Err(error) => Err(fault(error)),
         }

@@ -53,7 +53,13 @@ async fn read(blobs: &dyn Blobs, name: &str, range: Range<u64>) -> Result<Vec<u8
 }
 
 async fn names(blobs: &dyn Blobs) -> Vec<String> {
-    let mut names: Vec<_> = blobs.names().await.unwrap().into_iter().filter(|name| !name.ends_with(".part")).collect();
+    let mut names: Vec<_> = blobs
+        .names()
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|name| !name.ends_with(".part"))
+        .collect();
     names.sort();
     names
 }
@@ -62,14 +68,27 @@ async fn names(blobs: &dyn Blobs) -> Vec<String> {
 pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Subject) {
     put(&*blobs, &spool, "a1", b"hello\0\xff").await;
     assert_eq!(read(&*blobs, "a1", 0..7).await.unwrap(), b"hello\0\xff");
-    assert!(matches!(read(&*blobs, "a2", 0..7).await, Err(BlobError::Missing)));
+    assert!(matches!(
+        read(&*blobs, "a2", 0..7).await,
+        Err(BlobError::Missing)
+    ));
 }
 
 /// From the first, in the middle, to the last.
 pub async fn parts_can_be_read(spool: PathBuf, blobs: Subject) {
     put(&*blobs, &spool, "a1", b"0123456789").await;
-    for (range, want) in [(0..1, "0"), (3..6, "345"), (9..10, "9"), (0..10, "0123456789"), (4..4, "")] {
-        assert_eq!(read(&*blobs, "a1", range.clone()).await.unwrap(), want.as_bytes(), "{range:?}");
+    for (range, want) in [
+        (0..1, "0"),
+        (3..6, "345"),
+        (9..10, "9"),
+        (0..10, "0123456789"),
+        (4..4, ""),
+    ] {
+        assert_eq!(
+            read(&*blobs, "a1", range.clone()).await.unwrap(),
+            want.as_bytes(),
+            "{range:?}"
+        );
     }
 }
 
@@ -94,7 +113,10 @@ pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Subject) {
     put(&*blobs, &spool, "a2", b"hello").await;
     blobs.remove("a1").await.unwrap();
     blobs.remove("a1").await.unwrap();
-    assert!(matches!(read(&*blobs, "a1", 0..5).await, Err(BlobError::Missing)));
+    assert!(matches!(
+        read(&*blobs, "a1", 0..5).await,
+        Err(BlobError::Missing)
+    ));
     assert_eq!(names(&*blobs).await, ["a2"]);
 }
 
@@ -104,7 +126,10 @@ pub async fn names_are_told(spool: PathBuf, blobs: Subject) {
     for n in 0..30 {
         put(&*blobs, &spool, &format!("a{n:02}"), b"x").await;
     }
-    assert_eq!(names(&*blobs).await, (0..30).map(|n| format!("a{n:02}")).collect::<Vec<_>>());
+    assert_eq!(
+        names(&*blobs).await,
+        (0..30).map(|n| format!("a{n:02}")).collect::<Vec<_>>()
+    );
 }
 
 /// More than anybody sends or reads in one go.

@@ -40,7 +40,10 @@ pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
 
 fn report(what: &str, name: &str) {
     // One write per line, so that lines of several callers do not mix.
-    std::io::stdout().lock().write_all(format!("\n{MARK}{what} {name}\n").as_bytes()).unwrap();
+    std::io::stdout()
+        .lock()
+        .write_all(format!("\n{MARK}{what} {name}\n").as_bytes())
+        .unwrap();
 }
 
 /// The parent: starts the child, kills it at a random moment, and returns what it had acknowledged.
@@ -50,7 +53,12 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
     let mut acknowledged = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        let Some((what, name)) = line.strip_prefix(MARK).and_then(|line| line.split_once(' ')) else { continue };
+        let Some((what, name)) = line
+            .strip_prefix(MARK)
+            .and_then(|line| line.split_once(' '))
+        else {
+            continue;
+        };
         acknowledged.push((what.to_owned(), name.to_owned()));
         if acknowledged.len() as u64 == wanted {
             // From here on we read what it still managed to say, until the pipe is closed by its death.
@@ -58,7 +66,11 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
         }
     }
     child.wait().unwrap();
-    assert!(acknowledged.len() as u64 >= wanted, "the child ended by itself after {} answers", acknowledged.len());
+    assert!(
+        acknowledged.len() as u64 >= wanted,
+        "the child ended by itself after {} answers",
+        acknowledged.len()
+    );
     acknowledged
 }
 
@@ -69,7 +81,14 @@ pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
         let kept = store.get(&ann(), &id(name)).await.unwrap();
         let kept = kept.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
         let has_letter = letters.iter().any(|(_, letter)| letter.id == *name);
-        assert_eq!(kept.status == Status::Succeeded, has_letter, "{name}: an end and its letter come together");
-        assert!(what != "finish" || has_letter, "the end of {name} was acknowledged and is lost");
+        assert_eq!(
+            kept.status == Status::Succeeded,
+            has_letter,
+            "{name}: an end and its letter come together"
+        );
+        assert!(
+            what != "finish" || has_letter,
+            "the end of {name} was acknowledged and is lost"
+        );
     }
 }

@@ -21,10 +21,17 @@ pub async fn a_new_job_is_kept_whole(store: Subject) {
 
 /// Absent things stay absent.
 pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
-    let least = Order { account: Account::ANONYMOUS, input: Bytes::from_static(b"{}"), ..order("a") };
+    let least = Order {
+        account: Account::ANONYMOUS,
+        input: Bytes::from_static(b"{}"),
+        ..order("a")
+    };
     store.insert(least.clone()).await.unwrap();
 
-    assert_eq!(store.get(&Account::ANONYMOUS, &id("a")).await.unwrap(), Some(queued(least)));
+    assert_eq!(
+        store.get(&Account::ANONYMOUS, &id("a")).await.unwrap(),
+        Some(queued(least))
+    );
 }
 
 /// There is nothing before somebody put it there.
@@ -49,7 +56,9 @@ pub async fn a_taken_id_gives_what_is_kept(store: Subject) {
 /// A new job may take the place of one that is over, and of no other.
 pub async fn what_is_over_gives_its_id_away(store: Subject) {
     assert_eq!(store.replace(order("a")).await.unwrap(), Inserted::New);
-    let Inserted::Known(open) = store.replace(full_order("a")).await.unwrap() else { panic!("it was not over") };
+    let Inserted::Known(open) = store.replace(full_order("a")).await.unwrap() else {
+        panic!("it was not over")
+    };
     assert_eq!(open.order, order("a"));
     store.finish(finish("a", 0, 9)).await.unwrap();
 
@@ -59,13 +68,25 @@ pub async fn what_is_over_gives_its_id_away(store: Subject) {
 
 /// The same id in several accounts is several jobs; nobody's account is not the one called `anonymous`.
 pub async fn accounts_have_their_own_ids(store: Subject) {
-    let accounts = [Account::ANONYMOUS, Account::parse("anonymous").unwrap(), ann(), Account::parse("Ann").unwrap()];
-    let of = |account: &Account| Order { account: account.clone(), input: format!("{account:?}").into(), ..order("a") };
+    let accounts = [
+        Account::ANONYMOUS,
+        Account::parse("anonymous").unwrap(),
+        ann(),
+        Account::parse("Ann").unwrap(),
+    ];
+    let of = |account: &Account| Order {
+        account: account.clone(),
+        input: format!("{account:?}").into(),
+        ..order("a")
+    };
     for account in &accounts {
         assert_eq!(store.insert(of(account)).await.unwrap(), Inserted::New);
     }
     for account in &accounts {
-        assert_eq!(store.get(account, &id("a")).await.unwrap(), Some(queued(of(account))));
+        assert_eq!(
+            store.get(account, &id("a")).await.unwrap(),
+            Some(queued(of(account)))
+        );
     }
 }
 
@@ -76,7 +97,10 @@ pub async fn begin_counts_the_attempts(store: Subject) {
     assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
 
     let kept = get(&*store, "a").await;
-    assert_eq!((kept.status, kept.attempt, kept.started_at), (Status::Processing, 2, Some(at(2))));
+    assert_eq!(
+        (kept.status, kept.attempt, kept.started_at),
+        (Status::Processing, 2, Some(at(2)))
+    );
 }
 
 /// Only what is open can begin.
@@ -96,25 +120,42 @@ pub async fn an_ending_is_kept_whole(store: Subject) {
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
 
     let kept = get(&*store, "a").await;
-    assert_eq!((kept.status, kept.started_at), (Status::Succeeded, Some(at(1))));
-    assert_eq!((kept.order, kept.ending), (full_order("a"), Some(ending(2))));
+    assert_eq!(
+        (kept.status, kept.started_at),
+        (Status::Succeeded, Some(at(1)))
+    );
+    assert_eq!(
+        (kept.order, kept.ending),
+        (full_order("a"), Some(ending(2)))
+    );
 }
 
 /// A job that is over before its begin was noted has one attempt more, and another attempt has no say.
 pub async fn an_end_can_note_the_begin_too(store: Subject) {
     store.insert(order("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    let began = |attempt| Finish { began_at: Some(at(2)), ..finish("a", attempt, 3) };
+    let began = |attempt| Finish {
+        began_at: Some(at(2)),
+        ..finish("a", attempt, 3)
+    };
     assert!(!store.finish(began(0)).await.unwrap());
     assert!(store.finish(began(1)).await.unwrap());
 
     let kept = get(&*store, "a").await;
-    assert_eq!((kept.attempt, kept.started_at, kept.status), (2, Some(at(2)), Status::Succeeded));
+    assert_eq!(
+        (kept.attempt, kept.started_at, kept.status),
+        (2, Some(at(2)), Status::Succeeded)
+    );
 }
 
 /// Every terminal status, also with nothing to show.
 pub async fn every_end_is_kept(store: Subject) {
-    for status in [Status::Succeeded, Status::Failed, Status::Canceled, Status::Aborted] {
+    for status in [
+        Status::Succeeded,
+        Status::Failed,
+        Status::Canceled,
+        Status::Aborted,
+    ] {
         let name = format!("{status:?}");
         store.insert(order(&name)).await.unwrap();
         let mut end = finish(&name, 0, 1);
@@ -136,7 +177,10 @@ pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
     assert!(store.finish(finish("a", 0, 1)).await.unwrap());
 
     let kept = get(&*store, "a").await;
-    assert_eq!((kept.status, kept.attempt, kept.started_at), (Status::Succeeded, 0, None));
+    assert_eq!(
+        (kept.status, kept.attempt, kept.started_at),
+        (Status::Succeeded, 0, None)
+    );
 }
 
 /// Whoever was told that a job stops was told so for good; what is over or unknown does not stop.
@@ -145,10 +189,19 @@ pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let before = get(&*store, "a").await;
     assert!(store.ask_cancel(&ann(), &id("a")).await.unwrap());
-    assert_eq!(get(&*store, "a").await, Record { cancel_asked: true, ..before });
+    assert_eq!(
+        get(&*store, "a").await,
+        Record {
+            cancel_asked: true,
+            ..before
+        }
+    );
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
     for name in ["a", "unknown"] {
-        assert!(!store.ask_cancel(&ann(), &id(name)).await.unwrap(), "{name}");
+        assert!(
+            !store.ask_cancel(&ann(), &id(name)).await.unwrap(),
+            "{name}"
+        );
     }
 }
 
@@ -159,7 +212,10 @@ pub async fn an_old_attempt_has_no_say(store: Subject) {
         store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
     }
     for attempt in [0, 1, 3] {
-        assert!(!store.finish(finish("a", attempt, 3)).await.unwrap(), "attempt {attempt}");
+        assert!(
+            !store.finish(finish("a", attempt, 3)).await.unwrap(),
+            "attempt {attempt}"
+        );
     }
     assert_eq!(get(&*store, "a").await.status, Status::Processing);
     assert!(store.finish(finish("a", 2, 3)).await.unwrap());
@@ -184,14 +240,18 @@ pub async fn only_an_end_ends_a_job(store: Subject) {
         let mut end = finish("a", 0, 1);
         end.status = status;
         let refused = store.finish(end).await;
-        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Invalid(_))),
+            "{refused:?}"
+        );
     }
     assert_eq!(get(&*store, "a").await, queued(order("a")));
 }
 
 /// Whatever people and models write.
 pub async fn any_text_is_kept(store: Subject) {
-    let strange = "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
+    let strange =
+        "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
     let mut job = full_order("Ü 🦀 ';--");
     job.input = Bytes::from(serde_json::to_vec(&serde_json::json!({ "text": strange })).unwrap());
     job.context = BTreeMap::from([(strange.to_owned(), strange.to_owned())]);
@@ -200,7 +260,9 @@ pub async fn any_text_is_kept(store: Subject) {
     let mut end = finish(job.id.as_str(), 0, 1);
     end.ending.logs = strange.repeat(3);
     end.ending.error = Some(strange.to_owned());
-    end.ending.metrics.insert(strange.to_owned(), strange.into());
+    end.ending
+        .metrics
+        .insert(strange.to_owned(), strange.into());
     store.finish(end.clone()).await.unwrap();
 
     let kept = get(&*store, job.id.as_str()).await;
@@ -209,8 +271,15 @@ pub async fn any_text_is_kept(store: Subject) {
 
 /// Large inputs and outputs, byte for byte.
 pub async fn ten_mebibytes_are_kept(store: Subject) {
-    let large = Bytes::from((0..10 << 20).map(|n: u32| (n % 251) as u8).collect::<Vec<_>>());
-    let job = Order { input: large.clone(), ..order("a") };
+    let large = Bytes::from(
+        (0..10 << 20)
+            .map(|n: u32| (n % 251) as u8)
+            .collect::<Vec<_>>(),
+    );
+    let job = Order {
+        input: large.clone(),
+        ..order("a")
+    };
     store.insert(job).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let mut end = finish("a", 1, 2);

@@ -11,11 +11,21 @@ use super::samples::*;
 type Subject = Arc<dyn Store>;
 
 async fn ids(store: &dyn Store, limit: usize) -> Vec<String> {
-    all(store, limit).await.into_iter().map(|letter| letter.id).collect()
+    all(store, limit)
+        .await
+        .into_iter()
+        .map(|letter| letter.id)
+        .collect()
 }
 
 async fn all(store: &dyn Store, limit: usize) -> Vec<Letter> {
-    store.letters(0, limit).await.unwrap().into_iter().map(|(_, letter)| letter).collect()
+    store
+        .letters(0, limit)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(_, letter)| letter)
+        .collect()
 }
 
 /// Ends a new job with a letter.
@@ -53,19 +63,38 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Subject) {
     }
     assert_eq!(ids(&*store, 10).await, ["first", "second", "third"]);
     let page = store.letters(0, 2).await.unwrap();
-    assert_eq!(page.iter().map(|(_, letter)| &*letter.id).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(
+        page.iter()
+            .map(|(_, letter)| &*letter.id)
+            .collect::<Vec<_>>(),
+        ["first", "second"]
+    );
 
     store.letter_tried("first", taken(40)).await.unwrap();
-    store.letter_tried("second", Tried::Again(at(45))).await.unwrap();
+    store
+        .letter_tried("second", Tried::Again(at(45)))
+        .await
+        .unwrap();
     let rest = store.letters(page[1].0, 10).await.unwrap();
-    assert_eq!(rest.iter().map(|(_, letter)| &*letter.id).collect::<Vec<_>>(), ["third"]);
+    assert_eq!(
+        rest.iter()
+            .map(|(_, letter)| &*letter.id)
+            .collect::<Vec<_>>(),
+        ["third"]
+    );
     assert_eq!(store.letters(rest[0].0, 10).await.unwrap(), []);
     let left = all(&*store, 10).await;
-    assert_eq!((left.len(), left[0].attempts, left[0].next_at), (2, 1, at(45)));
+    assert_eq!(
+        (left.len(), left[0].attempts, left[0].next_at),
+        (2, 1, at(45))
+    );
 }
 
 fn taken(moment: i64) -> Tried {
-    Tried::Settled(Settled { at: at(moment), given_up: None })
+    Tried::Settled(Settled {
+        at: at(moment),
+        given_up: None,
+    })
 }
 
 /// And only that one.
@@ -75,7 +104,10 @@ pub async fn a_settled_letter_is_not_sent_any_more(store: Subject) {
 
     store.letter_tried("msg_1", taken(8)).await.unwrap();
     store.letter_tried("msg_1", taken(9)).await.unwrap();
-    store.letter_tried("msg_1", Tried::Again(at(9))).await.unwrap();
+    store
+        .letter_tried("msg_1", Tried::Again(at(9)))
+        .await
+        .unwrap();
     store.letter_tried("msg_0", taken(9)).await.unwrap();
     assert_eq!(ids(&*store, 10).await, ["msg_2"]);
 }
@@ -85,48 +117,113 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
     for name in ["a", "b", "c"] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
     }
-    store.letter_tried("msg_a", Tried::Again(at(7))).await.unwrap();
+    store
+        .letter_tried("msg_a", Tried::Again(at(7)))
+        .await
+        .unwrap();
     store.letter_tried("msg_a", taken(8)).await.unwrap();
-    let lost = Settled { at: at(9), given_up: Some("nobody is there".to_owned()) };
-    store.letter_tried("msg_b", Tried::Settled(lost.clone())).await.unwrap();
+    let lost = Settled {
+        at: at(9),
+        given_up: Some("nobody is there".to_owned()),
+    };
+    store
+        .letter_tried("msg_b", Tried::Settled(lost.clone()))
+        .await
+        .unwrap();
 
     let all = store.settled_letters(None, None, 10).await.unwrap();
-    assert_eq!(all.iter().map(|letter| (&*letter.id, letter.attempts)).collect::<Vec<_>>(), [("msg_b", 1), ("msg_a", 2)]);
-    assert_eq!((&all[0].settled, all[0].model.as_str()), (&lost, "ann/echo"));
+    assert_eq!(
+        all.iter()
+            .map(|letter| (&*letter.id, letter.attempts))
+            .collect::<Vec<_>>(),
+        [("msg_b", 1), ("msg_a", 2)]
+    );
+    assert_eq!(
+        (&all[0].settled, all[0].model.as_str()),
+        (&lost, "ann/echo")
+    );
     assert_eq!(all[0].url, letter("msg_b", "b", 5).hook.url);
-    assert_eq!(store.settled_letters(None, None, 1).await.unwrap(), all[..1]);
-    assert_eq!(store.settled_letters(Some(ann()), Some(id("a")), 10).await.unwrap(), all[1..]);
-    assert!(store.settled_letters(Some(tidegate_core::Account::ANONYMOUS), None, 10).await.unwrap().is_empty());
+    assert_eq!(
+        store.settled_letters(None, None, 1).await.unwrap(),
+        all[..1]
+    );
+    assert_eq!(
+        store
+            .settled_letters(Some(ann()), Some(id("a")), 10)
+            .await
+            .unwrap(),
+        all[1..]
+    );
+    assert!(
+        store
+            .settled_letters(Some(tidegate_core::Account::ANONYMOUS), None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// With its body, as if it had never been settled.
 pub async fn a_settled_letter_can_be_sent_again(store: Subject) {
     end_with(&*store, "msg_1", "a", 5).await;
-    assert_eq!(store.reopen_letter("msg_1", None, at(9)).await.unwrap(), Reopened::StillToBeSent);
+    assert_eq!(
+        store.reopen_letter("msg_1", None, at(9)).await.unwrap(),
+        Reopened::StillToBeSent
+    );
     store.letter_tried("msg_1", taken(8)).await.unwrap();
 
-    assert_eq!(store.reopen_letter("msg_2", None, at(9)).await.unwrap(), Reopened::Unknown);
+    assert_eq!(
+        store.reopen_letter("msg_2", None, at(9)).await.unwrap(),
+        Reopened::Unknown
+    );
     let other = Some(tidegate_core::Account::ANONYMOUS);
-    assert_eq!(store.reopen_letter("msg_1", other, at(9)).await.unwrap(), Reopened::Unknown);
-    let again = Letter { attempts: 1, ..letter("msg_1", "a", 9) };
-    assert_eq!(store.reopen_letter("msg_1", Some(ann()), at(9)).await.unwrap(), Reopened::Letter(Box::new(again.clone())));
+    assert_eq!(
+        store.reopen_letter("msg_1", other, at(9)).await.unwrap(),
+        Reopened::Unknown
+    );
+    let again = Letter {
+        attempts: 1,
+        ..letter("msg_1", "a", 9)
+    };
+    assert_eq!(
+        store
+            .reopen_letter("msg_1", Some(ann()), at(9))
+            .await
+            .unwrap(),
+        Reopened::Letter(Box::new(again.clone()))
+    );
     assert_eq!(all(&*store, 10).await, [again]);
-    assert!(store.settled_letters(None, None, 10).await.unwrap().is_empty());
+    assert!(
+        store
+            .settled_letters(None, None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// When they were settled long enough ago, or the data of their job is removed.
 pub async fn settled_letters_are_forgotten(store: Subject) {
     for (name, moment) in [("a", 10), ("b", 20)] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
-        store.letter_tried(&format!("msg_{name}"), taken(moment)).await.unwrap();
+        store
+            .letter_tried(&format!("msg_{name}"), taken(moment))
+            .await
+            .unwrap();
     }
     store.forget(at(15), 10).await.unwrap();
     let left = store.settled_letters(None, None, 10).await.unwrap();
-    assert_eq!(left.iter().map(|letter| &*letter.id).collect::<Vec<_>>(), ["msg_b"]);
+    assert_eq!(
+        left.iter().map(|letter| &*letter.id).collect::<Vec<_>>(),
+        ["msg_b"]
+    );
     end_with(&*store, "msg_c", "c", 5).await;
     store.letter_tried("msg_c", taken(30)).await.unwrap();
     store.remove_data(at(100), 10).await.unwrap();
-    assert_eq!(store.reopen_letter("msg_c", None, at(9)).await.unwrap(), Reopened::Unknown);
+    assert_eq!(
+        store.reopen_letter("msg_c", None, at(9)).await.unwrap(),
+        Reopened::Unknown
+    );
 }
 
 /// Somebody still wants to be told of a job that we have forgotten.

@@ -19,7 +19,13 @@ async fn fill(store: &dyn Store, n: i64) {
 }
 
 async fn page(store: &dyn Store, from: Option<Cursor>, limit: usize) -> Page<Record> {
-    store.list(Query { from, ..query(limit) }).await.unwrap()
+    store
+        .list(Query {
+            from,
+            ..query(limit)
+        })
+        .await
+        .unwrap()
 }
 
 /// The names of `00`, `01`, … from `newest` down to `oldest`.
@@ -43,21 +49,54 @@ pub async fn newest_come_first(store: Subject) {
 /// Others' jobs are in no list.
 pub async fn lists_are_by_account_and_kind(store: Subject) {
     store.insert(order("mine")).await.unwrap();
-    store.insert(Order { kind: JobKind::Training, ..order("training") }).await.unwrap();
-    store.insert(Order { account: Account::ANONYMOUS, ..order("nobody's") }).await.unwrap();
+    store
+        .insert(Order {
+            kind: JobKind::Training,
+            ..order("training")
+        })
+        .await
+        .unwrap();
+    store
+        .insert(Order {
+            account: Account::ANONYMOUS,
+            ..order("nobody's")
+        })
+        .await
+        .unwrap();
 
-    let list = async |account, kind| store.list(Query { account, kind, ..query(10) }).await.unwrap().items;
+    let list = async |account, kind| {
+        store
+            .list(Query {
+                account,
+                kind,
+                ..query(10)
+            })
+            .await
+            .unwrap()
+            .items
+    };
     assert_eq!(names(&list(ann(), JobKind::Prediction).await), ["mine"]);
     assert_eq!(names(&list(ann(), JobKind::Training).await), ["training"]);
-    assert_eq!(names(&list(Account::ANONYMOUS, JobKind::Prediction).await), ["nobody's"]);
-    assert!(list(Account::parse("bob").unwrap(), JobKind::Prediction).await.is_empty());
+    assert_eq!(
+        names(&list(Account::ANONYMOUS, JobKind::Prediction).await),
+        ["nobody's"]
+    );
+    assert!(
+        list(Account::parse("bob").unwrap(), JobKind::Prediction)
+            .await
+            .is_empty()
+    );
 }
 
 /// `created_after` includes its moment, `created_before` does not.
 pub async fn bounds_are_from_and_before(store: Subject) {
     fill(&*store, 10).await;
     let list = async |after: Option<i64>, before: Option<i64>| {
-        let query = Query { created_after: after.map(at), created_before: before.map(at), ..query(100) };
+        let query = Query {
+            created_after: after.map(at),
+            created_before: before.map(at),
+            ..query(100)
+        };
         store.list(query).await.unwrap()
     };
     assert_eq!(names(&list(Some(3), Some(6)).await.items), down(5, 3));
@@ -65,7 +104,11 @@ pub async fn bounds_are_from_and_before(store: Subject) {
     assert_eq!(names(&list(None, Some(2)).await.items), down(1, 0));
     assert!(list(Some(6), Some(3)).await.items.is_empty());
     let bounded = list(Some(3), Some(6)).await;
-    assert_eq!((bounded.next, bounded.previous), (None, None), "what is outside of the bounds is no neighbour");
+    assert_eq!(
+        (bounded.next, bounded.previous),
+        (None, None),
+        "what is outside of the bounds is no neighbour"
+    );
 }
 
 /// Down to the end and up to the top again, over the same pages.
@@ -74,7 +117,10 @@ pub async fn pages_lead_forth_and_back(store: Subject) {
     let top = page(&*store, None, 10).await;
     let middle = page(&*store, top.next.clone(), 10).await;
     let last = page(&*store, middle.next.clone(), 10).await;
-    assert_eq!([names(&top.items), names(&middle.items), names(&last.items)], [down(24, 15), down(14, 5), down(4, 0)]);
+    assert_eq!(
+        [names(&top.items), names(&middle.items), names(&last.items)],
+        [down(24, 15), down(14, 5), down(4, 0)]
+    );
     assert_eq!((&top.previous, &last.next), (&None, &None));
 
     let back = page(&*store, last.previous, 10).await;
@@ -85,7 +131,10 @@ pub async fn pages_lead_forth_and_back(store: Subject) {
 /// Also when clocks went back, and when many were made in one moment.
 pub async fn pages_hold_in_any_order_of_moments(store: Subject) {
     for n in 0..30 {
-        store.insert(order_at(&format!("{n:02}"), n * 7 % 10)).await.unwrap();
+        store
+            .insert(order_at(&format!("{n:02}"), n * 7 % 10))
+            .await
+            .unwrap();
     }
     let whole = page(&*store, None, 100).await.items;
     assert!(whole.is_sorted_by_key(|record| std::cmp::Reverse(record.order.created_at)));
@@ -110,7 +159,10 @@ pub async fn a_full_last_page_has_no_next(store: Subject) {
     fill(&*store, 20).await;
     let top = page(&*store, None, 10).await;
     let last = page(&*store, top.next, 10).await;
-    assert_eq!((names(&last.items), last.next), (down(9, 0).iter().map(String::as_str).collect(), None));
+    assert_eq!(
+        (names(&last.items), last.next),
+        (down(9, 0).iter().map(String::as_str).collect(), None)
+    );
 }
 
 /// Who goes down sees every job that was there once; who goes up finds the new ones.
@@ -129,7 +181,10 @@ pub async fn new_jobs_do_not_move_the_pages(store: Subject) {
     while let Some(previous) = now.previous {
         now = page(&*store, Some(previous), 3).await;
     }
-    assert_eq!(names(&now.items)[0], names(&page(&*store, None, 1).await.items)[0]);
+    assert_eq!(
+        names(&now.items)[0],
+        names(&page(&*store, None, 1).await.items)[0]
+    );
 }
 
 /// A place stays a place when the jobs at it are forgotten.
@@ -141,18 +196,36 @@ pub async fn a_cursor_outlives_its_job(store: Subject) {
 
     let rest = page(&*store, top.next, 3).await;
     assert_eq!(names(&rest.items), down(2, 0));
-    assert_eq!(names(&page(&*store, rest.previous, 3).await.items), down(5, 4));
+    assert_eq!(
+        names(&page(&*store, rest.previous, 3).await.items),
+        down(5, 4)
+    );
 }
 
 /// Pages with bounds end at the bounds, in both directions.
 pub async fn bounds_hold_on_every_page(store: Subject) {
     fill(&*store, 20).await;
-    let bounded = Query { created_after: Some(at(5)), created_before: Some(at(15)), ..query(4) };
-    let list = async |from| store.list(Query { from, ..bounded.clone() }).await.unwrap();
+    let bounded = Query {
+        created_after: Some(at(5)),
+        created_before: Some(at(15)),
+        ..query(4)
+    };
+    let list = async |from| {
+        store
+            .list(Query {
+                from,
+                ..bounded.clone()
+            })
+            .await
+            .unwrap()
+    };
     let top = list(None).await;
     let middle = list(top.next.clone()).await;
     let last = list(middle.next.clone()).await;
-    assert_eq!([names(&top.items), names(&middle.items), names(&last.items)], [down(14, 11), down(10, 7), down(6, 5)]);
+    assert_eq!(
+        [names(&top.items), names(&middle.items), names(&last.items)],
+        [down(14, 11), down(10, 7), down(6, 5)]
+    );
     assert_eq!((&top.previous, &last.next), (&None, &None));
     assert_eq!(list(last.previous).await, middle);
     assert_eq!(list(middle.previous).await, top);
@@ -161,24 +234,56 @@ pub async fn bounds_hold_on_every_page(store: Subject) {
 /// What clients made up is no place.
 pub async fn a_foreign_cursor_leads_nowhere(store: Subject) {
     fill(&*store, 3).await;
-    for text in ["", "1", "garbage", "AAAAAAAAAAAAAAAAAAAAAAA", "' OR 1=1 --", "\u{0}🦀", &"A".repeat(10_000)] {
+    for text in [
+        "",
+        "1",
+        "garbage",
+        "AAAAAAAAAAAAAAAAAAAAAAA",
+        "' OR 1=1 --",
+        "\u{0}🦀",
+        &"A".repeat(10_000),
+    ] {
         let page = page(&*store, Some(Cursor(text.to_owned())), 10).await;
-        assert_eq!(page, Page { items: Vec::new(), next: None, previous: None }, "{text:?}");
+        assert_eq!(
+            page,
+            Page {
+                items: Vec::new(),
+                next: None,
+                previous: None
+            },
+            "{text:?}"
+        );
     }
 }
 
 /// From nothing to everything.
 pub async fn any_limit_is_good(store: Subject) {
     fill(&*store, 3).await;
-    assert_eq!(page(&*store, None, 0).await, Page { items: Vec::new(), next: None, previous: None });
-    assert_eq!(names(&page(&*store, None, usize::MAX).await.items), down(2, 0));
+    assert_eq!(
+        page(&*store, None, 0).await,
+        Page {
+            items: Vec::new(),
+            next: None,
+            previous: None
+        }
+    );
+    assert_eq!(
+        names(&page(&*store, None, usize::MAX).await.items),
+        down(2, 0)
+    );
 }
 
 /// A page is never much larger than a job, and `next` leads through all.
 pub async fn large_jobs_make_short_pages(store: Subject) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
-        store.insert(Order { input: large.clone(), ..order_at(&format!("{n:02}"), n) }).await.unwrap();
+        store
+            .insert(Order {
+                input: large.clone(),
+                ..order_at(&format!("{n:02}"), n)
+            })
+            .await
+            .unwrap();
     }
     let mut now = page(&*store, None, 100).await;
     let mut seen: Vec<_> = names(&now.items).into_iter().map(str::to_owned).collect();
@@ -192,24 +297,88 @@ pub async fn large_jobs_make_short_pages(store: Subject) {
 /// The last accepted first, by account, id, model and status.
 pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
     store.insert(order("a")).await.unwrap();
-    store.insert(Order { account: Account::ANONYMOUS, ..full_order("b") }).await.unwrap();
+    store
+        .insert(Order {
+            account: Account::ANONYMOUS,
+            ..full_order("b")
+        })
+        .await
+        .unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     store.insert(order("c")).await.unwrap();
     assert!(store.finish(finish("c", 0, 7)).await.unwrap());
 
-    let all = store.recent(Wanted { limit: 10, ..Wanted::default() }).await.unwrap();
-    assert_eq!(all.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
-    assert_eq!((all[0].completed_at, all[0].status), (Some(at(7)), Status::Succeeded));
-    assert_eq!((all[2].started_at, all[2].status), (Some(at(1)), Status::Processing));
+    let all = store
+        .recent(Wanted {
+            limit: 10,
+            ..Wanted::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        all.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(),
+        ["c", "b", "a"]
+    );
+    assert_eq!(
+        (all[0].completed_at, all[0].status),
+        (Some(at(7)), Status::Succeeded)
+    );
+    assert_eq!(
+        (all[2].started_at, all[2].status),
+        (Some(at(1)), Status::Processing)
+    );
     assert_eq!(all[1].target, full_order("b").target);
-    assert_eq!(store.recent(Wanted { limit: 1, ..Wanted::default() }).await.unwrap(), all[..1]);
+    assert_eq!(
+        store
+            .recent(Wanted {
+                limit: 1,
+                ..Wanted::default()
+            })
+            .await
+            .unwrap(),
+        all[..1]
+    );
     for (wanted, expected) in [
-        (Wanted { account: Some(Account::ANONYMOUS), ..Wanted::default() }, &all[1..2]),
-        (Wanted { id: Some(id("a")), ..Wanted::default() }, &all[2..]),
-        (Wanted { model: Some("ann/other".to_owned()), ..Wanted::default() }, &all[..0]),
-        (Wanted { statuses: vec![Status::Queued, Status::Processing], ..Wanted::default() }, &all[1..]),
+        (
+            Wanted {
+                account: Some(Account::ANONYMOUS),
+                ..Wanted::default()
+            },
+            &all[1..2],
+        ),
+        (
+            Wanted {
+                id: Some(id("a")),
+                ..Wanted::default()
+            },
+            &all[2..],
+        ),
+        (
+            Wanted {
+                model: Some("ann/other".to_owned()),
+                ..Wanted::default()
+            },
+            &all[..0],
+        ),
+        (
+            Wanted {
+                statuses: vec![Status::Queued, Status::Processing],
+                ..Wanted::default()
+            },
+            &all[1..],
+        ),
     ] {
-        assert_eq!(store.recent(Wanted { limit: 10, ..wanted.clone() }).await.unwrap(), expected, "{wanted:?}");
+        assert_eq!(
+            store
+                .recent(Wanted {
+                    limit: 10,
+                    ..wanted.clone()
+                })
+                .await
+                .unwrap(),
+            expected,
+            "{wanted:?}"
+        );
         assert!(all.iter().filter(|job| wanted.takes(job)).eq(expected));
     }
 }

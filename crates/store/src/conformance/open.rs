@@ -32,13 +32,24 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
     let names = ["d", "b", "c", "a"];
     for (n, name) in (0..).zip(names) {
         let account = if n == 1 { Account::ANONYMOUS } else { ann() };
-        store.insert(Order { account, ..order_at(name, -n) }).await.unwrap();
+        store
+            .insert(Order {
+                account,
+                ..order_at(name, -n)
+            })
+            .await
+            .unwrap();
     }
     store.begin(&ann(), &id("c"), at(9)).await.unwrap();
 
     let open = all_open(&*store, 3).await;
     assert!(open.is_sorted_by(|(a, _), (b, _)| a < b) && open[0].0 > 0);
-    assert_eq!(open.iter().map(|(_, record)| record.order.id.as_str()).collect::<Vec<_>>(), names);
+    assert_eq!(
+        open.iter()
+            .map(|(_, record)| record.order.id.as_str())
+            .collect::<Vec<_>>(),
+        names
+    );
     assert_eq!(open[2].1.status, Status::Processing);
 }
 
@@ -50,7 +61,12 @@ pub async fn what_is_over_is_not_open(store: Subject) {
     store.finish(finish("b", 0, 1)).await.unwrap();
 
     let open = all_open(&*store, 10).await;
-    assert_eq!(open.iter().map(|(_, record)| record.order.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(
+        open.iter()
+            .map(|(_, record)| record.order.id.as_str())
+            .collect::<Vec<_>>(),
+        ["a", "c"]
+    );
 }
 
 /// Also when the newest job was forgotten.
@@ -68,7 +84,13 @@ pub async fn numbers_are_never_given_twice(store: Subject) {
 pub async fn large_open_jobs_all_come(store: Subject) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
-        store.insert(Order { input: large.clone(), ..order(&format!("{n}")) }).await.unwrap();
+        store
+            .insert(Order {
+                input: large.clone(),
+                ..order(&format!("{n}"))
+            })
+            .await
+            .unwrap();
     }
     assert_eq!(all_open(&*store, 100).await.len(), 6);
 }
@@ -88,6 +110,9 @@ pub async fn five_thousand_jobs_come_once_each(store: Subject) {
 
     let open = all_open(&*store, 700).await;
     assert!(open.is_sorted_by(|(a, _), (b, _)| a < b));
-    let ids: HashSet<_> = open.iter().map(|(_, record)| record.order.id.clone()).collect();
+    let ids: HashSet<_> = open
+        .iter()
+        .map(|(_, record)| record.order.id.clone())
+        .collect();
     assert_eq!((open.len(), ids.len()), (5000, 5000));
 }

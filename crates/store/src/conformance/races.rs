@@ -18,13 +18,22 @@ pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
         let mut callers = JoinSet::new();
         for n in 0..16 {
             let store = Arc::clone(&store);
-            let order = Order { input: format!("{n}").into(), ..order(&format!("{round}")) };
+            let order = Order {
+                input: format!("{n}").into(),
+                ..order(&format!("{round}"))
+            };
             callers.spawn(async move { store.insert(order).await.unwrap() });
         }
         let answers = callers.join_all().await;
         let kept = get(&*store, &format!("{round}")).await;
-        let new = answers.iter().filter(|answer| **answer == Inserted::New).count();
-        let known = answers.iter().filter(|answer| **answer == Inserted::Known(Box::new(kept.clone()))).count();
+        let new = answers
+            .iter()
+            .filter(|answer| **answer == Inserted::New)
+            .count();
+        let known = answers
+            .iter()
+            .filter(|answer| **answer == Inserted::Known(Box::new(kept.clone())))
+            .count();
         assert_eq!((new, known), (1, 15));
     }
 }
@@ -38,17 +47,27 @@ pub async fn one_of_many_ends_is_taken(store: Subject) {
         for n in 0..8 {
             let store = Arc::clone(&store);
             let mut end = finish(&name, 0, n);
-            end.status = if n % 2 == 0 { Status::Succeeded } else { Status::Canceled };
+            end.status = if n % 2 == 0 {
+                Status::Succeeded
+            } else {
+                Status::Canceled
+            };
             end.letter = Some(letter(&format!("{round}-{n}"), &name, 0));
             callers.spawn(async move { store.finish(end).await.unwrap().then_some(n) });
         }
         let winners: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
-        let [winner] = winners[..] else { panic!("{winners:?} won") };
+        let [winner] = winners[..] else {
+            panic!("{winners:?} won")
+        };
         let kept = get(&*store, &name).await;
         assert_eq!(kept.ending, Some(ending(winner)));
         assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
         let letters = store.letters(0, 1000).await.unwrap();
-        let about: Vec<_> = letters.iter().filter(|(_, letter)| letter.job == id(&name)).map(|(_, letter)| letter.id.as_str()).collect();
+        let about: Vec<_> = letters
+            .iter()
+            .filter(|(_, letter)| letter.job == id(&name))
+            .map(|(_, letter)| letter.id.as_str())
+            .collect();
         assert_eq!(about, [format!("{round}-{winner}")]);
     }
 }
@@ -63,7 +82,15 @@ pub async fn a_job_begins_or_is_canceled(store: Subject) {
         callers.spawn(async move { beginner.begin(&ann(), &job, at(1)).await.unwrap() == Some(1) });
         let end = finish(&name, 0, 1);
         callers.spawn(async move { canceler.finish(end).await.unwrap() });
-        assert_eq!(callers.join_all().await.into_iter().filter(|won| *won).count(), 1);
+        assert_eq!(
+            callers
+                .join_all()
+                .await
+                .into_iter()
+                .filter(|won| *won)
+                .count(),
+            1
+        );
     }
 }
 
@@ -92,7 +119,12 @@ pub async fn one_of_many_documents_is_kept(documents: Arc<dyn Documents>) {
     let mut callers = JoinSet::new();
     for n in 0..16 {
         let documents = Arc::clone(&documents);
-        callers.spawn(async move { documents.put_new("shelf", "name", Bytes::from(format!("{n}"))).await.unwrap() });
+        callers.spawn(async move {
+            documents
+                .put_new("shelf", "name", Bytes::from(format!("{n}")))
+                .await
+                .unwrap()
+        });
     }
     let answers = callers.join_all().await;
     let kept = documents.fetch("shelf", "name").await.unwrap().unwrap();
@@ -101,7 +133,10 @@ pub async fn one_of_many_documents_is_kept(documents: Arc<dyn Documents>) {
 
 /// Of many who read, change and swap at once, each is seen in the end.
 pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
-    documents.put("shelf", "name", Bytes::from_static(b"0")).await.unwrap();
+    documents
+        .put("shelf", "name", Bytes::from_static(b"0"))
+        .await
+        .unwrap();
     let mut callers = JoinSet::new();
     for _ in 0..16 {
         let documents = Arc::clone(&documents);
@@ -109,12 +144,24 @@ pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
             loop {
                 let was = documents.fetch("shelf", "name").await.unwrap().unwrap();
                 let number: u32 = std::str::from_utf8(&was).unwrap().parse().unwrap();
-                if documents.swap("shelf", "name", &was, Bytes::from(format!("{}", number + 1))).await.unwrap() {
+                if documents
+                    .swap(
+                        "shelf",
+                        "name",
+                        &was,
+                        Bytes::from(format!("{}", number + 1)),
+                    )
+                    .await
+                    .unwrap()
+                {
                     return;
                 }
             }
         });
     }
     callers.join_all().await;
-    assert_eq!(documents.fetch("shelf", "name").await.unwrap().unwrap(), "16");
+    assert_eq!(
+        documents.fetch("shelf", "name").await.unwrap().unwrap(),
+        "16"
+    );
 }

@@ -18,9 +18,25 @@ pub async fn data_of_old_jobs_is_removed(store: Subject) {
 
     let mut order = before.order.clone();
     order.input = Bytes::from_static(b"{}");
-    let ending = before.ending.clone().map(|ending| Ending { output: None, logs: String::new(), ..ending });
-    assert_eq!(get(&*store, "a").await, Record { order, ending, data_removed: true, ..before });
-    assert_eq!(store.remove_data(at(6), 10).await.unwrap(), 0, "once is enough");
+    let ending = before.ending.clone().map(|ending| Ending {
+        output: None,
+        logs: String::new(),
+        ..ending
+    });
+    assert_eq!(
+        get(&*store, "a").await,
+        Record {
+            order,
+            ending,
+            data_removed: true,
+            ..before
+        }
+    );
+    assert_eq!(
+        store.remove_data(at(6), 10).await.unwrap(),
+        0,
+        "once is enough"
+    );
 }
 
 /// The rest comes with the next call.
@@ -43,7 +59,10 @@ pub async fn what_is_open_or_young_keeps_its_data(store: Subject) {
 
     assert_eq!(store.remove_data(at(5), 10).await.unwrap(), 0);
     assert_eq!(store.forget(at(5), 10).await.unwrap(), 0);
-    assert_eq!((get(&*store, "young").await, get(&*store, "open").await), before);
+    assert_eq!(
+        (get(&*store, "young").await, get(&*store, "open").await),
+        before
+    );
 }
 
 /// With their data or without.

@@ -30,7 +30,11 @@ pub fn order(name: &str) -> Order {
         id: id(name),
         account: ann(),
         kind: JobKind::Prediction,
-        target: Target { model: "ann/echo".to_owned(), version: "0f".repeat(32), deployment: None },
+        target: Target {
+            model: "ann/echo".to_owned(),
+            version: "0f".repeat(32),
+            deployment: None,
+        },
         input: Bytes::from_static(br#"{"text":"hi"}"#),
         files: Vec::new(),
         secrets: Vec::new(),
@@ -45,17 +49,29 @@ pub fn order(name: &str) -> Order {
 
 /// As [`order`], made at another moment.
 pub fn order_at(name: &str, created_at: i64) -> Order {
-    Order { created_at: at(created_at), ..order(name) }
+    Order {
+        created_at: at(created_at),
+        ..order(name)
+    }
 }
 
 /// A training with everything that there is.
 pub fn full_order(name: &str) -> Order {
     Order {
         kind: JobKind::Training,
-        target: Target { deployment: Some(Through { deployment: "ann/fast".to_owned(), release: Some(2) }), ..order(name).target },
+        target: Target {
+            deployment: Some(Through {
+                deployment: "ann/fast".to_owned(),
+                release: Some(2),
+            }),
+            ..order(name).target
+        },
         files: vec!["/image".to_owned(), "/more/0".to_owned()],
         secrets: vec!["token".to_owned()],
-        context: BTreeMap::from([("trace".to_owned(), "42".to_owned()), (String::new(), String::new())]),
+        context: BTreeMap::from([
+            ("trace".to_owned(), "42".to_owned()),
+            (String::new(), String::new()),
+        ]),
         destination: Some("ann/tuned".to_owned()),
         hook: Some(hook()),
         face: Face::Replicate,
@@ -79,7 +95,11 @@ pub fn hook() -> Hook {
 
 /// An ending with everything that there is.
 pub fn ending(completed_at: i64) -> Ending {
-    let serde_json::Value::Object(metrics) = json!({"predict_time": 0.1, "tokens": 12, "deep": {"a": [1, null]}}) else { unreachable!() };
+    let serde_json::Value::Object(metrics) =
+        json!({"predict_time": 0.1, "tokens": 12, "deep": {"a": [1, null]}})
+    else {
+        unreachable!()
+    };
     Ending {
         completed_at: at(completed_at),
         output: Some(Bytes::from_static(br#"["a", "b"]"#)),
@@ -91,7 +111,15 @@ pub fn ending(completed_at: i64) -> Ending {
 
 /// The end of a job of Ann's as succeeded, without a letter.
 pub fn finish(name: &str, attempt: u32, completed_at: i64) -> Finish {
-    Finish { account: ann(), id: id(name), attempt, began_at: None, status: Status::Succeeded, ending: ending(completed_at), letter: None }
+    Finish {
+        account: ann(),
+        id: id(name),
+        attempt,
+        began_at: None,
+        status: Status::Succeeded,
+        ending: ending(completed_at),
+        letter: None,
+    }
 }
 
 /// A letter about a job of Ann's.
@@ -111,12 +139,27 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
 
 /// A job as it is kept before anything happened to it.
 pub fn queued(order: Order) -> Record {
-    Record { order, attempt: 0, status: Status::Queued, started_at: None, ending: None, data_removed: false, cancel_asked: false }
+    Record {
+        order,
+        attempt: 0,
+        status: Status::Queued,
+        started_at: None,
+        ending: None,
+        data_removed: false,
+        cancel_asked: false,
+    }
 }
 
 /// The list of Ann's predictions.
 pub fn query(limit: usize) -> Query {
-    Query { account: ann(), kind: JobKind::Prediction, created_after: None, created_before: None, from: None, limit }
+    Query {
+        account: ann(),
+        kind: JobKind::Prediction,
+        created_after: None,
+        created_before: None,
+        from: None,
+        limit,
+    }
 }
 
 /// A job of Ann's that must be there.
@@ -132,5 +175,8 @@ pub async fn over(store: &dyn Store, name: &str, completed_at: i64) {
 
 /// The names of these jobs.
 pub fn names(records: &[Record]) -> Vec<&str> {
-    records.iter().map(|record| record.order.id.as_str()).collect()
+    records
+        .iter()
+        .map(|record| record.order.id.as_str())
+        .collect()
 }

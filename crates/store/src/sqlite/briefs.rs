@@ -16,11 +16,19 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face
      ORDER BY number DESC LIMIT ?5";
 
 pub(super) fn recent(conn: &Connection, wanted: &Wanted) -> Result<Vec<Brief>, Fault> {
-    let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| all + words::status_text(*status) + ",");
+    let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| {
+        all + words::status_text(*status) + ","
+    });
     let account = wanted.account.as_ref().map(words::account_text);
     let id = wanted.id.as_ref().map(JobId::as_str);
     let mut statement = conn.prepare_cached(RECENT)?;
-    let mut found = statement.query(params![account, id, wanted.model, statuses, jobs::count(wanted.limit)])?;
+    let mut found = statement.query(params![
+        account,
+        id,
+        wanted.model,
+        statuses,
+        jobs::count(wanted.limit)
+    ])?;
     let mut briefs = Vec::new();
     while let Some(row) = found.next()? {
         briefs.push(brief(row)?);
@@ -29,12 +37,20 @@ pub(super) fn recent(conn: &Connection, wanted: &Wanted) -> Result<Vec<Brief>, F
 }
 
 fn brief(row: &Row<'_>) -> Result<Brief, Fault> {
-    let moment = |column| row.get::<_, Option<i64>>(column)?.map(words::moment).transpose();
+    let moment = |column| {
+        row.get::<_, Option<i64>>(column)?
+            .map(words::moment)
+            .transpose()
+    };
     Ok(Brief {
         id: JobId::parse(&row.get::<_, String>(0)?).map_err(words::unreadable)?,
         account: words::account(&row.get::<_, String>(1)?)?,
         kind: words::kind(&row.get::<_, String>(2)?)?,
-        target: Target { model: row.get(3)?, version: row.get(4)?, deployment: words::through(row.get(5)?) },
+        target: Target {
+            model: row.get(3)?,
+            version: row.get(4)?,
+            deployment: words::through(row.get(5)?),
+        },
         face: words::face(&row.get::<_, String>(6)?)?,
         status: words::status(&row.get::<_, String>(7)?)?,
         created_at: words::moment(row.get(8)?)?,

@@ -41,7 +41,10 @@ impl Way {
         let bytes = URL_SAFE_NO_PAD.decode(&cursor.0).ok()?;
         let (direction, rest) = bytes.split_first()?;
         let (created_at, number) = rest.split_first_chunk::<8>()?;
-        let spot = Spot { created_at: i64::from_be_bytes(*created_at), number: i64::from_be_bytes(number.try_into().ok()?) };
+        let spot = Spot {
+            created_at: i64::from_be_bytes(*created_at),
+            number: i64::from_be_bytes(number.try_into().ok()?),
+        };
         match *direction {
             OLDER => Some(Self::Older(spot)),
             NEWER => Some(Self::Newer(spot)),
@@ -56,7 +59,10 @@ mod tests {
 
     #[test]
     fn a_way_survives_as_text_and_nothing_else_is_one() {
-        let spot = Spot { created_at: i64::MIN, number: i64::MAX };
+        let spot = Spot {
+            created_at: i64::MIN,
+            number: i64::MAX,
+        };
         for way in [Way::Older(spot), Way::Newer(spot)] {
             assert_eq!(Way::parse(&way.cursor()), Some(way));
         }

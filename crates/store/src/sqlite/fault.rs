@@ -30,7 +30,9 @@ impl From<Fault> for StoreError {
 /// Whether there was no room left.
 pub(super) fn is_full(error: &rusqlite::Error) -> bool {
     // The shared index beside the log is the first to find no room when its file must grow.
-    let index_cannot_grow = error.sqlite_error().is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
+    let index_cannot_grow = error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
     error.sqlite_error_code() == Some(ErrorCode::DiskFull) || index_cannot_grow
 }
 
@@ -45,14 +47,19 @@ fn told(error: &rusqlite::Error) -> StoreError {
     };
     match (error, error.sqlite_error_code()) {
         (_, Some(ErrorCode::TooBig | ErrorCode::ConstraintViolation)) => StoreError::Invalid(text),
-        (_, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) => {
-            StoreError::Corrupt(format!("{text}; the database is damaged, restore the data folder from a copy"))
+        (_, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) => StoreError::Corrupt(
+            format!("{text}; the database is damaged, restore the data folder from a copy"),
+        ),
+        (
+            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..),
+            _,
+        ) => StoreError::Corrupt(text),
+        (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => StoreError::Unavailable(
+            format!("{text}; another program holds the database, is a copy of it being made?"),
+        ),
+        (_, Some(ErrorCode::ReadOnly)) => {
+            StoreError::Unavailable(format!("{text}; the data folder has become read-only"))
         }
-        (rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..), _) => StoreError::Corrupt(text),
-        (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
-            StoreError::Unavailable(format!("{text}; another program holds the database, is a copy of it being made?"))
-        }
-        (_, Some(ErrorCode::ReadOnly)) => StoreError::Unavailable(format!("{text}; the data folder has become read-only")),
         _ => StoreError::Unavailable(text),
     }
 }

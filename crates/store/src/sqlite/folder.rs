@@ -22,15 +22,30 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes the folder if there is none, and takes it.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
-        let cannot = |source| OpenError::Folder { folder: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(cannot)?;
+        let cannot = |source| OpenError::Folder {
+            folder: path.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(cannot)?;
         let mut lock = private(&path.join(LOCK)).map_err(cannot)?;
         match lock.try_lock() {
             Ok(()) => sign(&mut lock).map_err(cannot)?,
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { folder: path.to_owned(), owner: owner(lock) }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse {
+                    folder: path.to_owned(),
+                    owner: owner(lock),
+                });
+            }
             Err(TryLockError::Error(source)) => return Err(cannot(source)),
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// The file of the database, there and closed to others. Its companions get the same permissions.
@@ -38,7 +53,10 @@ impl Folder {
         let file = self.path.join(DATABASE);
         match private(&file) {
             Ok(_) => Ok(file),
-            Err(source) => Err(OpenError::Folder { folder: self.path.clone(), source }),
+            Err(source) => Err(OpenError::Folder {
+                folder: self.path.clone(),
+                source,
+            }),
         }
     }
 }
@@ -46,7 +64,13 @@ impl Folder {
 /// Opens a file that only its owner can read, also when it was made with other permissions before: inputs,
 /// tokens in headers of webhooks and secrets are in there.
 fn private(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }

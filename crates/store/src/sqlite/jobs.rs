@@ -13,20 +13,29 @@ use super::{letters, words};
 pub(super) fn insert(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
     match insert_row(conn, order)? {
         Some(number) => {
-            let mut statement = conn.prepare_cached("INSERT INTO inputs (number, json) VALUES (?, ?)")?;
+            let mut statement =
+                conn.prepare_cached("INSERT INTO inputs (number, json) VALUES (?, ?)")?;
             statement.execute(params![number, &order.input[..]])?;
             Ok(Inserted::New)
         }
         None => match get(conn, &order.account, &order.id)? {
             Some(record) => Ok(Inserted::Known(Box::new(record))),
-            None => Err(Fault::Unreadable(format!("job `{}` is in the index and not in the table", order.id))),
+            None => Err(Fault::Unreadable(format!(
+                "job `{}` is in the index and not in the table",
+                order.id
+            ))),
         },
     }
 }
 
 pub(super) fn replace(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
-    let mut statement = conn.prepare_cached("DELETE FROM jobs WHERE account = ? AND id = ? AND completed_at IS NOT NULL")?;
-    statement.execute(params![words::account_text(&order.account), order.id.as_str()])?;
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM jobs WHERE account = ? AND id = ? AND completed_at IS NOT NULL",
+    )?;
+    statement.execute(params![
+        words::account_text(&order.account),
+        order.id.as_str()
+    ])?;
     insert(conn, order)
 }
 
@@ -57,25 +66,41 @@ fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-pub(super) fn begin(conn: &Connection, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, Fault> {
+pub(super) fn begin(
+    conn: &Connection,
+    account: &Account,
+    id: &JobId,
+    at: Timestamp,
+) -> Result<Option<u32>, Fault> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET status = 'processing', attempt = attempt + 1, started_at = ?3
          WHERE account = ?1 AND id = ?2 AND completed_at IS NULL RETURNING attempt",
     )?;
-    let values = params![words::account_text(account), id.as_str(), words::moment_number(at)];
+    let values = params![
+        words::account_text(account),
+        id.as_str(),
+        words::moment_number(at)
+    ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
 pub(super) fn ask_cancel(conn: &Connection, account: &Account, id: &JobId) -> Result<bool, Fault> {
-    let mut statement = conn.prepare_cached("UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL")?;
+    let mut statement = conn.prepare_cached(
+        "UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL",
+    )?;
     Ok(statement.execute(params![words::account_text(account), id.as_str()])? > 0)
 }
 
 pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> {
     if !finish.status.is_terminal() {
-        return Err(Fault::Unfit(format!("job `{}` cannot end as {:?}", finish.id, finish.status)));
+        return Err(Fault::Unfit(format!(
+            "job `{}` cannot end as {:?}",
+            finish.id, finish.status
+        )));
     }
-    let Some(number) = close(conn, finish)? else { return Ok(false) };
+    let Some(number) = close(conn, finish)? else {
+        return Ok(false);
+    };
     keep_ending(conn, number, &finish.ending)?;
     if let Some(letter) = &finish.letter {
         letters::keep(conn, letter)?;
@@ -100,13 +125,25 @@ fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
 }
 
 fn keep_ending(conn: &Connection, number: i64, ending: &Ending) -> Result<(), Fault> {
-    let mut statement = conn.prepare_cached("INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)")?;
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)",
+    )?;
     let metrics = words::json_text(&ending.metrics)?;
-    statement.execute(params![number, ending.output.as_deref(), ending.logs, ending.error, metrics])?;
+    statement.execute(params![
+        number,
+        ending.output.as_deref(),
+        ending.logs,
+        ending.error,
+        metrics
+    ])?;
     Ok(())
 }
 
-pub(super) fn get(conn: &Connection, account: &Account, id: &JobId) -> Result<Option<Record>, Fault> {
+pub(super) fn get(
+    conn: &Connection,
+    account: &Account,
+    id: &JobId,
+) -> Result<Option<Record>, Fault> {
     let mut statement = conn.prepare_cached(record_of!("WHERE j.account = ? AND j.id = ?"))?;
     let mut found = statement.query(params![words::account_text(account), id.as_str()])?;
     match found.next()? {
@@ -116,28 +153,46 @@ pub(super) fn get(conn: &Connection, account: &Account, id: &JobId) -> Result<Op
 }
 
 pub(super) fn open(conn: &Connection, after: u64, limit: usize) -> Result<Vec<Numbered>, Fault> {
-    let mut statement = conn.prepare_cached(record_of!("WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"))?;
+    let mut statement = conn.prepare_cached(record_of!(
+        "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"
+    ))?;
     let found = statement.query(params![number(after), count(limit)])?;
-    Ok(rows::take_some(found, limit, rows::record, |(_, record)| rows::weight(record))?.0)
+    Ok(rows::take_some(found, limit, rows::record, |(_, record)| {
+        rows::weight(record)
+    })?
+    .0)
 }
 
 /// In two steps: what is removed is chosen first and marked last, all in one transaction.
-pub(super) fn remove_data(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) fn remove_data(
+    conn: &Connection,
+    over_before: Timestamp,
+    limit: usize,
+) -> Result<usize, Fault> {
     const CHOSEN: &str = "SELECT number FROM jobs WHERE completed_at IS NOT NULL AND data_removed = 0 AND completed_at < ? \
          ORDER BY completed_at LIMIT ?";
     let over_before = words::moment_number(over_before);
-    let chosen =
-        conn.prepare_cached(CHOSEN)?.query_map(params![over_before, count(limit)], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    let chosen = conn
+        .prepare_cached(CHOSEN)?
+        .query_map(params![over_before, count(limit)], |row| row.get(0))?
+        .collect::<Result<Vec<i64>, _>>()?;
     for number in &chosen {
-        conn.prepare_cached("DELETE FROM inputs WHERE number = ?")?.execute([number])?;
-        conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?.execute([number])?;
+        conn.prepare_cached("DELETE FROM inputs WHERE number = ?")?
+            .execute([number])?;
+        conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?
+            .execute([number])?;
         letters::remove_about(conn, *number)?;
-        conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?.execute([number])?;
+        conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?
+            .execute([number])?;
     }
     Ok(chosen.len())
 }
 
-pub(super) fn forget(conn: &Connection, over_before: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) fn forget(
+    conn: &Connection,
+    over_before: Timestamp,
+    limit: usize,
+) -> Result<usize, Fault> {
     letters::forget(conn, over_before, limit)?;
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE number IN (

@@ -24,18 +24,29 @@ pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
         words::moment_number(letter.next_at),
         letter.model,
     ])?;
-    conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?.execute(params![number, &letter.body[..]])?;
+    conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?
+        .execute(params![number, &letter.body[..]])?;
     Ok(())
 }
 
-pub(super) fn to_be_sent(conn: &Connection, after: u64, limit: usize) -> Result<Vec<(i64, Letter)>, Fault> {
+pub(super) fn to_be_sent(
+    conn: &Connection,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<(i64, Letter)>, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.number
          FROM letters l JOIN bodies b ON b.number = l.number
          WHERE l.settled_at IS NULL AND l.number > ? ORDER BY l.number LIMIT ?",
     )?;
     let found = statement.query(params![jobs::number(after), jobs::count(limit)])?;
-    Ok(rows::take_some(found, limit, |row| Ok((row.get(9)?, letter(row)?)), |(_, letter)| letter.body.len())?.0)
+    Ok(rows::take_some(
+        found,
+        limit,
+        |row| Ok((row.get(9)?, letter(row)?)),
+        |(_, letter)| letter.body.len(),
+    )?
+    .0)
 }
 
 fn letter(row: &Row<'_>) -> Result<Letter, Fault> {
@@ -64,13 +75,22 @@ pub(super) fn tried(conn: &Connection, id: &str, tried: &Tried) -> Result<(), Fa
     Ok(())
 }
 
-pub(super) fn settled(conn: &Connection, account: Option<&Account>, job: Option<&JobId>, limit: usize) -> Result<Vec<OldLetter>, Fault> {
+pub(super) fn settled(
+    conn: &Connection,
+    account: Option<&Account>,
+    job: Option<&JobId>,
+    limit: usize,
+) -> Result<Vec<OldLetter>, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
          WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
          ORDER BY l.settled_at DESC, l.number DESC LIMIT ?3",
     )?;
-    let mut found = statement.query(params![account.map(words::account_text), job.map(JobId::as_str), jobs::count(limit)])?;
+    let mut found = statement.query(params![
+        account.map(words::account_text),
+        job.map(JobId::as_str),
+        jobs::count(limit)
+    ])?;
     let mut letters = Vec::new();
     while let Some(row) = found.next()? {
         letters.push(old(row)?);
@@ -87,31 +107,53 @@ fn old(row: &Row<'_>) -> Result<OldLetter, Fault> {
         url: words::json::<Hook>(&row.get::<_, String>(4)?)?.url,
         created_at: words::moment(row.get(5)?)?,
         attempts: row.get(6)?,
-        settled: Settled { at: words::moment(row.get(7)?)?, given_up: row.get(8)? },
+        settled: Settled {
+            at: words::moment(row.get(7)?)?,
+            given_up: row.get(8)?,
+        },
     })
 }
 
-pub(super) fn reopen(conn: &Connection, id: &str, account: Option<&Account>, at: Timestamp) -> Result<Reopened, Fault> {
+pub(super) fn reopen(
+    conn: &Connection,
+    id: &str,
+    account: Option<&Account>,
+    at: Timestamp,
+) -> Result<Reopened, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.settled_at
          FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
     )?;
     let mut found = statement.query(params![id, account.map(words::account_text)])?;
-    let Some(row) = found.next()? else { return Ok(Reopened::Unknown) };
+    let Some(row) = found.next()? else {
+        return Ok(Reopened::Unknown);
+    };
     if row.get::<_, Option<i64>>(9)?.is_none() {
         return Ok(Reopened::StillToBeSent);
     }
-    let letter = Letter { next_at: at, ..letter(row)? };
-    let mut statement = conn.prepare_cached("UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?")?;
+    let letter = Letter {
+        next_at: at,
+        ..letter(row)?
+    };
+    let mut statement = conn.prepare_cached(
+        "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?",
+    )?;
     statement.execute(params![words::moment_number(at), id])?;
     Ok(Reopened::Letter(Box::new(letter)))
 }
 
 /// Settled letters that are too old.
-pub(super) fn forget(conn: &Connection, settled_before: Timestamp, limit: usize) -> Result<(), Fault> {
+pub(super) fn forget(
+    conn: &Connection,
+    settled_before: Timestamp,
+    limit: usize,
+) -> Result<(), Fault> {
     let mut statement =
         conn.prepare_cached("DELETE FROM letters WHERE number IN (SELECT number FROM letters WHERE settled_at < ? LIMIT ?)")?;
-    statement.execute(params![words::moment_number(settled_before), jobs::count(limit)])?;
+    statement.execute(params![
+        words::moment_number(settled_before),
+        jobs::count(limit)
+    ])?;
     Ok(())
 }
 

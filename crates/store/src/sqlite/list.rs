@@ -19,12 +19,19 @@ pub(super) fn page(conn: &Connection, query: &Query) -> Result<Page<Record>, Fau
     match way {
         Some(Way::Older(from)) => list.older(from),
         Some(Way::Newer(from)) => list.newer(from),
-        None => Ok(Page { items: Vec::new(), next: None, previous: None }),
+        None => Ok(Page {
+            items: Vec::new(),
+            next: None,
+            previous: None,
+        }),
     }
 }
 
 /// After every job there is.
-const NEWEST: Spot = Spot { created_at: i64::MAX, number: i64::MAX };
+const NEWEST: Spot = Spot {
+    created_at: i64::MAX,
+    number: i64::MAX,
+};
 
 // Both ways walk the index `jobs_listed`, whose entries end with the number.
 macro_rules! older {
@@ -70,39 +77,78 @@ impl<'a> List<'a> {
 
     fn older(&self, from: Spot) -> Result<Page<Record>, Fault> {
         // One bound on each side: with two, SQLite may begin at the far one and walk.
-        let from = from.min(Spot { created_at: self.before, number: i64::MIN });
+        let from = from.min(Spot {
+            created_at: self.before,
+            number: i64::MIN,
+        });
         let (items, more) = self.walk(OLDER, from, self.after)?;
-        let newer = items.first().map_or(Ok(false), |first| self.any(ANY_NEWER, spot(first), self.before))?;
+        let newer = items.first().map_or(Ok(false), |first| {
+            self.any(ANY_NEWER, spot(first), self.before)
+        })?;
         Ok(page_of(items, more, newer))
     }
 
     fn newer(&self, from: Spot) -> Result<Page<Record>, Fault> {
-        let from = from.max(Spot { created_at: self.after, number: i64::MIN });
+        let from = from.max(Spot {
+            created_at: self.after,
+            number: i64::MIN,
+        });
         let (mut items, more) = self.walk(NEWER, from, self.before)?;
         items.reverse();
-        let older = items.last().map_or(Ok(false), |last| self.any(ANY_OLDER, spot(last), self.after))?;
+        let older = items.last().map_or(Ok(false), |last| {
+            self.any(ANY_OLDER, spot(last), self.after)
+        })?;
         Ok(page_of(items, older, more))
     }
 
     fn walk(&self, sql: &str, from: Spot, bound: i64) -> Result<(Vec<Numbered>, bool), Fault> {
         let mut statement = self.conn.prepare_cached(sql)?;
         let one_more = jobs::count(self.limit.saturating_add(1));
-        let rows = statement.query(params![self.account, self.kind, from.created_at, from.number, bound, one_more])?;
-        rows::take_some(rows, self.limit, rows::record, |(_, record)| rows::weight(record))
+        let rows = statement.query(params![
+            self.account,
+            self.kind,
+            from.created_at,
+            from.number,
+            bound,
+            one_more
+        ])?;
+        rows::take_some(rows, self.limit, rows::record, |(_, record)| {
+            rows::weight(record)
+        })
     }
 
     fn any(&self, sql: &str, from: Spot, bound: i64) -> Result<bool, Fault> {
         let mut statement = self.conn.prepare_cached(sql)?;
-        Ok(statement.exists(params![self.account, self.kind, from.created_at, from.number, bound, 1])?)
+        Ok(statement.exists(params![
+            self.account,
+            self.kind,
+            from.created_at,
+            from.number,
+            bound,
+            1
+        ])?)
     }
 }
 
 fn spot((number, record): &Numbered) -> Spot {
-    Spot { created_at: words::moment_number(record.order.created_at), number: *number }
+    Spot {
+        created_at: words::moment_number(record.order.created_at),
+        number: *number,
+    }
 }
 
 fn page_of(items: Vec<Numbered>, older: bool, newer: bool) -> Page<Record> {
-    let next = items.last().filter(|_| older).map(|last| Way::Older(spot(last)).cursor());
-    let previous = items.first().filter(|_| newer).map(|first| Way::Newer(spot(first)).cursor());
-    Page { items: items.into_iter().map(|(_, record)| record).collect(), next, previous }
+    let next = items
+        .last()
+        .filter(|_| older)
+        .map(|last| Way::Older(spot(last)).cursor());
+    let previous = items
+        .first()
+        .filter(|_| newer)
+        .map(|first| Way::Newer(spot(first)).cursor());
+    Page {
+        items: items.into_iter().map(|(_, record)| record).collect(),
+        next,
+        previous,
+    }
 }

@@ -34,7 +34,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 2, max_size: None }
+        Self {
+            readers: 2,
+            max_size: None,
+        }
     }
 }
 
@@ -133,13 +136,21 @@ impl Sqlite {
         limit(&conn, options.max_size).map_err(sql)?;
         let log_pages = count_log(&mut conn).map_err(sql)?;
         let tidier = Tidier::start(writing(&file).map_err(sql)?).map_err(OpenError::Thread)?;
-        let connections = (0..options.readers.max(1)).map(|_| reading(&file)).collect::<Result<_, _>>().map_err(sql)?;
+        let connections = (0..options.readers.max(1))
+            .map(|_| reading(&file))
+            .collect::<Result<_, _>>()
+            .map_err(sql)?;
 
         // From here on nothing but the start of a thread can fail, and each ends when its handle is dropped.
         let meter = Arc::new(StoreMeter::default());
-        let writer = Writer::start(conn, log_pages, tidier, folder, Arc::clone(&meter)).map_err(OpenError::Thread)?;
+        let writer = Writer::start(conn, log_pages, tidier, folder, Arc::clone(&meter))
+            .map_err(OpenError::Thread)?;
         let readers = Readers::start(connections).map_err(OpenError::Thread)?;
-        Ok(Self { readers, writer, meter })
+        Ok(Self {
+            readers,
+            writer,
+            meter,
+        })
     }
 }
 
@@ -157,7 +168,10 @@ fn writing(file: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn reading(file: &Path) -> rusqlite::Result<Connection> {
-    prepared(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    prepared(
+        file,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
 }
 
 fn prepared(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
-use tidegate_core::store::{Documents, Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted};
+use tidegate_core::store::{
+    Documents, Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted,
+};
 use tidegate_core::{Account, JobId};
 
 use super::{Sqlite, briefs, documents, jobs, letters, list};
@@ -15,30 +17,51 @@ const SMALL: usize = 512;
 #[async_trait]
 impl Store for Sqlite {
     async fn insert(&self, order: Order) -> Result<Inserted, StoreError> {
-        self.writer.change(SMALL + order.input.len(), move |conn| jobs::insert(conn, &order)).await
+        self.writer
+            .change(SMALL + order.input.len(), move |conn| {
+                jobs::insert(conn, &order)
+            })
+            .await
     }
 
     async fn replace(&self, order: Order) -> Result<Inserted, StoreError> {
-        self.writer.change(SMALL + order.input.len(), move |conn| jobs::replace(conn, &order)).await
+        self.writer
+            .change(SMALL + order.input.len(), move |conn| {
+                jobs::replace(conn, &order)
+            })
+            .await
     }
 
-    async fn begin(&self, account: &Account, id: &JobId, at: Timestamp) -> Result<Option<u32>, StoreError> {
+    async fn begin(
+        &self,
+        account: &Account,
+        id: &JobId,
+        at: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
-        self.writer.change(SMALL, move |conn| jobs::begin(conn, &account, &id, at)).await
+        self.writer
+            .change(SMALL, move |conn| jobs::begin(conn, &account, &id, at))
+            .await
     }
 
     async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
         let (account, id) = (account.clone(), id.clone());
-        self.writer.change(SMALL, move |conn| jobs::ask_cancel(conn, &account, &id)).await
+        self.writer
+            .change(SMALL, move |conn| jobs::ask_cancel(conn, &account, &id))
+            .await
     }
 
     async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
-        self.writer.change(size(&finish), move |conn| jobs::finish(conn, &finish)).await
+        self.writer
+            .change(size(&finish), move |conn| jobs::finish(conn, &finish))
+            .await
     }
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
-        self.readers.ask(move |conn| jobs::get(conn, &account, &id)).await
+        self.readers
+            .ask(move |conn| jobs::get(conn, &account, &id))
+            .await
     }
 
     async fn list(&self, query: Query) -> Result<Page<Record>, StoreError> {
@@ -46,39 +69,79 @@ impl Store for Sqlite {
     }
 
     async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError> {
-        self.readers.ask(move |conn| briefs::recent(conn, &wanted)).await
+        self.readers
+            .ask(move |conn| briefs::recent(conn, &wanted))
+            .await
     }
 
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
-        let found = self.readers.ask(move |conn| jobs::open(conn, after, limit)).await?;
-        Ok(found.into_iter().map(|(number, record)| (number.unsigned_abs(), record)).collect())
+        let found = self
+            .readers
+            .ask(move |conn| jobs::open(conn, after, limit))
+            .await?;
+        Ok(found
+            .into_iter()
+            .map(|(number, record)| (number.unsigned_abs(), record))
+            .collect())
     }
 
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
-        self.writer.change(SMALL * limit.min(SMALL), move |conn| jobs::remove_data(conn, over_before, limit)).await
+        self.writer
+            .change(SMALL * limit.min(SMALL), move |conn| {
+                jobs::remove_data(conn, over_before, limit)
+            })
+            .await
     }
 
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
-        self.writer.change(SMALL * limit.min(SMALL), move |conn| jobs::forget(conn, over_before, limit)).await
+        self.writer
+            .change(SMALL * limit.min(SMALL), move |conn| {
+                jobs::forget(conn, over_before, limit)
+            })
+            .await
     }
 
     async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError> {
-        let found = self.readers.ask(move |conn| letters::to_be_sent(conn, after, limit)).await?;
-        Ok(found.into_iter().map(|(number, letter)| (number.unsigned_abs(), letter)).collect())
+        let found = self
+            .readers
+            .ask(move |conn| letters::to_be_sent(conn, after, limit))
+            .await?;
+        Ok(found
+            .into_iter()
+            .map(|(number, letter)| (number.unsigned_abs(), letter))
+            .collect())
     }
 
     async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {
         let id = id.to_owned();
-        self.writer.change(SMALL, move |conn| letters::tried(conn, &id, &tried)).await
+        self.writer
+            .change(SMALL, move |conn| letters::tried(conn, &id, &tried))
+            .await
     }
 
-    async fn settled_letters(&self, account: Option<Account>, job: Option<JobId>, limit: usize) -> Result<Vec<OldLetter>, StoreError> {
-        self.readers.ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit)).await
+    async fn settled_letters(
+        &self,
+        account: Option<Account>,
+        job: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<OldLetter>, StoreError> {
+        self.readers
+            .ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit))
+            .await
     }
 
-    async fn reopen_letter(&self, id: &str, account: Option<Account>, at: Timestamp) -> Result<Reopened, StoreError> {
+    async fn reopen_letter(
+        &self,
+        id: &str,
+        account: Option<Account>,
+        at: Timestamp,
+    ) -> Result<Reopened, StoreError> {
         let id = id.to_owned();
-        self.writer.change(SMALL, move |conn| letters::reopen(conn, &id, account.as_ref(), at)).await
+        self.writer
+            .change(SMALL, move |conn| {
+                letters::reopen(conn, &id, account.as_ref(), at)
+            })
+            .await
     }
 }
 
@@ -92,31 +155,55 @@ fn size(finish: &Finish) -> usize {
 impl Documents for Sqlite {
     async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
-        self.writer.change(SMALL + json.len(), move |conn| documents::put(conn, &shelf, &name, &json)).await
+        self.writer
+            .change(SMALL + json.len(), move |conn| {
+                documents::put(conn, &shelf, &name, &json)
+            })
+            .await
     }
 
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
-        self.writer.change(SMALL + json.len(), move |conn| documents::put_new(conn, &shelf, &name, &json)).await
+        self.writer
+            .change(SMALL + json.len(), move |conn| {
+                documents::put_new(conn, &shelf, &name, &json)
+            })
+            .await
     }
 
-    async fn swap(&self, shelf: &str, name: &str, was: &Bytes, json: Bytes) -> Result<bool, StoreError> {
+    async fn swap(
+        &self,
+        shelf: &str,
+        name: &str,
+        was: &Bytes,
+        json: Bytes,
+    ) -> Result<bool, StoreError> {
         let (shelf, name, was) = (shelf.to_owned(), name.to_owned(), was.clone());
-        self.writer.change(SMALL + json.len(), move |conn| documents::swap(conn, &shelf, &name, &was, &json)).await
+        self.writer
+            .change(SMALL + json.len(), move |conn| {
+                documents::swap(conn, &shelf, &name, &was, &json)
+            })
+            .await
     }
 
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
-        self.readers.ask(move |conn| documents::fetch(conn, &shelf, &name)).await
+        self.readers
+            .ask(move |conn| documents::fetch(conn, &shelf, &name))
+            .await
     }
 
     async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
-        self.writer.change(SMALL, move |conn| documents::remove(conn, &shelf, &name)).await
+        self.writer
+            .change(SMALL, move |conn| documents::remove(conn, &shelf, &name))
+            .await
     }
 
     async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
         let (shelf, prefix) = (shelf.to_owned(), prefix.to_owned());
-        self.readers.ask(move |conn| documents::all(conn, &shelf, &prefix)).await
+        self.readers
+            .ask(move |conn| documents::all(conn, &shelf, &prefix))
+            .await
     }
 }

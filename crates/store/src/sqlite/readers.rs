@@ -29,10 +29,16 @@ impl Readers {
     pub(super) fn start(connections: Vec<Connection>) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel();
         let rx = Arc::new(Mutex::new(rx));
-        let mut readers = Self { inbox: Some(inbox), places: Semaphore::new(INBOX), threads: Vec::new() };
+        let mut readers = Self {
+            inbox: Some(inbox),
+            places: Semaphore::new(INBOX),
+            threads: Vec::new(),
+        };
         for conn in connections {
             let rx = Arc::clone(&rx);
-            let thread = std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || answer_all(&rx, conn))?;
+            let thread = std::thread::Builder::new()
+                .name("store-reader".to_owned())
+                .spawn(move || answer_all(&rx, conn))?;
             readers.threads.push(thread);
         }
         Ok(readers)
@@ -52,7 +58,11 @@ impl Readers {
                 tx.send(in_one_state(conn, work)).ok();
             }
         });
-        self.inbox.as_ref().ok_or_else(gone)?.send(question).map_err(|_| gone())?;
+        self.inbox
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(question)
+            .map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -82,7 +92,10 @@ fn answer_all(rx: &Mutex<mpsc::Receiver<Question>>, mut conn: Connection) {
     }
 }
 
-fn in_one_state<T>(conn: &mut Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
+fn in_one_state<T>(
+    conn: &mut Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, StoreError> {
     let state = conn.transaction().map_err(Fault::from)?;
     Ok(work(&state)?)
 }

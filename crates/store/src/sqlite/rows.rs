@@ -35,10 +35,11 @@ pub(super) fn record(row: &Row<'_>) -> Result<Numbered, Fault> {
     let number = row.get(0)?;
     let read = read(row);
     // Without the number nobody would find the row.
-    read.map(|record| (number, record)).map_err(|fault| match fault {
-        Fault::Unreadable(what) => Fault::Unreadable(format!("job number {number}: {what}")),
-        other => other,
-    })
+    read.map(|record| (number, record))
+        .map_err(|fault| match fault {
+            Fault::Unreadable(what) => Fault::Unreadable(format!("job number {number}: {what}")),
+            other => other,
+        })
 }
 
 fn read(row: &Row<'_>) -> Result<Record, Fault> {
@@ -60,7 +61,11 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
         id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
         account: words::account(text(row, 1)?)?,
         kind: words::kind(text(row, 3)?)?,
-        target: Target { model: row.get(4)?, version: row.get(5)?, deployment: words::through(row.get(6)?) },
+        target: Target {
+            model: row.get(4)?,
+            version: row.get(5)?,
+            deployment: words::through(row.get(6)?),
+        },
         input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
         files: words::json(text(row, 22)?)?,
         secrets: words::json(text(row, 23)?)?,
@@ -74,7 +79,9 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
 }
 
 fn ending(row: &Row<'_>) -> Result<Option<Ending>, Fault> {
-    let Some(completed_at) = moment(row, 15)? else { return Ok(None) };
+    let Some(completed_at) = moment(row, 15)? else {
+        return Ok(None);
+    };
     Ok(Some(Ending {
         completed_at,
         output: row.get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
@@ -86,7 +93,9 @@ fn ending(row: &Row<'_>) -> Result<Option<Ending>, Fault> {
 
 /// How much memory a record takes, near enough.
 pub(super) fn weight(record: &Record) -> usize {
-    let ending = record.ending.as_ref().map_or(0, |ending| ending.output.as_ref().map_or(0, Bytes::len) + ending.logs.len());
+    let ending = record.ending.as_ref().map_or(0, |ending| {
+        ending.output.as_ref().map_or(0, Bytes::len) + ending.logs.len()
+    });
     record.order.input.len() + ending
 }
 
@@ -95,7 +104,9 @@ fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, Fault> {
 }
 
 fn moment(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, Fault> {
-    row.get::<_, Option<i64>>(column)?.map(words::moment).transpose()
+    row.get::<_, Option<i64>>(column)?
+        .map(words::moment)
+        .transpose()
 }
 
 /// Takes rows until there are `limit`, or until they have become too large for one answer; and whether some were

@@ -12,8 +12,12 @@ use super::open::OpenError;
 const APPLICATION: u32 = 0x7469_6465;
 
 /// From the layout with the number of its place to the one after.
-const STEPS: &[&str] =
-    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql"), include_str!("schema/4.sql")];
+const STEPS: &[&str] = &[
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 
 /// Brings the database to the newest layout, one transaction per step.
 pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), OpenError> {
@@ -21,15 +25,25 @@ pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), OpenErro
 }
 
 /// As [`migrate`], with these steps.
-pub(super) fn migrate_by(steps: &[&str], conn: &mut Connection, file: &Path) -> Result<(), OpenError> {
+pub(super) fn migrate_by(
+    steps: &[&str],
+    conn: &mut Connection,
+    file: &Path,
+) -> Result<(), OpenError> {
     let sql = |source| OpenError::sql(file, source);
     let found = layout(conn).map_err(sql)?;
     let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
     if !is_ours(conn, found).map_err(sql)? {
-        return Err(OpenError::Foreign { file: file.to_owned() });
+        return Err(OpenError::Foreign {
+            file: file.to_owned(),
+        });
     }
     if found > known {
-        return Err(OpenError::Newer { file: file.to_owned(), found, known });
+        return Err(OpenError::Newer {
+            file: file.to_owned(),
+            found,
+            known,
+        });
     }
     for (from, step) in (0..known).zip(steps).skip(found as usize) {
         take(conn, from, step).map_err(|source| failed(file, from, source))?;

@@ -26,9 +26,19 @@ impl Tidier {
         let (poke, pokes) = sync_channel(1);
         let turn = Arc::new(Mutex::new(()));
         let own_turn = Arc::clone(&turn);
-        let work = move || pokes.iter().for_each(|()| checkpoint(&conn, &own_turn, PASSIVE));
-        let thread = std::thread::Builder::new().name("store-tidier".to_owned()).spawn(work)?;
-        Ok(Self { poke: Some(poke), turn, thread: Some(thread) })
+        let work = move || {
+            pokes
+                .iter()
+                .for_each(|()| checkpoint(&conn, &own_turn, PASSIVE))
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-tidier".to_owned())
+            .spawn(work)?;
+        Ok(Self {
+            poke: Some(poke),
+            turn,
+            thread: Some(thread),
+        })
     }
 
     /// There is something to tidy.
@@ -65,6 +75,8 @@ fn checkpoint(conn: &Connection, turn: &Mutex<()>, sql: &str) {
     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     match conn.query_row(sql, [], |row| row.get::<_, i64>(2)) {
         Ok(pages) => tracing::trace!(pages, "log of the store tidied"),
-        Err(error) => tracing::warn!(error = %chain(&error), "the log of the store could not be tidied and grows"),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "the log of the store could not be tidied and grows")
+        }
     }
 }

@@ -71,7 +71,11 @@ pub(super) fn face(text: &str) -> Result<Face, Fault> {
 
 /// No account can be called '', so nobody's jobs cannot be mistaken for those of an account `anonymous`.
 pub(super) fn account_text(account: &Account) -> &str {
-    if account.is_anonymous() { "" } else { account.as_str() }
+    if account.is_anonymous() {
+        ""
+    } else {
+        account.as_str()
+    }
 }
 
 pub(super) fn account(text: &str) -> Result<Account, Fault> {

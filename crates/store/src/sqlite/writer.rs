@@ -44,12 +44,23 @@ impl Writer {
         meter: Arc<StoreMeter>,
     ) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel(INBOX);
-        let worker = Worker { conn, log_pages, rx, tidier, meter };
-        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
-            worker.run();
-            drop(folder); // Only now may another server have it.
-        })?;
-        Ok(Self { inbox: Some(inbox), thread: Some(thread) })
+        let worker = Worker {
+            conn,
+            log_pages,
+            rx,
+            tidier,
+            meter,
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || {
+                worker.run();
+                drop(folder); // Only now may another server have it.
+            })?;
+        Ok(Self {
+            inbox: Some(inbox),
+            thread: Some(thread),
+        })
     }
 
     /// Does `work` in a transaction; returns when it is on the disk. `work` may be called again when the
@@ -60,7 +71,12 @@ impl Writer {
         F: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (tx, answer) = oneshot::channel();
-        let asked = Asked { work, bytes, result: None, tx };
+        let asked = Asked {
+            work,
+            bytes,
+            result: None,
+            tx,
+        };
         let inbox = self.inbox.as_ref().ok_or_else(gone)?;
         inbox.send(Box::new(asked)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
@@ -135,7 +151,9 @@ impl Worker {
         let mut bytes = first.bytes();
         let mut batch = vec![first];
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Ok(change) = self.rx.try_recv() else { break };
+            let Ok(change) = self.rx.try_recv() else {
+                break;
+            };
             bytes += change.bytes();
             batch.push(change);
         }
@@ -145,7 +163,9 @@ impl Worker {
     fn serve(&mut self, mut batch: Vec<Box<dyn Change>>) {
         let began = Instant::now();
         let committed = self.commit(&mut batch);
-        self.meter.commit_seconds.observe(began.elapsed().as_secs_f64());
+        self.meter
+            .commit_seconds
+            .observe(began.elapsed().as_secs_f64());
         self.meter.commit_changes.observe(batch.len() as f64);
         let outcomes = match committed {
             Ok(outcomes) => outcomes,
@@ -165,17 +185,28 @@ impl Worker {
     fn squeeze(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
         tracing::warn!("the disk of the store is full");
         self.tidier.empty(&self.conn);
-        batch.iter_mut().map(|change| self.commit_alone(change)).collect()
+        batch
+            .iter_mut()
+            .map(|change| self.commit_alone(change))
+            .collect()
     }
 
     fn commit_alone(&self, change: &mut Box<dyn Change>) -> Result<(), StoreError> {
-        self.commit(std::slice::from_mut(change))?.pop().unwrap_or(Ok(()))
+        self.commit(std::slice::from_mut(change))?
+            .pop()
+            .unwrap_or(Ok(()))
     }
 
     /// All of these in one transaction; what became of each, or why none of them came true.
-    fn commit(&self, changes: &mut [Box<dyn Change>]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+    fn commit(
+        &self,
+        changes: &mut [Box<dyn Change>],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         self.say("BEGIN IMMEDIATE")?;
-        let outcomes = changes.iter_mut().map(|change| self.apply(change.as_mut())).collect::<Result<_, _>>();
+        let outcomes = changes
+            .iter_mut()
+            .map(|change| self.apply(change.as_mut()))
+            .collect::<Result<_, _>>();
         let committed = outcomes.and_then(|outcomes| self.say("COMMIT").map(|()| outcomes));
         if committed.is_err() && !self.conn.is_autocommit() {
             // If this fails as well, the next `BEGIN` says so.
@@ -199,7 +230,10 @@ impl Worker {
     }
 
     fn say(&self, sql: &str) -> Result<(), StoreError> {
-        let done = self.conn.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        let done = self
+            .conn
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute([]));
         done.map(drop).map_err(|error| Fault::from(error).into())
     }
 

@@ -18,7 +18,11 @@ async fn what_was_acknowledged_survives_a_kill() {
     let mut acknowledged = Vec::new();
     for run in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "durability::the_child_of_the_test_above", "--nocapture"]);
+        child.args([
+            "--exact",
+            "durability::the_child_of_the_test_above",
+            "--nocapture",
+        ]);
         child.env(FOLDER, folder.path()).env(RUN, run.to_string());
         acknowledged.extend(durability::kill_in_the_middle(child));
 
@@ -30,7 +34,9 @@ async fn what_was_acknowledged_survives_a_kill() {
 /// Does its work only when it was started by the test above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_child_of_the_test_above() {
-    let (Ok(folder), Ok(run)) = (std::env::var(FOLDER), std::env::var(RUN)) else { return };
+    let (Ok(folder), Ok(run)) = (std::env::var(FOLDER), std::env::var(RUN)) else {
+        return;
+    };
     let store = Sqlite::open(folder, &Options::default()).unwrap();
     durability::write_until_killed(Arc::new(store), &run).await;
 }

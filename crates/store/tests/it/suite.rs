@@ -7,7 +7,8 @@ use tidegate_store::{Options, Sqlite};
 
 async fn open() -> (TempDir, Arc<Sqlite>) {
     let folder = TempDir::new().expect("a folder for the test");
-    let store = Sqlite::open(folder.path().join("data"), &Options::default()).expect("an empty store");
+    let store =
+        Sqlite::open(folder.path().join("data"), &Options::default()).expect("an empty store");
     (folder, Arc::new(store))
 }
 

@@ -17,7 +17,12 @@ use crate::{platform, units};
 #[derive(Debug, Args)]
 pub(crate) struct Platform {
     /// An endpoint to open; may be given several times. Those of an earlier start are there again
-    #[arg(long = "endpoint", env = "TIDEGATE_ENDPOINTS", value_name = "NAME", value_delimiter = ',')]
+    #[arg(
+        long = "endpoint",
+        env = "TIDEGATE_ENDPOINTS",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
     pub(crate) endpoints: Vec<String>,
     #[command(flatten)]
     pub(crate) door: Door,

@@ -8,7 +8,12 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct Remote {
     /// Where the server is
-    #[arg(long, env = "TIDEGATE_URL", value_name = "URL", default_value = "http://127.0.0.1:5000")]
+    #[arg(
+        long,
+        env = "TIDEGATE_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:5000"
+    )]
     pub(crate) url: String,
     /// The token to send to the server, alone in a file [env: TIDEGATE_API_TOKEN has the token]
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE")]

@@ -15,7 +15,12 @@ use crate::units;
 pub(crate) struct Door {
     /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
     /// --allow-anonymous
-    #[arg(long, alias = "rp_api_host", env = "TIDEGATE_HOST", default_value = "127.0.0.1")]
+    #[arg(
+        long,
+        alias = "rp_api_host",
+        env = "TIDEGATE_HOST",
+        default_value = "127.0.0.1"
+    )]
     pub(crate) host: String,
     /// The port to listen on; 0 for any free one
     #[arg(long, alias = "rp_api_port", short, env = "PORT", default_value = "5000", value_parser = units::port)]

@@ -27,13 +27,17 @@ pub(crate) async fn cancel(args: &Cancel) -> anyhow::Result<ExitCode> {
 
 async fn stop(server: &Server, id: &str, account: Option<&str>) -> anyhow::Result<()> {
     let job = server.find(id, account).await?;
-    server.post(&["admin", "jobs", job.owner(), &job.id, "cancel"]).await
+    server
+        .post(&["admin", "jobs", job.owner(), &job.id, "cancel"])
+        .await
 }
 
 /// Has the message sent again.
 pub(crate) async fn replay(args: &Replay) -> anyhow::Result<ExitCode> {
     let server = Server::of(&args.remote)?;
-    server.post(&["admin", "deliveries", &args.id, "replay"]).await?;
+    server
+        .post(&["admin", "deliveries", &args.id, "replay"])
+        .await?;
     let hint = "it is sent again; GET /admin/deliveries shows what comes of it";
     writeln!(std::io::stderr().lock(), "{hint}").ok();
     Ok(ExitCode::SUCCESS)

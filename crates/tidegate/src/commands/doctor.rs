@@ -25,8 +25,14 @@ pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let mut checks = Checks { failed: 0 };
     checks.good(&format!("tidegate {}", build_info::LONG));
     match Scratch::new(None) {
-        Ok(scratch) => checks.good(&format!("temporary files go to {}", scratch.path().parent().unwrap_or(Path::new("/")).display())),
-        Err(error) => checks.bad(&format!("no temporary files can be made: {error}"), "set TMPDIR to a folder that can be written"),
+        Ok(scratch) => checks.good(&format!(
+            "temporary files go to {}",
+            scratch.path().parent().unwrap_or(Path::new("/")).display()
+        )),
+        Err(error) => checks.bad(
+            &format!("no temporary files can be made: {error}"),
+            "set TMPDIR to a folder that can be written",
+        ),
     }
     let python = match Python::find(args.python.as_deref()) {
         Ok(python) => probe(&mut checks, python),
@@ -38,35 +44,61 @@ pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
     if let (Some(dir), Some(python)) = (&args.dir, python) {
         model(&mut checks, dir, &python, env);
     }
-    Ok(if checks.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    Ok(if checks.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
 }
 
 fn probe(checks: &mut Checks, python: Python) -> Option<Python> {
     let program = python.program.display().to_string();
-    let output = match python.command().args(["-c", PROBE]).current_dir("/").output() {
+    let output = match python
+        .command()
+        .args(["-c", PROBE])
+        .current_dir("/")
+        .output()
+    {
         Ok(output) => output,
         Err(error) => {
-            checks.bad(&format!("`{program}` cannot be started: {error}"), "install Python 3.10 or newer, or give it with --python");
+            checks.bad(
+                &format!("`{program}` cannot be started: {error}"),
+                "install Python 3.10 or newer, or give it with --python",
+            );
             return None;
         }
     };
     let facts = String::from_utf8_lossy(&output.stdout).into_owned();
-    let fact = |name: &str| facts.lines().find_map(|line| line.strip_prefix(name).map(str::trim));
+    let fact = |name: &str| {
+        facts
+            .lines()
+            .find_map(|line| line.strip_prefix(name).map(str::trim))
+    };
     match fact("python") {
-        Some(version) if is_old(version) => {
-            checks.bad(&format!("`{program}` is Python {version}"), "models need Python 3.10 or newer; give one with --python")
-        }
+        Some(version) if is_old(version) => checks.bad(
+            &format!("`{program}` is Python {version}"),
+            "models need Python 3.10 or newer; give one with --python",
+        ),
         Some(version) => checks.good(&format!("Python {version} ({program})")),
-        None => checks.bad(&format!("`{program}` does not run: {}", last_line(&output.stderr)), "give another interpreter with --python"),
+        None => checks.bad(
+            &format!("`{program}` does not run: {}", last_line(&output.stderr)),
+            "give another interpreter with --python",
+        ),
     }
     if fact("native").is_none() {
         checks.bad(
-            &format!("`{program}` cannot load the tidegate package: {}", last_line(&output.stderr)),
+            &format!(
+                "`{program}` cannot load the tidegate package: {}",
+                last_line(&output.stderr)
+            ),
             &format!("{program} -m pip install tidegate"),
         );
         return None;
     }
-    checks.good(&format!("the tidegate package {} is installed there", fact("tidegate").unwrap_or_default()));
+    checks.good(&format!(
+        "the tidegate package {} is installed there",
+        fact("tidegate").unwrap_or_default()
+    ));
     checks.good(match fact("cog") {
         Some("real") => "`import cog` finds the cog package",
         Some(_) | None => "`import cog` is answered by tidegate, the cog package is not installed",
@@ -88,17 +120,35 @@ fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
     };
     let model = match Model::read(dir, &args, env) {
         Ok(model) => model,
-        Err(error) => return checks.bad(&format!("{error:#}"), "tidegate init makes a model that works"),
+        Err(error) => {
+            return checks.bad(
+                &format!("{error:#}"),
+                "tidegate init makes a model that works",
+            );
+        }
     };
-    checks.good(&format!("the model is {} in {}", model.predictor_ref, model.dir.display()));
+    checks.good(&format!(
+        "the model is {} in {}",
+        model.predictor_ref,
+        model.dir.display()
+    ));
     let mut command = python.command();
-    command.args(["-m", "tidegate.schema"]).arg(&model.dir).args(["--predict", &model.predictor_ref]).current_dir("/");
+    command
+        .args(["-m", "tidegate.schema"])
+        .arg(&model.dir)
+        .args(["--predict", &model.predictor_ref])
+        .current_dir("/");
     if let Some(train) = &model.train_ref {
         command.args(["--train", train]);
     }
     match command.output() {
-        Ok(output) if output.status.success() => checks.good("its inputs and outputs can be described"),
-        Ok(output) => checks.bad(String::from_utf8_lossy(&output.stderr).trim(), "change the signature as the message says"),
+        Ok(output) if output.status.success() => {
+            checks.good("its inputs and outputs can be described")
+        }
+        Ok(output) => checks.bad(
+            String::from_utf8_lossy(&output.stderr).trim(),
+            "change the signature as the message says",
+        ),
         Err(error) => checks.bad(&error.to_string(), "give the interpreter with --python"),
     }
 }
@@ -124,10 +174,17 @@ impl Checks {
 }
 
 fn is_old(version: &str) -> bool {
-    let mut parts = version.split('.').filter_map(|part| part.parse::<u32>().ok());
+    let mut parts = version
+        .split('.')
+        .filter_map(|part| part.parse::<u32>().ok());
     (parts.next(), parts.next()) < (Some(3), Some(10))
 }
 
 fn last_line(stderr: &[u8]) -> String {
-    String::from_utf8_lossy(stderr).trim().lines().last().unwrap_or("no message").to_owned()
+    String::from_utf8_lossy(stderr)
+        .trim()
+        .lines()
+        .last()
+        .unwrap_or("no message")
+        .to_owned()
 }

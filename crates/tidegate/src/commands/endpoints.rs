@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::cli::{AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, RemoveEndpoint};
+use crate::cli::{
+    AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, RemoveEndpoint,
+};
 use crate::remote::Server;
 
 #[derive(Debug, Deserialize)]
@@ -49,26 +51,47 @@ pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
 async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
     let server = Server::platform(&args.remote)?;
     if args.json {
-        return Ok(String::from_utf8_lossy(&server.get_raw(&["admin", "endpoints"], &[]).await?).into_owned());
+        return Ok(
+            String::from_utf8_lossy(&server.get_raw(&["admin", "endpoints"], &[]).await?)
+                .into_owned(),
+        );
     }
     let Listed { endpoints } = server.get(&["admin", "endpoints"], &[]).await?;
-    let width = endpoints.iter().map(|entry| entry.name.len()).chain(["ENDPOINT".len()]).max().unwrap_or_default();
-    let mut lines = vec![format!("{:width$}  WAITING  RUNNING  WORKERS  URL", "ENDPOINT")];
+    let width = endpoints
+        .iter()
+        .map(|entry| entry.name.len())
+        .chain(["ENDPOINT".len()])
+        .max()
+        .unwrap_or_default();
+    let mut lines = vec![format!(
+        "{:width$}  WAITING  RUNNING  WORKERS  URL",
+        "ENDPOINT"
+    )];
     lines.extend(endpoints.iter().map(|entry| {
-        let Entry { name, url, waiting, running, workers } = entry;
+        let Entry {
+            name,
+            url,
+            waiting,
+            running,
+            workers,
+        } = entry;
         format!("{name:width$}  {waiting:>7}  {running:>7}  {workers:>7}  {url}")
     }));
     Ok(lines.join("\n"))
 }
 
 async fn add(args: &AddEndpoint) -> anyhow::Result<String> {
-    let entry: Entry = Server::platform(&args.remote)?.post_json(&["admin", "endpoints"], &json!({ "name": args.name })).await?;
+    let entry: Entry = Server::platform(&args.remote)?
+        .post_json(&["admin", "endpoints"], &json!({ "name": args.name }))
+        .await?;
     Ok(entry.url)
 }
 
 async fn remove(args: &RemoveEndpoint) -> anyhow::Result<String> {
     let path = ["admin", "endpoints", &args.name, "remove"];
-    let Removed { canceled } = Server::platform(&args.remote)?.post_json(&path, &json!({ "force": args.force })).await?;
+    let Removed { canceled } = Server::platform(&args.remote)?
+        .post_json(&path, &json!({ "force": args.force }))
+        .await?;
     Ok(match canceled {
         0 => format!("removed {}", args.name),
         _ => format!("removed {}, and canceled {canceled} job(s)", args.name),
@@ -76,16 +99,23 @@ async fn remove(args: &RemoveEndpoint) -> anyhow::Result<String> {
 }
 
 async fn env(args: &EndpointEnv) -> anyhow::Result<String> {
-    let Environment { env } = Server::platform(&args.remote)?.get(&["admin", "endpoints", &args.name, "env"], &[]).await?;
+    let Environment { env } = Server::platform(&args.remote)?
+        .get(&["admin", "endpoints", &args.name, "env"], &[])
+        .await?;
     Ok(match args.format {
         EnvFormat::Json => serde_json::to_string_pretty(&env)?,
-        EnvFormat::Shell => lines(&env, |name, value| format!("export {name}={}", quoted(value))),
+        EnvFormat::Shell => lines(&env, |name, value| {
+            format!("export {name}={}", quoted(value))
+        }),
         EnvFormat::Docker => lines(&env, |name, value| format!("{name}={value}")),
     })
 }
 
 fn lines(env: &BTreeMap<String, String>, line: impl Fn(&str, &str) -> String) -> String {
-    env.iter().map(|(name, value)| line(name, value)).collect::<Vec<_>>().join("\n")
+    env.iter()
+        .map(|(name, value)| line(name, value))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// For a shell: nothing in it means anything, `$ID` neither.

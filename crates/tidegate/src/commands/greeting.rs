@@ -40,10 +40,19 @@ impl Screen {
     /// For one model.
     pub(super) fn of(&self, name: &str) -> Arc<dyn Observer> {
         let (greeting, of) = (Arc::clone(&self.greeting), name.to_owned());
-        let progress = Progress::new(self.mode, self.format, self.workers, Box::new(move || greeting.once(&of)));
+        let progress = Progress::new(
+            self.mode,
+            self.format,
+            self.workers,
+            Box::new(move || greeting.once(&of)),
+        );
         // A version that was trained is told by its whole name, also beside the only model.
         let is_named = self.greeting.several || name.contains(':');
-        Arc::new(if is_named { progress.of_model(name) } else { progress })
+        Arc::new(if is_named {
+            progress.of_model(name)
+        } else {
+            progress
+        })
     }
 }
 
@@ -52,19 +61,31 @@ pub(super) struct Emptied(pub(super) Arc<Greeting>);
 
 impl Drop for Emptied {
     fn drop(&mut self) {
-        self.0.models.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0
+            .models
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 }
 
 impl Greeting {
     /// The first model that is ready is the one to try.
     fn once(&self, name: &str) -> Option<String> {
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let models = self
+            .models
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let schema = models?.get(name)?.jobs().schema()?;
         if self.said.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let base = if self.several { format!("{}/models/{name}", self.url) } else { self.url.clone() };
+        let base = if self.several {
+            format!("{}/models/{name}", self.url)
+        } else {
+            self.url.clone()
+        };
         Some(greet(&base, self.tokens.as_ref(), &schema))
     }
 }
@@ -72,10 +93,14 @@ impl Greeting {
 /// The address, a call that can be pasted, a page.
 fn greet(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
     let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
-    let body = serde_json::json!({ "input": inputs::example(&document) }).to_string().replace('\'', "'\\''");
+    let body = serde_json::json!({ "input": inputs::example(&document) })
+        .to_string()
+        .replace('\'', "'\\''");
     let call = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
     match tokens {
-        Some(_) => format!("\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"),
+        Some(_) => format!(
+            "\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"
+        ),
         None => format!("\n  {url}\n  curl -s {call}\n  in a browser: {url}/docs\n"),
     }
 }

@@ -20,23 +20,45 @@ impl Heartbeat {
     /// One for a script, where the environment says where to. Without the worker's name nobody would know whose they
     /// are.
     pub(super) fn of(model: Option<&Model>) -> Result<Option<Self>, Usage> {
-        let (Some(_), Some(Life { ping, worker, key, every })) = (model.filter(|model| model.is_script()), Life::read()?) else {
+        let (
+            Some(_),
+            Some(Life {
+                ping,
+                worker,
+                key,
+                every,
+            }),
+        ) = (model.filter(|model| model.is_script()), Life::read()?)
+        else {
             return Ok(None);
         };
-        let addresses = Addresses::of_life(&ping, &worker)
-            .map_err(|bad| Usage::new(bad.to_string()).hint("set it to an address that the platform gives out, or leave it away"))?;
-        let client = Client::new(Config { networks: Networks::everything(), ..Config::default() });
-        Ok(Some(Self { platform: Platform::new(client, addresses, key.as_deref()), every }))
+        let addresses = Addresses::of_life(&ping, &worker).map_err(|bad| {
+            Usage::new(bad.to_string())
+                .hint("set it to an address that the platform gives out, or leave it away")
+        })?;
+        let client = Client::new(Config {
+            networks: Networks::everything(),
+            ..Config::default()
+        });
+        Ok(Some(Self {
+            platform: Platform::new(client, addresses, key.as_deref()),
+            every,
+        }))
     }
 
     /// Sends them for ever. They name no jobs: those that are here did not come from the platform.
     pub(super) async fn beat(beats: Option<Self>) {
-        let Some(Self { platform, every }) = beats else { return std::future::pending().await };
+        let Some(Self { platform, every }) = beats else {
+            return std::future::pending().await;
+        };
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if let Err(reason) = platform.ping(&[], every.max(Duration::from_secs(1)) * 2).await {
+            if let Err(reason) = platform
+                .ping(&[], every.max(Duration::from_secs(1)) * 2)
+                .await
+            {
                 tracing::warn!(reason, "the platform did not take a sign of life");
             }
         }

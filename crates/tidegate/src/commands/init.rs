@@ -14,17 +14,26 @@ const PREDICT_PY: &str = include_str!("init/predict.py");
 
 pub(crate) fn init(args: &Init) -> anyhow::Result<ExitCode> {
     let dir = &args.dir;
-    std::fs::create_dir_all(dir).with_context(|| format!("could not make the folder `{}`", dir.display()))?;
+    std::fs::create_dir_all(dir)
+        .with_context(|| format!("could not make the folder `{}`", dir.display()))?;
     let files = [("cog.yaml", COG_YAML), ("predict.py", PREDICT_PY)];
     if let Some((name, _)) = files.iter().find(|(name, _)| dir.join(name).exists()) {
-        return Err(Usage::new(format!("`{}` exists already and is left as it is", dir.join(name).display()))
-            .hint("choose another folder: tidegate init NAME")
-            .into());
+        return Err(Usage::new(format!(
+            "`{}` exists already and is left as it is",
+            dir.join(name).display()
+        ))
+        .hint("choose another folder: tidegate init NAME")
+        .into());
     }
     for (name, text) in files {
         write(&dir.join(name), text)?;
     }
-    writeln!(std::io::stderr().lock(), "made {0}/cog.yaml and {0}/predict.py\n  next: tidegate serve {0}", dir.display()).ok();
+    writeln!(
+        std::io::stderr().lock(),
+        "made {0}/cog.yaml and {0}/predict.py\n  next: tidegate serve {0}",
+        dir.display()
+    )
+    .ok();
     Ok(ExitCode::SUCCESS)
 }
 

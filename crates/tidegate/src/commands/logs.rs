@@ -33,9 +33,18 @@ pub(crate) async fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
     let mut next = 0;
     loop {
         let from = next.to_string();
-        let printed: Printed = server.get(&[path[0], path[1], path[2], path[3], "logs"], &[("from", &from), ("wait", wait)]).await?;
+        let printed: Printed = server
+            .get(
+                &[path[0], path[1], path[2], path[3], "logs"],
+                &[("from", &from), ("wait", wait)],
+            )
+            .await?;
         let mut out = std::io::stdout().lock();
-        if out.write_all(printed.logs.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if out
+            .write_all(printed.logs.as_bytes())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
             // Whoever closes the pipe has seen enough.
             return Ok(ExitCode::SUCCESS);
         }
@@ -56,7 +65,11 @@ async fn end(server: &Server, path: &[&str], status: &str) -> ExitCode {
     if status == "succeeded" {
         return ExitCode::SUCCESS;
     }
-    let error = server.get::<Ended>(path, &[]).await.ok().and_then(|ended| ended.error);
+    let error = server
+        .get::<Ended>(path, &[])
+        .await
+        .ok()
+        .and_then(|ended| ended.error);
     // Nobody is left to tell when stderr is closed.
     let mut err = std::io::stderr().lock();
     match error {

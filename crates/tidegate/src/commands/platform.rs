@@ -16,12 +16,16 @@ use tidegate_http::admin::{self, Desks};
 use tidegate_http::cog::Build;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
-use tidegate_http::runpod::platform::{self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys};
+use tidegate_http::runpod::platform::{
+    self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys,
+};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
-use tidegate_service::{Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in};
+use tidegate_service::{
+    Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in,
+};
 use tidegate_store::Memory;
 use tokio_util::sync::CancellationToken;
 
@@ -57,41 +61,82 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let mut signals = Signals::listen(false)?;
     let mut reload = Reload::default();
     let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
-    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.letters.webhook_secret_file.as_deref(), &mut reload)?;
+    let webhook_secrets = webhook_secrets::read(
+        env.webhook_secret.as_deref(),
+        args.letters.webhook_secret_file.as_deref(),
+        &mut reload,
+    )?;
     let edge = front::plain_edge(&args.door, &mut reload)?;
     let reload = reload.listen()?;
     let listener = listen(&args.door, tokens.as_ref()).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
-    let data = data_dir::open(args.data_dir.as_ref(), Path::new("platform"), args.door.port)?;
-    let documents = data.as_ref().map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
+    let data = data_dir::open(
+        args.data_dir.as_ref(),
+        Path::new("platform"),
+        args.door.port,
+    )?;
+    let documents = data
+        .as_ref()
+        .map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
     let store_meter = data.as_ref().map(|data| data.store.meter());
     let models = Models::new(desk(args, env, webhook_secrets, data.as_ref())?);
     let endpoints = open(args, &models, documents.clone()).await?;
-    let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
+    let resumed = models
+        .resume()
+        .await
+        .context("what a server before this one has left cannot be read")?;
     if resumed != Resumed::default() {
-        tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
+        tracing::info!(
+            resumed.queued,
+            resumed.failed,
+            resumed.letters,
+            "took up what was left by the server before"
+        );
     }
     if resumed.queued > 0 {
         // Some of them may still be in the hands of workers, which say so in their pings.
-        endpoints.all().iter().for_each(|endpoint| endpoint.remote.rest(REST));
+        endpoints
+            .all()
+            .iter()
+            .for_each(|endpoint| endpoint.remote.rest(REST));
     }
 
-    let batches = Batches::new(documents.clone().unwrap_or_else(|| Arc::new(Memory::default())), endpoints.clone());
-    batches.resume().await.context("the batches of before cannot be read")?;
+    let batches = Batches::new(
+        documents
+            .clone()
+            .unwrap_or_else(|| Arc::new(Memory::default())),
+        endpoints.clone(),
+    );
+    batches
+        .resume()
+        .await
+        .context("the batches of before cannot be read")?;
     let given = Given::default();
     if let Some(documents) = &documents {
-        given.resume(&**documents).await.context("what was read of streams cannot be read")?;
+        given
+            .resume(&**documents)
+            .await
+            .context("what was read of streams cannot be read")?;
     }
     let config = face::Config {
         max_body: args.max_body,
         body_timeout: BODY_TIMEOUT,
         keys: match &tokens {
-            Some(_) => Some(WorkerKeys::new(&secret(documents.as_deref(), WORKERS).await?)),
+            Some(_) => Some(WorkerKeys::new(
+                &secret(documents.as_deref(), WORKERS).await?,
+            )),
             None => None,
         },
-        base_url: args.public_url.as_ref().map_or_else(|| url.clone(), |url| url.as_str().trim_end_matches('/').to_owned()),
-        limits: if args.cloud_limits { Limits::cloud() } else { Limits::default() },
+        base_url: args.public_url.as_ref().map_or_else(
+            || url.clone(),
+            |url| url.as_str().trim_end_matches('/').to_owned(),
+        ),
+        limits: if args.cloud_limits {
+            Limits::cloud()
+        } else {
+            Limits::default()
+        },
         batches: batches.clone(),
         given: given.clone(),
     };
@@ -99,10 +144,16 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         desks: desks_of(models.clone()),
         traffic: Arc::clone(&edge.traffic),
         store: store_meter,
-        build: Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT },
+        build: Build {
+            version: build_info::VERSION,
+            git_sha: build_info::COMMIT,
+            built_at: build_info::BUILT_AT,
+        },
         started_at,
     };
-    let faces = face::routes(endpoints.clone(), config).merge(admin::routes(desks_of(models.clone()))).merge(metrics::routes(watched));
+    let faces = face::routes(endpoints.clone(), config)
+        .merge(admin::routes(desks_of(models.clone())))
+        .merge(metrics::routes(watched));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -110,9 +161,18 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     };
     let (stop, goodbye) = (CancellationToken::new(), CancellationToken::new());
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
-    let names: Vec<String> = endpoints.all().iter().map(|endpoint| endpoint.name.clone()).collect();
+    let names: Vec<String> = endpoints
+        .all()
+        .iter()
+        .map(|endpoint| endpoint.name.clone())
+        .collect();
     tracing::info!(url, endpoints = names.join(","), "the platform takes jobs");
-    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("here"), upkeep::Rules::default());
+    let lines = upkeep::run(
+        models.lines(),
+        Arc::new(models.clone()),
+        Holder::new("here"),
+        upkeep::Rules::default(),
+    );
     tokio::pin!(http, reload, lines);
     let cause = tokio::select! {
         () = &mut lines => unreachable!("it looks after the lines for ever"),
@@ -150,26 +210,64 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
 /// Gives out no more jobs, and waits for those that workers have. What is not over in time is neither ended
 /// nor forgotten: the next server takes it up, and the result too if its worker brings it then.
 async fn drain(endpoints: &Endpoints, models: &Models, patience: Duration) {
-    endpoints.all().iter().for_each(|endpoint| endpoint.remote.close());
-    if tokio::time::timeout(patience, models.close(FOR_EVER)).await.is_err() {
-        tracing::warn!(?patience, "some jobs are not over and are left to the next start");
+    endpoints
+        .all()
+        .iter()
+        .for_each(|endpoint| endpoint.remote.close());
+    if tokio::time::timeout(patience, models.close(FOR_EVER))
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            ?patience,
+            "some jobs are not over and are left to the next start"
+        );
     }
 }
 
 /// Opens the endpoints of the command line and those of before.
-async fn open(args: &Platform, models: &Models, documents: Option<Arc<dyn Documents>>) -> anyhow::Result<Endpoints> {
-    let config = tidegate_remote::Config { ping_within: args.worker_timeout, ..tidegate_remote::Config::default() };
+async fn open(
+    args: &Platform,
+    models: &Models,
+    documents: Option<Arc<dyn Documents>>,
+) -> anyhow::Result<Endpoints> {
+    let config = tidegate_remote::Config {
+        ping_within: args.worker_timeout,
+        ..tidegate_remote::Config::default()
+    };
     let (offering, withdrawing) = (models.clone(), models.clone());
     let open = move |name: &str| {
         let remote = Remote::new(config);
-        let target = Target { model: format!("{MODELS}{name}"), version: VERSION.to_owned(), deployment: None };
+        let target = Target {
+            model: format!("{MODELS}{name}"),
+            version: VERSION.to_owned(),
+            deployment: None,
+        };
         let jobs = offering.lookup().beside(Arc::new(remote.clone()), target);
-        offering.offer(Version { jobs: jobs.clone(), created_at: Timestamp::now(), description: None, folder: PathBuf::new() });
-        Endpoint { name: name.to_owned(), jobs, remote }
+        offering.offer(Version {
+            jobs: jobs.clone(),
+            created_at: Timestamp::now(),
+            description: None,
+            folder: PathBuf::new(),
+        });
+        Endpoint {
+            name: name.to_owned(),
+            jobs,
+            remote,
+        }
     };
     let close = move |endpoint: &Endpoint| withdrawing.withdraw(&endpoint.jobs.target().model);
-    let endpoints = Endpoints::new(documents, Doors { open: Box::new(open), close: Box::new(close) });
-    endpoints.resume().await.context("the endpoints of before cannot be read")?;
+    let endpoints = Endpoints::new(
+        documents,
+        Doors {
+            open: Box::new(open),
+            close: Box::new(close),
+        },
+    );
+    endpoints
+        .resume()
+        .await
+        .context("the endpoints of before cannot be read")?;
     for name in &args.endpoints {
         endpoints.add(name).await.map_err(|error| match error {
             NotOpened::Name(error) => Usage::new(format!("--endpoint `{name}`: {error}")).into(),
@@ -180,13 +278,27 @@ async fn open(args: &Platform, models: &Models, documents: Option<Arc<dyn Docume
 }
 
 /// A desk that finds the jobs of all endpoints, with everything that theirs need.
-fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&Opened>) -> anyhow::Result<Jobs> {
-    let scratch = Scratch::new(None).context("could not make a folder for temporary files; is TMPDIR writable?")?;
-    let net = Arc::new(Client::new(NetConfig { networks: args.letters.allow_private_networks.clone(), ..NetConfig::default() }));
+fn desk(
+    args: &Platform,
+    env: &CogEnv,
+    webhook_secrets: Secrets,
+    data: Option<&Opened>,
+) -> anyhow::Result<Jobs> {
+    let scratch = Scratch::new(None)
+        .context("could not make a folder for temporary files; is TMPDIR writable?")?;
+    let net = Arc::new(Client::new(NetConfig {
+        networks: args.letters.allow_private_networks.clone(),
+        ..NetConfig::default()
+    }));
     let scratch_root = scratch.path().to_owned();
     let tools = Tools {
         executor: Arc::new(Nobody),
-        files: Files { net: Arc::clone(&net), upload_to: None, owner: None, own: None },
+        files: Files {
+            net: Arc::clone(&net),
+            upload_to: None,
+            owner: None,
+            own: None,
+        },
         net,
         scratch: Arc::new(move || scratch.fresh()),
         room: Arc::new(move || room_in(&scratch_root)),
@@ -207,9 +319,16 @@ fn desk(args: &Platform, env: &CogEnv, webhook_secrets: Secrets, data: Option<&O
         job_timeout: None,
         max_output: args.max_output,
         waiting_memory: args.waiting_memory,
-        target: Target { model: String::new(), version: String::new(), deployment: None },
+        target: Target {
+            model: String::new(),
+            version: String::new(),
+            deployment: None,
+        },
         on_lost: OnLost::Retry { attempts: ATTEMPTS },
-        wording: tidegate_http::wording(Voice::new(&[], Aborted::AsIs), tidegate_http::runpod::platform::wording),
+        wording: tidegate_http::wording(
+            Voice::new(&[], Aborted::AsIs),
+            tidegate_http::runpod::platform::wording,
+        ),
     };
     Ok(Jobs::new(tools, config))
 }

@@ -37,8 +37,15 @@ pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<Exit
         write!(std::io::stderr().lock(), "{logs}").ok();
     }
     if answer.status != "succeeded" {
-        let error = answer.error.unwrap_or_else(|| "no reason was given".to_owned());
-        writeln!(std::io::stderr().lock(), "error: the prediction {}: {error}", answer.status).ok();
+        let error = answer
+            .error
+            .unwrap_or_else(|| "no reason was given".to_owned());
+        writeln!(
+            std::io::stderr().lock(),
+            "error: the prediction {}: {error}",
+            answer.status
+        )
+        .ok();
         return Ok(ExitCode::from(exit::FAILED));
     }
     outputs::deliver(&answer.output, &answer.schema, args.output.as_deref()).await?;
@@ -56,31 +63,51 @@ struct Answer {
 }
 
 async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
-    let base = Url::parse(&args.target).map_err(|error| Usage::new(format!("`{}` is not a URL: {error}", args.target)))?;
+    let base = Url::parse(&args.target)
+        .map_err(|error| Usage::new(format!("`{}` is not a URL: {error}", args.target)))?;
     let at = |path: &str| -> anyhow::Result<Url> {
         let mut url = base.clone();
-        url.path_segments_mut().map_err(|()| Usage::new(format!("`{base}` cannot be extended by a path")))?.pop_if_empty().push(path);
+        url.path_segments_mut()
+            .map_err(|()| Usage::new(format!("`{base}` cannot be extended by a path")))?
+            .pop_if_empty()
+            .push(path);
         Ok(url)
     };
     let client = Client::new(Config::default());
     let token = remote::token(args.token_file.as_deref())?;
-    let fetched = client.fetch(&at("openapi.json")?, token.as_deref(), None).await;
+    let fetched = client
+        .fetch(&at("openapi.json")?, token.as_deref(), None)
+        .await;
     let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
     if status.as_u16() == 401 {
         return Err(Usage::new(format!(
             "{base} does not let us in: {}",
-            if token.is_some() { "it does not know the token" } else { "it wants a token" }
+            if token.is_some() {
+                "it does not know the token"
+            } else {
+                "it wants a token"
+            }
         ))
         .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
         .into());
     }
-    let schema: Value = if status.is_success() { serde_json::from_slice(&body).unwrap_or_default() } else { Value::Null };
+    let schema: Value = if status.is_success() {
+        serde_json::from_slice(&body).unwrap_or_default()
+    } else {
+        Value::Null
+    };
     let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
-    let path = if args.training { "trainings" } else { "predictions" };
+    let path = if args.training {
+        "trainings"
+    } else {
+        "predictions"
+    };
     let request = serde_json::json!({ "input": input }).to_string();
-    let (status, body) = client.fetch(&at(path)?, token.as_deref(), Some(request.into())).await?;
-    let mut answer: Map<String, Value> =
-        serde_json::from_slice(&body).with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
+    let (status, body) = client
+        .fetch(&at(path)?, token.as_deref(), Some(request.into()))
+        .await?;
+    let mut answer: Map<String, Value> = serde_json::from_slice(&body)
+        .with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
     let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
     if !status.is_success() {
         bail!("{base} answered {status}: {}", refusal(&answer));
@@ -97,12 +124,30 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
 /// What a server says when it does not take a job.
 fn refusal(answer: &Map<String, Value>) -> String {
     let line = |detail: &Value| {
-        let place: Vec<&str> =
-            detail.get("loc").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).skip(2).collect();
-        format!("{}: {}", place.join("."), detail.get("msg").and_then(Value::as_str).unwrap_or_default())
+        let place: Vec<&str> = detail
+            .get("loc")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .skip(2)
+            .collect();
+        format!(
+            "{}: {}",
+            place.join("."),
+            detail
+                .get("msg")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        )
     };
-    match (answer.get("error"), answer.get("detail").and_then(Value::as_array)) {
-        (Some(error), _) => error.as_str().map_or_else(|| error.to_string(), str::to_owned),
+    match (
+        answer.get("error"),
+        answer.get("detail").and_then(Value::as_array),
+    ) {
+        (Some(error), _) => error
+            .as_str()
+            .map_or_else(|| error.to_string(), str::to_owned),
         (None, Some(details)) => details.iter().map(line).collect::<Vec<_>>().join("; "),
         (None, None) => Value::Object(answer.clone()).to_string(),
     }
@@ -134,7 +179,11 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
     let workshop = Workshop::open(&args.model, env, setting)?;
     let runtime = workshop.start(&model, Arc::new(Terminal));
     // Nothing is written down, so nobody asks for the version.
-    let target = Target { model: full_name(&model, None, None), version: String::new(), deployment: None };
+    let target = Target {
+        model: full_name(&model, None, None),
+        version: String::new(),
+        deployment: None,
+    };
     let jobs = workshop.desk(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
         result = once(args, &model, &jobs) => result,
@@ -154,7 +203,8 @@ fn input_of(args: &Predict, model: &Model, document: &Value) -> anyhow::Result<M
     }
     let file = model.dir.join(TEST_INPUT);
     if model.is_script() && args.json.is_none() && args.inputs.is_empty() && file.is_file() {
-        let text = std::fs::read_to_string(&file).with_context(|| format!("could not read `{}`", file.display()))?;
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("could not read `{}`", file.display()))?;
         return Ok(inputs::of_test(&text, TEST_INPUT)?);
     }
     inputs::read(args.json.as_deref(), &args.inputs, document)
@@ -164,14 +214,20 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
     until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
-        return Err(Usage::new("the model has no training function").hint("name it in cog.yaml: `train: \"train.py:train\"`").into());
+        return Err(Usage::new("the model has no training function")
+            .hint("name it in cog.yaml: `train: \"train.py:train\"`")
+            .into());
     }
     let document: Value = serde_json::from_slice(&schema.document)?;
     let input = input_of(args, model, &document)?;
     let submission = Submission {
         account: Account::ANONYMOUS,
         id: None,
-        kind: if args.training { JobKind::Training } else { JobKind::Prediction },
+        kind: if args.training {
+            JobKind::Training
+        } else {
+            JobKind::Prediction
+        },
         input: Bytes::from(serde_json::to_vec(&input)?),
         webhook: None,
         context: BTreeMap::new(),
@@ -182,11 +238,12 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
         deployment: None,
         destination: None,
     };
-    let submitted = jobs
-        .submit(submission)
-        .await
-        .map_err(|refusal| Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes"))?;
-    let Submitted::New(mut ticket) = submitted else { bail!("a new job cannot be known already") };
+    let submitted = jobs.submit(submission).await.map_err(|refusal| {
+        Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes")
+    })?;
+    let Submitted::New(mut ticket) = submitted else {
+        bail!("a new job cannot be known already")
+    };
     ticket.ended().await;
     let job = ticket.job().snapshot();
     Ok(Answer {
@@ -207,7 +264,8 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
 
 /// The output; as the text that it is when it has numbers or a depth that cannot be read.
 fn readable(json: &Bytes) -> Value {
-    serde_json::from_slice(json).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
+    serde_json::from_slice(json)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
 }
 
 async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {
@@ -216,10 +274,18 @@ async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {
         match report.health {
             Health::Ready | Health::Busy => return Ok(()),
             Health::SetupFailed | Health::Defunct => {
-                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
-                bail!("the model could not be loaded\n{}", logs.or(report.complaint).unwrap_or_default());
+                let logs = report
+                    .setup
+                    .filter(|setup| setup.status == SetupStatus::Failed)
+                    .map(|setup| setup.logs);
+                bail!(
+                    "the model could not be loaded\n{}",
+                    logs.or(report.complaint).unwrap_or_default()
+                );
             }
-            Health::Unknown | Health::Starting => tokio::time::sleep(Duration::from_millis(5)).await,
+            Health::Unknown | Health::Starting => {
+                tokio::time::sleep(Duration::from_millis(5)).await
+            }
         }
     }
 }

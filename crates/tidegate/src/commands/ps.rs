@@ -25,14 +25,23 @@ pub(crate) async fn ps(args: &Ps) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Listed { jobs, scope } = server.get(&["admin", "jobs"], &query).await?;
-    out.write_all(table(&jobs, Timestamp::now()).as_bytes()).ok();
+    out.write_all(table(&jobs, Timestamp::now()).as_bytes())
+        .ok();
     let mut err = std::io::stderr().lock();
     if jobs.is_empty() {
-        let hint = if args.all { "no jobs are known" } else { "nothing waits or runs; --all shows what is over too" };
+        let hint = if args.all {
+            "no jobs are known"
+        } else {
+            "nothing waits or runs; --all shows what is over too"
+        };
         writeln!(err, "{hint}").ok();
     }
     if scope == "account" && server.knows_us() {
-        writeln!(err, "these are the jobs of your account; the token of an administrator shows all").ok();
+        writeln!(
+            err,
+            "these are the jobs of your account; the token of an administrator shows all"
+        )
+        .ok();
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -48,13 +57,33 @@ fn table(jobs: &[Job], now: Timestamp) -> String {
         let age = now.duration_since(job.created_at).as_secs_f64();
         let account = job.account.clone().unwrap_or_else(|| "-".to_owned());
         let run = job.ran_s.map_or_else(|| "-".to_owned(), span);
-        [job.id.clone(), job.model.clone(), job.status.clone(), account, span(age), span(job.waited_s), run]
+        [
+            job.id.clone(),
+            job.model.clone(),
+            job.status.clone(),
+            account,
+            span(age),
+            span(job.waited_s),
+            run,
+        ]
     };
-    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)].into_iter().chain(jobs.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)]
+        .into_iter()
+        .chain(jobs.iter().map(row))
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: [usize; 7] = std::array::from_fn(width);
     let line = |row: &[String; 7]| {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -78,7 +107,14 @@ mod tests {
 
     #[test]
     fn times_are_short() {
-        for (seconds, text) in [(0.04, "0.0s"), (9.96, "10.0s"), (59.9, "59s"), (61.0, "1m01s"), (7320.0, "2h02m"), (90_000.0, "1d01h")] {
+        for (seconds, text) in [
+            (0.04, "0.0s"),
+            (9.96, "10.0s"),
+            (59.9, "59s"),
+            (61.0, "1m01s"),
+            (7320.0, "2h02m"),
+            (90_000.0, "1d01h"),
+        ] {
             assert_eq!(span(seconds), text);
         }
         assert_eq!(span(-1.0), "0.0s");
@@ -96,7 +132,13 @@ mod tests {
             ran_s,
             created_at: now,
         };
-        let table = table(&[job("a", None, None), job("a-long-one", Some("ann"), Some(75.0))], now);
+        let table = table(
+            &[
+                job("a", None, None),
+                job("a-long-one", Some("ann"), Some(75.0)),
+            ],
+            now,
+        );
         assert_eq!(
             table,
             "ID          MODEL       STATUS      ACCOUNT  AGE   WAIT  RUN\n\

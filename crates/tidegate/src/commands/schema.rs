@@ -14,13 +14,24 @@ pub(crate) fn schema(args: &Schema, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let model = Model::read(&args.dir, &args.model, env)?;
     let python = Python::find(args.model.python.as_deref())?;
     let mut command = python.command();
-    command.args(["-m", "tidegate.schema"]).arg(&model.dir).args(["--predict", &model.predictor_ref]);
+    command
+        .args(["-m", "tidegate.schema"])
+        .arg(&model.dir)
+        .args(["--predict", &model.predictor_ref]);
     if let Some(train) = &model.train_ref {
         command.args(["--train", train]);
     }
     // A `json.py` in the working directory must not get in the way of ours.
     command.current_dir("/");
-    let status =
-        command.status().with_context(|| format!("could not start `{}`; give the interpreter with --python", python.program.display()))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    let status = command.status().with_context(|| {
+        format!(
+            "could not start `{}`; give the interpreter with --python",
+            python.program.display()
+        )
+    })?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
 }

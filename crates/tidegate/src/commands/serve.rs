@@ -43,7 +43,11 @@ use crate::{build_info, data_dir, exit, front, run_as, webhook_secrets};
 /// Times that a job may be given to the model, when the server dies with it again and again.
 const ATTEMPTS: u32 = 3;
 
-pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyhow::Result<ExitCode> {
+pub(crate) async fn serve(
+    args: &Serve,
+    env: &CogEnv,
+    format: LogFormat,
+) -> anyhow::Result<ExitCode> {
     let started_at = Timestamp::now();
     let wanted = Wanted::of(&args.dir);
     check_for_several(args, &wanted)?;
@@ -58,7 +62,11 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let mut reload = Reload::default();
     let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
-    let webhook_secrets = webhook_secrets::read(env.webhook_secret.as_deref(), args.letters.webhook_secret_file.as_deref(), &mut reload)?;
+    let webhook_secrets = webhook_secrets::read(
+        env.webhook_secret.as_deref(),
+        args.letters.webhook_secret_file.as_deref(),
+        &mut reload,
+    )?;
     let edge = front::edge(args, &mut reload)?;
     let changed = Arc::new(Notify::new());
     read_models_again(args, &changed, &mut reload);
@@ -66,7 +74,9 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let listener = listen(&args.door, tokens.as_ref()).await?;
     let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
 
-    let folder = one.as_ref().map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
+    let folder = one
+        .as_ref()
+        .map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
     let data = data_dir::open(args.data_dir.as_ref(), folder, args.door.port)?;
     let platform = Platform::of(args, data.as_ref()).await?;
     let store_meter = data.as_ref().map(|data| data.store.meter());
@@ -74,7 +84,11 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let setting = setting(args, webhook_secrets.clone(), &platform, store.clone())?;
 
     let workshop = Workshop::open(&args.model, env, setting)?;
-    let nothing = Target { model: String::new(), version: String::new(), deployment: None };
+    let nothing = Target {
+        model: String::new(),
+        version: String::new(),
+        deployment: None,
+    };
     let models = Models::new(workshop.desk(Arc::new(Nobody), nothing)?);
     let greeting = Arc::new(Greeting {
         models: Mutex::new(Some(models.clone())),
@@ -84,7 +98,12 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         said: AtomicBool::new(false),
     });
     let _emptied = Emptied(Arc::clone(&greeting));
-    let progress = Screen { mode: args.progress, format, workers: args.workers.into(), greeting };
+    let progress = Screen {
+        mode: args.progress,
+        format,
+        workers: args.workers.into(),
+        greeting,
+    };
     let screen = progress.clone();
     let offering = Arc::new(Offering {
         manner: manner(args),
@@ -100,19 +119,38 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
     let found = offering.read()?;
     match &one {
         Some(model) => progress.start().announce(model, &url),
-        None => progress.start().announce_all(found.keys().map(String::as_str), &url),
+        None => progress
+            .start()
+            .announce_all(found.keys().map(String::as_str), &url),
     }
     offering.open(found).await?;
     offering.open_trained().await?;
-    let resumed = models.resume().await.context("what a server before this one has left cannot be read")?;
+    let resumed = models
+        .resume()
+        .await
+        .context("what a server before this one has left cannot be read")?;
     if resumed != Resumed::default() {
-        tracing::info!(resumed.queued, resumed.failed, resumed.letters, "took up what was left by the server before");
+        tracing::info!(
+            resumed.queued,
+            resumed.failed,
+            resumed.letters,
+            "took up what was left by the server before"
+        );
     }
 
-    let (stop, goodbye, asked) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let (stop, goodbye, asked) = (
+        CancellationToken::new(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
     let desks = desks_of(models.clone());
-    let watched =
-        metrics::Sources { desks: Arc::clone(&desks), traffic: Arc::clone(&edge.traffic), store: store_meter, build: build(), started_at };
+    let watched = metrics::Sources {
+        desks: Arc::clone(&desks),
+        traffic: Arc::clone(&edge.traffic),
+        store: store_meter,
+        build: build(),
+        started_at,
+    };
     let platform = platform.face(args, &url, webhook_secrets).await?;
     let cog_config = face_config(args, env, platform.abroad());
     let cog_face = match (&one, models.all().pop()) {
@@ -120,10 +158,15 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
         _ => cog::routes_of_all(models.clone(), cog_config, asked.clone()),
     };
     let cog_face = match (&one, models.all().pop()) {
-        (Some(script), Some(model)) if script.is_script() => cog_face.merge(runpod::local::routes(model, handler_config(args, env))),
+        (Some(script), Some(model)) if script.is_script() => {
+            cog_face.merge(runpod::local::routes(model, handler_config(args, env)))
+        }
         _ => cog_face,
     };
-    let faces = cog_face.merge(admin::routes(desks)).merge(metrics::routes(watched)).merge(replicate::routes(models.clone(), platform));
+    let faces = cog_face
+        .merge(admin::routes(desks))
+        .merge(metrics::routes(watched))
+        .merge(replicate::routes(models.clone(), platform));
     // Last, so that it stands before every route.
     let faces = match tokens {
         Some(tokens) => access::guarded(faces, tokens),
@@ -136,8 +179,17 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
             _ => std::future::pending().await,
         }
     };
-    let lines = upkeep::run(models.lines(), Arc::new(models.clone()), Holder::new("here"), upkeep::Rules::default());
-    let keeping_up = Watch { asked: changed, files: args.watch }.keep_up(&offering);
+    let lines = upkeep::run(
+        models.lines(),
+        Arc::new(models.clone()),
+        Holder::new("here"),
+        upkeep::Rules::default(),
+    );
+    let keeping_up = Watch {
+        asked: changed,
+        files: args.watch,
+    }
+    .keep_up(&offering);
     let life = Heartbeat::beat(heartbeat);
     tokio::pin!(http, reload, files, lines, keeping_up, life);
     let cause = tokio::select! {
@@ -166,13 +218,20 @@ pub(crate) async fn serve(args: &Serve, env: &CogEnv, format: LogFormat) -> anyh
 
 /// What was said about one model does not fit several.
 fn check_for_several(args: &Serve, wanted: &Wanted) -> Result<(), Usage> {
-    let Some(root) = wanted.root() else { return Ok(()) };
+    let Some(root) = wanted.root() else {
+        return Ok(());
+    };
     let flag = match &args.model {
-        ModelArgs { predict: Some(_), .. } => "--predict",
+        ModelArgs {
+            predict: Some(_), ..
+        } => "--predict",
         ModelArgs { train: Some(_), .. } => "--train",
         _ => return Ok(()),
     };
-    let message = format!("{flag} is for one model, and `{}` is a folder of models", root.display());
+    let message = format!(
+        "{flag} is for one model, and `{}` is a folder of models",
+        root.display()
+    );
     Err(Usage::new(message).hint("name what is to be called in the cog.yaml of each model"))
 }
 
@@ -192,17 +251,26 @@ fn read_models_again(args: &Serve, changed: &Arc<Notify>, reload: &mut Reload) {
 
 fn manner(args: &Serve) -> Manner {
     if args.lazy || args.idle_timeout.is_some() || args.max_loaded.is_some() {
-        Manner::OnDemand { idle_timeout: args.idle_timeout, berths: Berths::new(args.max_loaded.map(usize::from)) }
+        Manner::OnDemand {
+            idle_timeout: args.idle_timeout,
+            berths: Berths::new(args.max_loaded.map(usize::from)),
+        }
     } else {
         Manner::Eager
     }
 }
 
-fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: Option<Arc<Sqlite>>) -> Result<Setting, Usage> {
+fn setting(
+    args: &Serve,
+    webhook_secrets: Secrets,
+    platform: &Platform,
+    store: Option<Arc<Sqlite>>,
+) -> Result<Setting, Usage> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
-        let usage = Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        let usage =
+            Usage::new("--worker-processes has no effect on root, and the model would run as root");
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
     let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
@@ -232,7 +300,11 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
         limits: Limits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,
-            output_file: Some(if keeps_large_files { args.max_file as u64 } else { MAX_INLINE_FILE }),
+            output_file: Some(if keeps_large_files {
+                args.max_file as u64
+            } else {
+                MAX_INLINE_FILE
+            }),
         },
         outward: Outward {
             networks: args.letters.allow_private_networks.clone(),
@@ -245,15 +317,29 @@ fn setting(args: &Serve, webhook_secrets: Secrets, platform: &Platform, store: O
 }
 
 fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
-    cog::Config { max_body: args.max_body, body_timeout: args.body_timeout, build: build(), ready_file: env.ready_file.clone(), abroad }
+    cog::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
+        build: build(),
+        ready_file: env.ready_file.clone(),
+        abroad,
+    }
 }
 
 fn handler_config(args: &Serve, env: &CogEnv) -> runpod::local::Config {
-    runpod::local::Config { max_body: args.max_body, body_timeout: args.body_timeout, endpoint_id: env.endpoint_id.clone() }
+    runpod::local::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
+        endpoint_id: env.endpoint_id.clone(),
+    }
 }
 
 fn build() -> Build {
-    Build { version: build_info::VERSION, git_sha: build_info::COMMIT, built_at: build_info::BUILT_AT }
+    Build {
+        version: build_info::VERSION,
+        git_sha: build_info::COMMIT,
+        built_at: build_info::BUILT_AT,
+    }
 }
 
 /// The desks of all models.

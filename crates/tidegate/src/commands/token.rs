@@ -22,9 +22,14 @@ pub(crate) fn token(args: &Token) -> anyhow::Result<ExitCode> {
 
 fn new(args: &NewToken) -> anyhow::Result<ExitCode> {
     let mut bits = [0; 24];
-    getrandom::fill(&mut bits).map_err(|error| anyhow!("the system gives no random bits: {error}"))?;
+    getrandom::fill(&mut bits)
+        .map_err(|error| anyhow!("the system gives no random bits: {error}"))?;
     let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bits));
-    let line = tokens::line(&token, &args.account, if args.admin { Role::Admin } else { Role::User });
+    let line = tokens::line(
+        &token,
+        &args.account,
+        if args.admin { Role::Admin } else { Role::User },
+    );
     // Before anybody sees the token: one that is shown is one that works.
     if let Some(file) = &args.file {
         tokens::append(file, &line)?;

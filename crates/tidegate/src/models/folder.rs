@@ -18,7 +18,9 @@ impl Wanted {
     /// A folder without a model of its own, but with models in it, is a folder of models.
     pub(crate) fn of(dir: &Path) -> Self {
         match dir.canonicalize() {
-            Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => Self::All(root),
+            Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => {
+                Self::All(root)
+            }
             Ok(_) | Err(_) => Self::One(dir.to_owned()),
         }
     }
@@ -47,7 +49,11 @@ fn models_in(root: &Path) -> Vec<PathBuf> {
         if folder.join(COG_YAML).is_file() {
             models.push(folder);
         } else {
-            models.extend(folders_in(&folder).into_iter().filter(|folder| folder.join(COG_YAML).is_file()));
+            models.extend(
+                folders_in(&folder)
+                    .into_iter()
+                    .filter(|folder| folder.join(COG_YAML).is_file()),
+            );
         }
     }
     models
@@ -57,7 +63,10 @@ fn models_in(root: &Path) -> Vec<PathBuf> {
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let visible = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
-    let mut folders: Vec<PathBuf> = visible.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    let mut folders: Vec<PathBuf> = visible
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
     folders.sort();
     folders
 }
@@ -85,7 +94,14 @@ mod tests {
 
     #[test]
     fn models_are_one_or_two_folders_down() {
-        let (_kept, root) = with(&["b/cog.yaml", "ann/a/cog.yaml", "ann/README.md", ".hidden/cog.yaml", "x/y/z/cog.yaml", "empty/file"]);
+        let (_kept, root) = with(&[
+            "b/cog.yaml",
+            "ann/a/cog.yaml",
+            "ann/README.md",
+            ".hidden/cog.yaml",
+            "x/y/z/cog.yaml",
+            "empty/file",
+        ]);
         let wanted = Wanted::of(&root);
         assert_eq!(wanted.root(), Some(root.as_path()));
         assert_eq!(wanted.folders(), [root.join("ann/a"), root.join("b")]);

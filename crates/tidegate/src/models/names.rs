@@ -12,9 +12,18 @@ const NOBODY: &str = "local";
 pub(crate) fn full_name(model: &Model, root: Option<&Path>, owner: Option<&str>) -> String {
     let (image_owner, image_name) = model.image.as_deref().map(of_image).unwrap_or_default();
     let folder = |path: &Path| path.file_name().map(|name| slug(&name.to_string_lossy()));
-    let parent = model.dir.parent().filter(|parent| root.is_some_and(|root| *parent != root));
-    let owner = owner.map(str::to_owned).or(image_owner).or_else(|| folder(parent?)).unwrap_or_else(|| NOBODY.to_owned());
-    let name = image_name.or_else(|| folder(&model.dir)).unwrap_or_else(|| slug(""));
+    let parent = model
+        .dir
+        .parent()
+        .filter(|parent| root.is_some_and(|root| *parent != root));
+    let owner = owner
+        .map(str::to_owned)
+        .or(image_owner)
+        .or_else(|| folder(parent?))
+        .unwrap_or_else(|| NOBODY.to_owned());
+    let name = image_name
+        .or_else(|| folder(&model.dir))
+        .unwrap_or_else(|| slug(""));
     format!("{owner}/{name}")
 }
 
@@ -22,15 +31,26 @@ pub(crate) fn full_name(model: &Model, root: Option<&Path>, owner: Option<&str>)
 fn of_image(image: &str) -> (Option<String>, Option<String>) {
     let image = image.split('@').next().unwrap_or_default();
     let mut parts = image.rsplit('/');
-    let name = parts.next().and_then(|name| name.split(':').next()).filter(|name| !name.is_empty());
+    let name = parts
+        .next()
+        .and_then(|name| name.split(':').next())
+        .filter(|name| !name.is_empty());
     // What has a dot or a port is a registry.
-    let owner = parts.next().filter(|owner| !owner.is_empty() && !owner.contains(['.', ':']) && *owner != "localhost");
+    let owner = parts
+        .next()
+        .filter(|owner| !owner.is_empty() && !owner.contains(['.', ':']) && *owner != "localhost");
     (owner.map(slug), name.map(slug))
 }
 
 /// A name that fits into a path.
 pub(crate) fn slug(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c.to_ascii_lowercase() } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
     let name: String = name.chars().map(plain).collect();
     match name.trim_matches(['-', '.']) {
         "" => "model".to_owned(),
@@ -56,7 +76,13 @@ mod tests {
 
     #[test]
     fn names_of_folders_become_names_of_models() {
-        for (folder, name) in [("hello", "hello"), ("My Model", "my-model"), ("a_b.c-1", "a_b.c-1"), ("..", "model"), ("été", "t")] {
+        for (folder, name) in [
+            ("hello", "hello"),
+            ("My Model", "my-model"),
+            ("a_b.c-1", "a_b.c-1"),
+            ("..", "model"),
+            ("été", "t"),
+        ] {
             assert_eq!(slug(folder), name);
         }
     }
@@ -64,12 +90,38 @@ mod tests {
     #[test]
     fn the_more_exact_word_counts() {
         let root = Some(Path::new("/models"));
-        assert_eq!(full_name(&model("/models/hello", None), root, None), "local/hello");
-        assert_eq!(full_name(&model("/models/ann/hello", None), root, None), "ann/hello");
-        assert_eq!(full_name(&model("/models/ann/hello", Some("r8.im/bob/sdxl")), root, None), "bob/sdxl");
-        assert_eq!(full_name(&model("/models/ann/hello", Some("sdxl:v1")), root, None), "ann/sdxl");
-        assert_eq!(full_name(&model("/models/ann/hello", Some("r8.im/bob/sdxl")), root, Some("eve")), "eve/sdxl");
-        assert_eq!(full_name(&model("/somewhere/hello", None), None, None), "local/hello");
+        assert_eq!(
+            full_name(&model("/models/hello", None), root, None),
+            "local/hello"
+        );
+        assert_eq!(
+            full_name(&model("/models/ann/hello", None), root, None),
+            "ann/hello"
+        );
+        assert_eq!(
+            full_name(
+                &model("/models/ann/hello", Some("r8.im/bob/sdxl")),
+                root,
+                None
+            ),
+            "bob/sdxl"
+        );
+        assert_eq!(
+            full_name(&model("/models/ann/hello", Some("sdxl:v1")), root, None),
+            "ann/sdxl"
+        );
+        assert_eq!(
+            full_name(
+                &model("/models/ann/hello", Some("r8.im/bob/sdxl")),
+                root,
+                Some("eve")
+            ),
+            "eve/sdxl"
+        );
+        assert_eq!(
+            full_name(&model("/somewhere/hello", None), None, None),
+            "local/hello"
+        );
     }
 
     #[test]

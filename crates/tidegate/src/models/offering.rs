@@ -65,7 +65,10 @@ impl Offering {
         for folder in self.wanted.folders() {
             let model = match self.workshop.read(&folder) {
                 // By the way it was found: a link in the folder of models is a model there.
-                Ok(model) if self.wanted.root().is_some() => Model { dir: folder, ..model },
+                Ok(model) if self.wanted.root().is_some() => Model {
+                    dir: folder,
+                    ..model
+                },
                 Ok(model) => model,
                 Err(error) => {
                     if self.wanted.root().is_some() {
@@ -77,8 +80,14 @@ impl Offering {
             };
             let name = full_name(&model, self.wanted.root(), self.owner.as_deref());
             if let Some(other) = found.get(&name) {
-                let message = format!("two models are called `{name}`: `{}` and `{}`", other.dir.display(), model.dir.display());
-                return Err(Usage::new(message).hint("rename one of the folders, or change `image` in its cog.yaml").into());
+                let message = format!(
+                    "two models are called `{name}`: `{}` and `{}`",
+                    other.dir.display(),
+                    model.dir.display()
+                );
+                return Err(Usage::new(message)
+                    .hint("rename one of the folders, or change `image` in its cog.yaml")
+                    .into());
             }
             found.insert(name, model);
         }
@@ -95,7 +104,11 @@ impl Offering {
             match self.prepare(&name, &model).await {
                 Ok(version) => self.models.offer(version),
                 Err(error) if alone => return Err(error),
-                Err(error) => tracing::error!(model = name, error = format!("{error:#}"), "a model is left out"),
+                Err(error) => tracing::error!(
+                    model = name,
+                    error = format!("{error:#}"),
+                    "a model is left out"
+                ),
             }
         }
         Ok(())
@@ -107,20 +120,30 @@ impl Offering {
         let found = match self.read() {
             Ok(found) => found,
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "the models cannot be read again, those before stay");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the models cannot be read again, those before stay"
+                );
                 return;
             }
         };
         for (name, model) in &found {
             if let Err(error) = self.renew_one(name, model).await {
-                tracing::error!(model = name, error = format!("{error:#}"), "the model cannot be loaded again, the version before stays");
+                tracing::error!(
+                    model = name,
+                    error = format!("{error:#}"),
+                    "the model cannot be loaded again, the version before stays"
+                );
             }
         }
         // One that cannot be read at the moment is not gone.
         let folders = self.wanted.folders();
         for model in self.models.all() {
             if !found.contains_key(model.name()) && !folders.contains(&model.now().folder) {
-                tracing::info!(model = model.name(), "the model is gone and not offered any more");
+                tracing::info!(
+                    model = model.name(),
+                    "the model is gone and not offered any more"
+                );
                 self.models.withdraw(model.name());
                 self.follow(model.name()).await;
             }
@@ -140,27 +163,45 @@ impl Offering {
             version.executor().stop().await;
             return Err(error);
         }
-        tracing::info!(model = name, version = version.id(), "a new version is offered");
+        tracing::info!(
+            model = name,
+            version = version.id(),
+            "a new version is offered"
+        );
         self.models.offer(version);
         self.follow(name).await;
         Ok(())
     }
 
     /// A version that can be put on offer.
-    async fn prepare(&self, name: &str, model: &Model) -> anyhow::Result<tidegate_service::Version> {
+    async fn prepare(
+        &self,
+        name: &str,
+        model: &Model,
+    ) -> anyhow::Result<tidegate_service::Version> {
         let seen = version_of(model.source()).await?;
         let executor: Arc<dyn Executor> = match &self.manner {
             Manner::Eager => Arc::new(self.workshop.start(model, (self.observer_of)(name))),
-            Manner::OnDemand { idle_timeout, berths } => {
+            Manner::OnDemand {
+                idle_timeout,
+                berths,
+            } => {
                 let launch = self.workshop.launch(model);
                 let schema = schema_of(&launch).await?;
                 let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(name));
-                let start = move || Started { runtime: starter.start(Arc::clone(&observer)), luggage: None };
+                let start = move || Started {
+                    runtime: starter.start(Arc::clone(&observer)),
+                    luggage: None,
+                };
                 let start = Box::new(move || Box::pin(std::future::ready(Ok(start()))) as Later<_>);
                 Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), start))
             }
         };
-        let target = Target { model: name.to_owned(), version: seen.id, deployment: None };
+        let target = Target {
+            model: name.to_owned(),
+            version: seen.id,
+            deployment: None,
+        };
         Ok(tidegate_service::Version {
             jobs: match self.models.get(name) {
                 Some(known) => known.jobs().succeeding(executor, target),
@@ -189,8 +230,14 @@ async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
             Health::Ready | Health::Busy => return Ok(()),
             Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
             Health::SetupFailed | Health::Defunct => {
-                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
-                bail!("its setup failed: {}", logs.or(report.complaint).unwrap_or_default());
+                let logs = report
+                    .setup
+                    .filter(|setup| setup.status == SetupStatus::Failed)
+                    .map(|setup| setup.logs);
+                bail!(
+                    "its setup failed: {}",
+                    logs.or(report.complaint).unwrap_or_default()
+                );
             }
         }
     }
@@ -198,11 +245,18 @@ async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
 
 async fn fingerprint(folder: &Path) -> Option<u64> {
     let owned = folder.to_owned();
-    tokio::task::spawn_blocking(move || version::fingerprint(&owned)).await.ok()
+    tokio::task::spawn_blocking(move || version::fingerprint(&owned))
+        .await
+        .ok()
 }
 
 async fn version_of(folder: &Path) -> anyhow::Result<version::Version> {
     let owned = folder.to_owned();
     let seen = tokio::task::spawn_blocking(move || version::of_folder(&owned)).await?;
-    seen.with_context(|| format!("the files of the model in `{}` cannot be read", folder.display()))
+    seen.with_context(|| {
+        format!(
+            "the files of the model in `{}` cannot be read",
+            folder.display()
+        )
+    })
 }

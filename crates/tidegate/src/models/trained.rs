@@ -30,8 +30,18 @@ impl Offering {
     /// Offers all that are written down. To be called once, with the models of the folders in place.
     pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
-        self.models.remember_removed(self.register.removed().await.context("the versions that were removed cannot be read")?);
-        for trained in self.register.all().await.context("the versions that were trained cannot be read")? {
+        self.models.remember_removed(
+            self.register
+                .removed()
+                .await
+                .context("the versions that were removed cannot be read")?,
+        );
+        for trained in self
+            .register
+            .all()
+            .await
+            .context("the versions that were trained cannot be read")?
+        {
             self.models.offer_tuned(trained, None);
         }
         for source in self.models.all() {
@@ -48,9 +58,17 @@ impl Offering {
 
     async fn bring_along(&self, source: &str) {
         let now = self.models.get(source).map(|model| model.now());
-        for tuned in self.models.tuned().into_iter().rev().filter(|tuned| tuned.kept.source == source) {
+        for tuned in self
+            .models
+            .tuned()
+            .into_iter()
+            .rev()
+            .filter(|tuned| tuned.kept.source == source)
+        {
             match &now {
-                Some(now) if tuned.now().is_some() && tuned.kept.id() == tuned.kept.id_with(now.id()) => {}
+                Some(now)
+                    if tuned.now().is_some() && tuned.kept.id() == tuned.kept.id_with(now.id()) => {
+                }
                 Some(now) => self.offer_trained(tuned.kept.moved_to(now.id()), now).await,
                 None => self.models.offer_tuned(tuned.kept.clone(), None),
             }
@@ -76,8 +94,15 @@ impl Offering {
         self.models.offer_tuned(trained, version);
     }
 
-    async fn prepare_trained(&self, trained: &Trained, source: &Version) -> anyhow::Result<Version> {
-        let model = Model { dir: source.folder.clone(), ..self.workshop.read(&source.folder)? };
+    async fn prepare_trained(
+        &self,
+        trained: &Trained,
+        source: &Version,
+    ) -> anyhow::Result<Version> {
+        let model = Model {
+            dir: source.folder.clone(),
+            ..self.workshop.read(&source.folder)?
+        };
         // The code is the same, and so is what it takes.
         source.jobs.described(UNTIL_READ).await;
         let schema = match source.jobs.description() {
@@ -86,10 +111,22 @@ impl Offering {
         };
         let (idle_timeout, berths) = match &self.manner {
             Manner::Eager => (Some(IDLE), Berths::new(None)),
-            Manner::OnDemand { idle_timeout, berths } => (*idle_timeout, berths.clone()),
+            Manner::OnDemand {
+                idle_timeout,
+                berths,
+            } => (*idle_timeout, berths.clone()),
         };
-        let executor = Arc::new(OnDemand::new(schema, idle_timeout, berths, self.start_of(trained, &model)));
-        let target = Target { model: trained.model.clone(), version: trained.id().to_owned(), deployment: None };
+        let executor = Arc::new(OnDemand::new(
+            schema,
+            idle_timeout,
+            berths,
+            self.start_of(trained, &model),
+        ));
+        let target = Target {
+            model: trained.model.clone(),
+            version: trained.id().to_owned(),
+            deployment: None,
+        };
         Ok(Version {
             // All versions of a model are counted together.
             jobs: match self.desk_of(&trained.model) {
@@ -104,23 +141,50 @@ impl Offering {
 
     fn desk_of(&self, model: &str) -> Option<Jobs> {
         let folder = self.models.get(model).map(|model| model.jobs());
-        folder.or_else(|| self.models.tuned_of(model).iter().find_map(|tuned| tuned.jobs()))
+        folder.or_else(|| {
+            self.models
+                .tuned_of(model)
+                .iter()
+                .find_map(|tuned| tuned.jobs())
+        })
     }
 
     /// Loads the model with the weights, which are brought anew each time: it may have written into them.
     fn start_of(&self, trained: &Trained, model: &Model) -> Start {
         let (register, trained) = (Arc::clone(&self.register), trained.clone());
-        let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(&trained.full_name()));
+        let (starter, observer) = (
+            self.workshop.starter(model),
+            (self.observer_of)(&trained.full_name()),
+        );
         Box::new(move || {
-            let (register, trained, starter, observer) = (Arc::clone(&register), trained.clone(), starter.clone(), Arc::clone(&observer));
+            let (register, trained, starter, observer) = (
+                Arc::clone(&register),
+                trained.clone(),
+                starter.clone(),
+                Arc::clone(&observer),
+            );
             Box::pin(async move {
-                let failed = |error: std::io::Error| format!("the weights of {} have no place: {error}", trained.full_name());
+                let failed = |error: std::io::Error| {
+                    format!(
+                        "the weights of {} have no place: {error}",
+                        trained.full_name()
+                    )
+                };
                 let luggage = starter.scratch().folder().map_err(failed)?;
                 let brought = register.bring(&trained, luggage.path()).await;
-                brought.map_err(|error| format!("the weights of {} cannot be had: {error}", trained.full_name()))?;
+                brought.map_err(|error| {
+                    format!(
+                        "the weights of {} cannot be had: {error}",
+                        trained.full_name()
+                    )
+                })?;
                 starter.scratch().hand_over(&luggage).map_err(failed)?;
-                let starter: Starter = starter.with_env(COG_WEIGHTS, trained.weights_in(luggage.path()));
-                Ok(Started { runtime: starter.start(observer), luggage: Some(luggage) })
+                let starter: Starter =
+                    starter.with_env(COG_WEIGHTS, trained.weights_in(luggage.path()));
+                Ok(Started {
+                    runtime: starter.start(observer),
+                    luggage: Some(luggage),
+                })
             })
         })
     }
@@ -131,17 +195,34 @@ impl VersionMaker for Offering {
     async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, Unmade> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
-        let before = self.models.tuned().into_iter().find(|tuned| tuned.kept.was(&training.target.version));
+        let before = self
+            .models
+            .tuned()
+            .into_iter()
+            .find(|tuned| tuned.kept.was(&training.target.version));
         if before.is_none() && self.models.was_removed(&training.target.version) {
             return Err(Unmade::Removed);
         }
-        let source = before.map_or_else(|| training.target.model.clone(), |tuned| tuned.kept.source.clone());
+        let source = before.map_or_else(
+            || training.target.model.clone(),
+            |tuned| tuned.kept.source.clone(),
+        );
         let now = self.models.get(&source).map(|model| model.now());
-        let source_version = now.as_ref().map_or(training.target.version.as_str(), |now| now.id());
-        let Some(trained) = self.register.note(&training, &source, source_version).await? else { return Ok(None) };
+        let source_version = now
+            .as_ref()
+            .map_or(training.target.version.as_str(), |now| now.id());
+        let Some(trained) = self
+            .register
+            .note(&training, &source, source_version)
+            .await?
+        else {
+            return Ok(None);
+        };
         // The server may have died with this training after it had made a version that nobody has heard of.
         for tuned in self.models.tuned() {
-            if tuned.kept.came_of(training.account, training.id) && tuned.kept.key() != trained.key() {
+            if tuned.kept.came_of(training.account, training.id)
+                && tuned.kept.key() != trained.key()
+            {
                 self.remove(&tuned.kept).await?;
             }
         }
@@ -149,7 +230,11 @@ impl VersionMaker for Offering {
             Some(now) => self.offer_trained(trained.clone(), now).await,
             None => self.models.offer_tuned(trained.clone(), None),
         }
-        tracing::info!(version = trained.full_name(), source, "a version was trained");
+        tracing::info!(
+            version = trained.full_name(),
+            source,
+            "a version was trained"
+        );
         Ok(Some(trained))
     }
 
@@ -163,7 +248,10 @@ impl Offering {
     async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
         self.register.remove(trained).await?;
         self.models.forget(trained);
-        tracing::info!(version = trained.full_name(), "a version that was trained is removed");
+        tracing::info!(
+            version = trained.full_name(),
+            "a version that was trained is removed"
+        );
         Ok(())
     }
 }

@@ -39,7 +39,13 @@ struct Workers {
 
 pub(super) async fn health(State(face): State<Shared>) -> Response {
     let jobs = face.jobs();
-    let ended = |wanted| jobs.meter().finished_jobs().filter(|(_, _, status, _)| *status == wanted).map(|(.., count)| count).sum();
+    let ended = |wanted| {
+        jobs.meter()
+            .finished_jobs()
+            .filter(|(_, _, status, _)| *status == wanted)
+            .map(|(.., count)| count)
+            .sum()
+    };
     let queue = jobs.queue().all;
     let health = Health {
         jobs: Jobs {
@@ -51,7 +57,12 @@ pub(super) async fn health(State(face): State<Shared>) -> Response {
         },
         workers: workers(&jobs.crew()),
     };
-    json(StatusCode::OK, serde_json::to_vec(&health).expect("it has string keys").into())
+    json(
+        StatusCode::OK,
+        serde_json::to_vec(&health)
+            .expect("it has string keys")
+            .into(),
+    )
 }
 
 fn workers(crew: &Crew) -> Workers {

@@ -10,7 +10,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::record::Face as Way;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
-use tidegate_service::{Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_service::{
+    Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent,
+};
 
 use super::reply::{self, Trouble};
 use super::wire::{Fault, Kind, readable};
@@ -27,21 +29,33 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const UNKNOWN: &str = "Job ID not found";
 
 /// `POST /run`
-pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+pub(super) async fn run(
+    State(face): State<Shared>,
+    caller: Identity,
+    request: Request,
+) -> Result<Response, Trouble> {
     let job = bring(&face, caller.account, request).await?;
     // Runpod's own server says so of a job that has just come.
     Ok(reply::short(job.id().as_str(), "IN_PROGRESS"))
 }
 
 /// `POST /runsync`
-pub(super) async fn runsync(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+pub(super) async fn runsync(
+    State(face): State<Shared>,
+    caller: Identity,
+    request: Request,
+) -> Result<Response, Trouble> {
     let job = bring(&face, caller.account, request).await?;
     face.jobs().over(&job).await;
     Ok(outcome(&job))
 }
 
 /// `GET /status/{id}`: the job as it is now.
-pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn show(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Response {
     match face.find(&caller.account, &id).await {
         Some(job) => json(StatusCode::OK, voice::state(&job.snapshot())),
         None => reply::failed(&id, UNKNOWN),
@@ -49,7 +63,11 @@ pub(super) async fn show(State(face): State<Shared>, caller: Identity, Path(id):
 }
 
 /// `POST /status/{id}`: the job when it is over. Runpod's own server runs it only now.
-pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn wait(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Response {
     match face.find(&caller.account, &id).await {
         Some(job) => {
             face.jobs().over(&job).await;
@@ -60,9 +78,15 @@ pub(super) async fn wait(State(face): State<Shared>, caller: Identity, Path(id):
 }
 
 /// `POST /cancel/{id}`
-pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn cancel(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Response {
     match face.find(&caller.account, &id).await {
-        Some(job) if face.jobs().cancel(&caller.account, job.id()).await => reply::short(&id, "CANCELLED"),
+        Some(job) if face.jobs().cancel(&caller.account, job.id()).await => {
+            reply::short(&id, "CANCELLED")
+        }
         Some(job) => reply::short(&id, word(job.status())),
         None => reply::failed(&id, UNKNOWN),
     }
@@ -71,7 +95,11 @@ pub(super) async fn cancel(State(face): State<Shared>, caller: Identity, Path(id
 /// What became of a job; or that it waits, and the next server runs it.
 fn outcome(job: &Job) -> Response {
     let now = job.snapshot();
-    if now.status.is_terminal() { reply::outcome(&now) } else { reply::short(now.id.as_str(), word(now.status)) }
+    if now.status.is_terminal() {
+        reply::outcome(&now)
+    } else {
+        reply::short(now.id.as_str(), word(now.status))
+    }
 }
 
 impl Face {
@@ -100,7 +128,12 @@ async fn bring(face: &Face, account: Account, request: Request) -> Result<Arc<Jo
         None => None,
     };
     let input = part_of(&body, run.input.get());
-    Ok(face.take(Submission { webhook, ..submission(account, input) }).await?)
+    Ok(face
+        .take(Submission {
+            webhook,
+            ..submission(account, input)
+        })
+        .await?)
 }
 
 /// A job with nothing but its input.
@@ -145,7 +178,14 @@ fn new_id() -> JobId {
     bits[6] = bits[6] & 0x0f | 0x40;
     bits[8] = bits[8] & 0x3f | 0x80;
     let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    let id = format!("test-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let id = format!(
+        "test-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    );
     JobId::parse(&id).expect("letters, digits and dashes")
 }
 
@@ -157,7 +197,15 @@ mod tests {
     fn an_id_is_a_uuid_with_a_prefix() {
         let id = new_id().to_string();
         let parts: Vec<&str> = id.split('-').collect();
-        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [4, 8, 4, 4, 4, 12], "{id}");
-        assert!(parts[3].starts_with('4') && ['8', '9', 'a', 'b'].contains(&parts[4].chars().next().unwrap()), "{id}");
+        assert_eq!(
+            parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
+            [4, 8, 4, 4, 4, 12],
+            "{id}"
+        );
+        assert!(
+            parts[3].starts_with('4')
+                && ['8', '9', 'a', 'b'].contains(&parts[4].chars().next().unwrap()),
+            "{id}"
+        );
     }
 }

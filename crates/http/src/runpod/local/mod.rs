@@ -46,7 +46,10 @@ impl Face {
     }
 
     fn bounds(&self) -> Bounds {
-        Bounds { size: self.config.max_body, stall: self.config.body_timeout }
+        Bounds {
+            size: self.config.max_body,
+            stall: self.config.body_timeout,
+        }
     }
 }
 
@@ -54,8 +57,16 @@ type Shared = Arc<Face>;
 
 /// The face.
 pub fn routes(model: Arc<Model>, config: Config) -> Router {
-    let realtime = config.endpoint_id.as_deref().filter(|id| is_plain(id)).map(|id| format!("/{id}/realtime"));
-    let face = Arc::new(Face { model, config, given: stream::Given::default() });
+    let realtime = config
+        .endpoint_id
+        .as_deref()
+        .filter(|id| is_plain(id))
+        .map(|id| format!("/{id}/realtime"));
+    let face = Arc::new(Face {
+        model,
+        config,
+        given: stream::Given::default(),
+    });
     let mut routes = Router::new()
         .route("/run", post(jobs::run))
         .route("/runsync", post(jobs::runsync))
@@ -66,10 +77,15 @@ pub fn routes(model: Arc<Model>, config: Config) -> Router {
     if let Some(path) = realtime {
         routes = routes.route(&path, post(realtime::run));
     }
-    routes.method_not_allowed_fallback(reply::no_such_method).with_state(face)
+    routes
+        .method_not_allowed_fallback(reply::no_such_method)
+        .with_state(face)
 }
 
 /// Whether it can be one part of a path and nothing else.
 fn is_plain(id: &str) -> bool {
-    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    !id.is_empty()
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }

@@ -16,7 +16,11 @@ use crate::shared::body::{part_of, whole};
 /// The note in a job's context that holds further keys of the job; see `tidegate.handler.calls`.
 const EXTRAS: &str = "runpod";
 
-pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: Request) -> Result<Response, Trouble> {
+pub(super) async fn run(
+    State(face): State<Shared>,
+    caller: Identity,
+    request: Request,
+) -> Result<Response, Trouble> {
     let (parts, body) = request.into_parts();
     let body = readable(whole(body, face.bounds()).await?);
     let run = Kind::Realtime.read(&parts.headers, &body)?;
@@ -24,7 +28,12 @@ pub(super) async fn run(State(face): State<Shared>, caller: Identity, request: R
     let extras = serde_json::json!({ "id": run.id }).to_string();
     let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
     let input = part_of(&body, run.input.get());
-    let job = face.take(Submission { context, ..submission(caller.account, input) }).await?;
+    let job = face
+        .take(Submission {
+            context,
+            ..submission(caller.account, input)
+        })
+        .await?;
     job.ended().await;
     Ok(reply::bare(&job.snapshot()))
 }

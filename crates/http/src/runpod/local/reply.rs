@@ -18,7 +18,12 @@ pub(super) fn outcome(job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
     body.field("id", &job.id).field("status", word(job.status));
     match job.status {
-        Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"null"[..])),
+        Status::Succeeded => body.raw(
+            "output",
+            job.output
+                .as_ref()
+                .filter(|output| ***output != b"null"[..]),
+        ),
         _ => body.maybe("error", job.error.as_deref()),
     };
     json(StatusCode::OK, body.finish())
@@ -28,15 +33,25 @@ pub(super) fn outcome(job: &Snapshot) -> Response {
 pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
     let stream = wrapped(parts);
     let mut body = Object::with_room_for(stream.len() + 512);
-    body.field("id", &job.id).field("status", word(job.status)).raw("stream", Some(&stream));
-    json(StatusCode::OK, body.maybe("error", job.error.as_deref()).finish())
+    body.field("id", &job.id)
+        .field("status", word(job.status))
+        .raw("stream", Some(&stream));
+    json(
+        StatusCode::OK,
+        body.maybe("error", job.error.as_deref()).finish(),
+    )
 }
 
 fn wrapped(parts: &[Bytes]) -> Bytes {
-    let mut list = BytesMut::with_capacity(parts.iter().map(|part| part.len() + 16).sum::<usize>() + 2);
+    let mut list =
+        BytesMut::with_capacity(parts.iter().map(|part| part.len() + 16).sum::<usize>() + 2);
     list.put_u8(b'[');
     for (n, part) in parts.iter().enumerate() {
-        list.put_slice(if n > 0 { b",{\"output\":" } else { b"{\"output\":" });
+        list.put_slice(if n > 0 {
+            b",{\"output\":"
+        } else {
+            b"{\"output\":"
+        });
         list.put_slice(part);
         list.put_u8(b'}');
     }
@@ -53,9 +68,14 @@ const BESIDE_ERROR: &str = "beside_error";
 pub(super) fn bare(job: &Snapshot) -> Response {
     let mut body = Object::with_room_for(room(job));
     match job.status {
-        Status::Succeeded => body.raw("output", job.output.as_ref().filter(|output| ***output != b"{}"[..])),
+        Status::Succeeded => body.raw(
+            "output",
+            job.output.as_ref().filter(|output| ***output != b"{}"[..]),
+        ),
         Status::Canceled | Status::Aborted => body.field("error", "the job was canceled"),
-        _ => body.maybe("output", job.metrics.get(BESIDE_ERROR)).maybe("error", job.error.as_deref()),
+        _ => body
+            .maybe("output", job.metrics.get(BESIDE_ERROR))
+            .maybe("error", job.error.as_deref()),
     };
     if job.metrics.contains_key(STOP_POD) {
         body.field("stopPod", &true);
@@ -65,13 +85,25 @@ pub(super) fn bare(job: &Snapshot) -> Response {
 
 /// A job's id and one word about it.
 pub(super) fn short(id: &str, status: &str) -> Response {
-    json(StatusCode::OK, Object::with_room_for(64).field("id", id).field("status", status).finish())
+    json(
+        StatusCode::OK,
+        Object::with_room_for(64)
+            .field("id", id)
+            .field("status", status)
+            .finish(),
+    )
 }
 
 /// A job that cannot be shown; Runpod calls that failed too.
 pub(super) fn failed(id: &str, error: &str) -> Response {
     let mut body = Object::with_room_for(128);
-    json(StatusCode::OK, body.field("id", id).field("status", "FAILED").field("error", error).finish())
+    json(
+        StatusCode::OK,
+        body.field("id", id)
+            .field("status", "FAILED")
+            .field("error", error)
+            .finish(),
+    )
 }
 
 /// The answer to methods that a path does not have. Those that it has are in `Allow`.
@@ -80,7 +112,12 @@ pub(super) async fn no_such_method() -> Response {
 }
 
 fn detail(status: StatusCode, text: &str) -> Response {
-    json(status, Object::with_room_for(text.len()).field("detail", text).finish())
+    json(
+        status,
+        Object::with_room_for(text.len())
+            .field("detail", text)
+            .finish(),
+    )
 }
 
 /// Everything that can be wrong with a request to this face.
@@ -111,8 +148,13 @@ impl From<Refusal> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
-            Self::Body(error) => error.reason().on(detail(error.status(), &error.to_string())),
-            Self::Unfit(faults) => json(StatusCode::UNPROCESSABLE_ENTITY, Object::with_room_for(256).field("detail", &faults).finish()),
+            Self::Body(error) => error
+                .reason()
+                .on(detail(error.status(), &error.to_string())),
+            Self::Unfit(faults) => json(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                Object::with_room_for(256).field("detail", &faults).finish(),
+            ),
             Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
         }
     }
@@ -120,10 +162,14 @@ impl IntoResponse for Trouble {
 
 fn status_of(refusal: &Refusal) -> StatusCode {
     match refusal {
-        Refusal::NotReady { .. } | Refusal::Closing | Refusal::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::NotReady { .. } | Refusal::Closing | Refusal::StoreUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
         Refusal::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => StatusCode::CONFLICT,
-        Refusal::InvalidInput(_) | Refusal::NotStreaming | Refusal::BadWebhook { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::InvalidInput(_) | Refusal::NotStreaming | Refusal::BadWebhook { .. } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
     }
 }

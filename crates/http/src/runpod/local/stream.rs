@@ -35,7 +35,11 @@ struct Memory {
 impl Given {
     fn of(&self, job: &Job) -> usize {
         let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.counts.get(&(job.account().clone(), job.id().clone())).copied().unwrap_or_default()
+        memory
+            .counts
+            .get(&(job.account().clone(), job.id().clone()))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Takes the parts that nobody else has taken since.
@@ -43,7 +47,12 @@ impl Given {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (job.account().clone(), job.id().clone());
         let known = memory.counts.get(&key).copied();
-        parts.drain(..known.unwrap_or_default().saturating_sub(from).min(parts.len()));
+        parts.drain(
+            ..known
+                .unwrap_or_default()
+                .saturating_sub(from)
+                .min(parts.len()),
+        );
         let given = known.unwrap_or_default().max(from) + parts.len();
         if memory.counts.insert(key.clone(), given).is_none() {
             memory.order.push_back(key);
@@ -58,13 +67,22 @@ impl Given {
 }
 
 /// `GET /stream/{id}`: what has come since the last time.
-pub(super) async fn next(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
-    let Some(job) = face.find(&caller.account, &id).await else { return reply::failed(&id, UNKNOWN) };
+pub(super) async fn next(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Response {
+    let Some(job) = face.find(&caller.account, &id).await else {
+        return reply::failed(&id, UNKNOWN);
+    };
     if !face.may_stream() {
         return reply::failed(&id, NO_GENERATOR);
     }
     let from = face.given.of(&job);
-    let seen = Seen { outputs: from, logs: usize::MAX };
+    let seen = Seen {
+        outputs: from,
+        logs: usize::MAX,
+    };
     let parts = match tokio::time::timeout(HOLD, job.progress(seen)).await {
         Ok(progress) => face.given.take(&job, from, progress.outputs),
         Err(_) => Vec::new(),
@@ -73,7 +91,16 @@ pub(super) async fn next(State(face): State<Shared>, caller: Identity, Path(id):
     // More may have come since: a client that hears of the end does not ask again.
     let rest = if now.status.is_terminal() {
         let from = from + parts.len();
-        face.given.take(&job, from, job.progress(Seen { outputs: from, logs: usize::MAX }).await.outputs)
+        face.given.take(
+            &job,
+            from,
+            job.progress(Seen {
+                outputs: from,
+                logs: usize::MAX,
+            })
+            .await
+            .outputs,
+        )
     } else {
         Vec::new()
     };
@@ -81,8 +108,14 @@ pub(super) async fn next(State(face): State<Shared>, caller: Identity, Path(id):
 }
 
 /// `POST /stream/{id}`: everything, when the job is over.
-pub(super) async fn all(State(face): State<Shared>, caller: Identity, Path(id): Path<String>) -> Response {
-    let Some(job) = face.find(&caller.account, &id).await else { return reply::failed(&id, UNKNOWN) };
+pub(super) async fn all(
+    State(face): State<Shared>,
+    caller: Identity,
+    Path(id): Path<String>,
+) -> Response {
+    let Some(job) = face.find(&caller.account, &id).await else {
+        return reply::failed(&id, UNKNOWN);
+    };
     if face.may_stream() {
         job.ended().await;
     }
@@ -90,7 +123,13 @@ pub(super) async fn all(State(face): State<Shared>, caller: Identity, Path(id): 
     if !face.may_stream() {
         return reply::failed(&id, NO_GENERATOR);
     }
-    let parts = job.progress(Seen { outputs: 0, logs: usize::MAX }).await.outputs;
+    let parts = job
+        .progress(Seen {
+            outputs: 0,
+            logs: usize::MAX,
+        })
+        .await
+        .outputs;
     reply::parts(&job.snapshot(), &parts)
 }
 

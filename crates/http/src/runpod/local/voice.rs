@@ -15,9 +15,13 @@ pub fn wording() -> Wording {
     Wording::new(|job| {
         let mut body = Object::with_room_for(room(job));
         times(&mut body, job);
-        body.maybe("error", job.error.as_deref()).field("id", &job.id).raw("input", Some(&job.input));
-        body.raw("output", job.output.as_ref()).field("status", word(job.status));
-        body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url)).finish()
+        body.maybe("error", job.error.as_deref())
+            .field("id", &job.id)
+            .raw("input", Some(&job.input));
+        body.raw("output", job.output.as_ref())
+            .field("status", word(job.status));
+        body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url))
+            .finish()
     })
 }
 
@@ -25,7 +29,8 @@ pub fn wording() -> Wording {
 pub(super) fn state(job: &Snapshot) -> Bytes {
     let mut body = Object::with_room_for(room(job));
     times(&mut body, job);
-    body.maybe("error", job.error.as_deref()).field("id", &job.id);
+    body.maybe("error", job.error.as_deref())
+        .field("id", &job.id);
     if job.status.is_terminal() {
         body.raw("output", job.output.as_ref());
     } else {
@@ -39,7 +44,12 @@ fn times(body: &mut Object, job: &Snapshot) {
     let between = |from: Timestamp, to: Timestamp| to.duration_since(from).as_millis().max(0);
     if let Some(started_at) = job.started_at {
         body.field("delayTime", &between(job.created_at, started_at));
-        body.maybe("executionTime", job.completed_at.map(|completed_at| between(started_at, completed_at)).as_ref());
+        body.maybe(
+            "executionTime",
+            job.completed_at
+                .map(|completed_at| between(started_at, completed_at))
+                .as_ref(),
+        );
     }
 }
 

@@ -76,7 +76,11 @@ impl Serialize for Json {
 pub(super) fn readable(body: Bytes) -> Bytes {
     let has = |word: &[u8]| memchr::memmem::find(&body, word).is_some();
     let odd = body.starts_with("\u{feff}".as_bytes()) || has(b"NaN") || has(b"Infinity");
-    if odd { lenient::as_json(&body, Infinities::TooLarge).unwrap_or(body) } else { body }
+    if odd {
+        lenient::as_json(&body, Infinities::TooLarge).unwrap_or(body)
+    } else {
+        body
+    }
 }
 
 impl Kind {
@@ -88,15 +92,23 @@ impl Kind {
     }
 
     /// Reads a body. Everything that is wrong with it is told at once.
-    pub(super) fn read<'a>(self, headers: &HeaderMap, body: &'a Bytes) -> Result<Run<'a>, Vec<Fault>> {
+    pub(super) fn read<'a>(
+        self,
+        headers: &HeaderMap,
+        body: &'a Bytes,
+    ) -> Result<Run<'a>, Vec<Fault>> {
         if body.is_empty() {
             return Err(vec![Fault::missing(vec![Place::Name("body")], Json::Null)]);
         }
         if !says_json(headers) {
-            return Err(vec![self.no_object(Json::Text(String::from_utf8_lossy(body).into_owned()))]);
+            return Err(vec![
+                self.no_object(Json::Text(String::from_utf8_lossy(body).into_owned())),
+            ]);
         }
-        let whole: &RawValue = serde_json::from_slice(body).map_err(|error| vec![Fault::syntax(body, &error)])?;
-        let Ok(parts) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &'a RawValue>>(whole.get()) else {
+        let whole: &RawValue =
+            serde_json::from_slice(body).map_err(|error| vec![Fault::syntax(body, &error)])?;
+        let Ok(parts) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &'a RawValue>>(whole.get())
+        else {
             return Err(vec![self.no_object(Json::Raw(whole.to_owned()))]);
         };
         let mut faults = Vec::new();
@@ -104,24 +116,41 @@ impl Kind {
             (Self::Request, _) => None,
             (Self::Realtime, Some(id)) => text("id", id, &mut faults),
             (Self::Realtime, None) => {
-                faults.push(Fault::missing(vec![Place::Name("body"), Place::Name("id")], Json::Raw(whole.to_owned())));
+                faults.push(Fault::missing(
+                    vec![Place::Name("body"), Place::Name("id")],
+                    Json::Raw(whole.to_owned()),
+                ));
                 None
             }
         };
         let input = parts.get("input").copied();
         match input {
-            None => faults.push(Fault::missing(vec![Place::Name("body"), Place::Name("input")], Json::Raw(whole.to_owned()))),
+            None => faults.push(Fault::missing(
+                vec![Place::Name("body"), Place::Name("input")],
+                Json::Raw(whole.to_owned()),
+            )),
             Some(input) if self == Self::Request && !input.get().starts_with('{') => {
-                faults.push(Fault::of("dict_type", "input", "Input should be a valid dictionary", input));
+                faults.push(Fault::of(
+                    "dict_type",
+                    "input",
+                    "Input should be a valid dictionary",
+                    input,
+                ));
             }
             Some(_) => {}
         }
         let webhook = match (self, parts.get("webhook")) {
-            (Self::Request, Some(webhook)) if webhook.get() != "null" => text("webhook", webhook, &mut faults),
+            (Self::Request, Some(webhook)) if webhook.get() != "null" => {
+                text("webhook", webhook, &mut faults)
+            }
             (Self::Request | Self::Realtime, _) => None,
         };
         match input {
-            Some(input) if faults.is_empty() => Ok(Run { id, input, webhook: webhook.filter(|url| !url.is_empty()) }),
+            Some(input) if faults.is_empty() => Ok(Run {
+                id,
+                input,
+                webhook: webhook.filter(|url| !url.is_empty()),
+            }),
             Some(_) | None => Err(faults),
         }
     }
@@ -130,7 +159,10 @@ impl Kind {
         Fault {
             r#type: "dataclass_type",
             loc: vec![Place::Name("body")],
-            msg: format!("Input should be a dictionary or an instance of {}", self.class()),
+            msg: format!(
+                "Input should be a dictionary or an instance of {}",
+                self.class()
+            ),
             input: came,
             ctx: Some(Context::ClassName(self.class())),
         }
@@ -139,16 +171,32 @@ impl Kind {
 
 impl Fault {
     fn missing(loc: Vec<Place>, input: Json) -> Self {
-        Self { r#type: "missing", loc, msg: "Field required".to_owned(), input, ctx: None }
+        Self {
+            r#type: "missing",
+            loc,
+            msg: "Field required".to_owned(),
+            input,
+            ctx: None,
+        }
     }
 
     fn of(kind: &'static str, name: &'static str, msg: &str, came: &RawValue) -> Self {
         let loc = vec![Place::Name("body"), Place::Name(name)];
-        Self { r#type: kind, loc, msg: msg.to_owned(), input: Json::Raw(came.to_owned()), ctx: None }
+        Self {
+            r#type: kind,
+            loc,
+            msg: msg.to_owned(),
+            input: Json::Raw(came.to_owned()),
+            ctx: None,
+        }
     }
 
     fn syntax(body: &[u8], error: &serde_json::Error) -> Self {
-        let before = body.split(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(|line| line.len() + 1).sum::<usize>();
+        let before = body
+            .split(|byte| *byte == b'\n')
+            .take(error.line().saturating_sub(1))
+            .map(|line| line.len() + 1)
+            .sum::<usize>();
         Self {
             r#type: "json_invalid",
             loc: vec![Place::Name("body"), Place::At(before + error.column())],
@@ -161,22 +209,42 @@ impl Fault {
     /// A webhook that cannot be called.
     pub(super) fn of_webhook(url: &str, reason: &str) -> Self {
         let loc = vec![Place::Name("body"), Place::Name("webhook")];
-        Self { r#type: "value_error", loc, msg: reason.to_owned(), input: Json::Text(url.to_owned()), ctx: None }
+        Self {
+            r#type: "value_error",
+            loc,
+            msg: reason.to_owned(),
+            input: Json::Text(url.to_owned()),
+            ctx: None,
+        }
     }
 }
 
 fn text(name: &'static str, raw: &RawValue, faults: &mut Vec<Fault>) -> Option<String> {
     let read = serde_json::from_str(raw.get());
     if read.is_err() {
-        faults.push(Fault::of("string_type", name, "Input should be a valid string", raw));
+        faults.push(Fault::of(
+            "string_type",
+            name,
+            "Input should be a valid string",
+            raw,
+        ));
     }
     read.ok()
 }
 
 fn says_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let essence = value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
 #[cfg(test)]
@@ -186,25 +254,41 @@ mod tests {
     use super::*;
 
     fn faults(kind: Kind, body: &'static str) -> String {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = Bytes::from_static(body.as_bytes());
         serde_json::to_string(&kind.read(&headers, &body).unwrap_err()).unwrap()
     }
 
     #[test]
     fn what_does_not_fit_is_told_in_fastapis_words() {
-        let told: Vec<String> = ["", "{}", "[]", r#"{"input":null}"#, r#"{"input":[1],"webhook":5}"#, "{\n]"]
-            .into_iter()
-            .map(|body| format!("{body:?} {}", faults(Kind::Request, body)))
-            .chain([faults(Kind::Realtime, r#"{"input":1}"#), faults(Kind::Realtime, r#"{"id":1,"input":1}"#)])
-            .collect();
+        let told: Vec<String> = [
+            "",
+            "{}",
+            "[]",
+            r#"{"input":null}"#,
+            r#"{"input":[1],"webhook":5}"#,
+            "{\n]",
+        ]
+        .into_iter()
+        .map(|body| format!("{body:?} {}", faults(Kind::Request, body)))
+        .chain([
+            faults(Kind::Realtime, r#"{"input":1}"#),
+            faults(Kind::Realtime, r#"{"id":1,"input":1}"#),
+        ])
+        .collect();
         insta::assert_snapshot!(told.join("\n"));
     }
 
     #[test]
     fn a_webhook_may_be_absent_null_or_empty() {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        for body in [r#"{"input":{}}"#, r#"{"input":{},"webhook":null}"#, r#"{"input":{},"webhook":"","id":3}"#] {
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        for body in [
+            r#"{"input":{}}"#,
+            r#"{"input":{},"webhook":null}"#,
+            r#"{"input":{},"webhook":"","id":3}"#,
+        ] {
             let body = Bytes::from_static(body.as_bytes());
             let run = Kind::Request.read(&headers, &body).unwrap();
             assert!(run.webhook.is_none() && run.id.is_none());

@@ -15,7 +15,9 @@ use tidegate_core::record::{Brief, Face as FaceName};
 use tidegate_core::store::Wanted as Sought;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_remote::EXECUTION_TIMEOUT;
-use tidegate_service::{Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent};
+use tidegate_service::{
+    Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent,
+};
 
 use super::endpoints::Endpoint;
 use super::limits::Asked;
@@ -50,7 +52,10 @@ pub(super) async fn run(visitor: Visitor, body: Body) -> Result<Response, Troubl
     let endpoint = visitor.enter(Asked::Run)?;
     let wanted = Wanted::read(&visitor.face.body(body, MAX_RUN).await?)?;
     let job = visitor.submit(&endpoint, new_id("", "-u1"), wanted).await?;
-    Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
+    Ok(json(
+        StatusCode::OK,
+        voice::brief(job.id().as_str(), "IN_QUEUE"),
+    ))
 }
 
 /// `POST /v2/{endpoint}/runsync`
@@ -58,7 +63,9 @@ pub(super) async fn runsync(visitor: Visitor, body: Body) -> Result<Response, Tr
     let endpoint = visitor.enter(Asked::RunSync)?;
     let wait = wait(&visitor.uri)?;
     let wanted = Wanted::read(&visitor.face.body(body, MAX_RUNSYNC).await?)?;
-    let job = visitor.submit(&endpoint, new_id(SYNC, "-u1"), wanted).await?;
+    let job = visitor
+        .submit(&endpoint, new_id(SYNC, "-u1"), wanted)
+        .await?;
     Ok(after(&endpoint, &job, wait).await)
 }
 
@@ -84,7 +91,10 @@ pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(StatusCode::OK, voice::brief(&visitor.id, "CANCELLED")));
     }
-    Ok(json(StatusCode::OK, voice::brief(&visitor.id, voice::status(&job.snapshot()))))
+    Ok(json(
+        StatusCode::OK,
+        voice::brief(&visitor.id, voice::status(&job.snapshot())),
+    ))
 }
 
 #[derive(Serialize)]
@@ -97,16 +107,36 @@ struct Purged {
 pub(super) async fn purge(visitor: Visitor) -> Result<Response, Trouble> {
     let endpoint = visitor.enter(Asked::Purge)?;
     let caller = &visitor.caller;
-    let waiting = endpoint.jobs.in_memory(&sought(&endpoint, caller, vec![Status::Queued])).into_iter().map(|job| job.id);
+    let waiting = endpoint
+        .jobs
+        .in_memory(&sought(&endpoint, caller, vec![Status::Queued]))
+        .into_iter()
+        .map(|job| job.id);
     let waiting: Vec<JobId> = waiting.chain(endpoint.remote.begun_and_waiting()).collect();
-    let canceled = join_all(waiting.iter().map(|id| endpoint.cancel(&caller.account, id))).await;
-    let canceled: Vec<_> = waiting.iter().zip(canceled).filter(|(_, canceled)| *canceled).collect();
+    let canceled = join_all(
+        waiting
+            .iter()
+            .map(|id| endpoint.cancel(&caller.account, id)),
+    )
+    .await;
+    let canceled: Vec<_> = waiting
+        .iter()
+        .zip(canceled)
+        .filter(|(_, canceled)| *canceled)
+        .collect();
     let removed = canceled.len();
     // Who asks next does not find them any more.
-    let known = canceled.iter().filter_map(|(id, _)| endpoint.jobs.known(&caller.account, id));
+    let known = canceled
+        .iter()
+        .filter_map(|(id, _)| endpoint.jobs.known(&caller.account, id));
     let over: Vec<Arc<Job>> = known.collect();
-    tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended()))).await.ok();
-    Ok(said(&Purged { removed, status: "completed" }))
+    tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended())))
+        .await
+        .ok();
+    Ok(said(&Purged {
+        removed,
+        status: "completed",
+    }))
 }
 
 #[derive(Serialize)]
@@ -139,7 +169,13 @@ struct WorkerCount {
 pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
     let endpoint = visitor.face.endpoint(&visitor.endpoint)?;
     let ended = |wanted: &[Status]| {
-        endpoint.jobs.meter().finished_jobs().filter(|(_, _, status, _)| wanted.contains(status)).map(|(.., count)| count).sum()
+        endpoint
+            .jobs
+            .meter()
+            .finished_jobs()
+            .filter(|(_, _, status, _)| wanted.contains(status))
+            .map(|(.., count)| count)
+            .sum()
     };
     let (load, workers) = (endpoint.load(), endpoint.remote.count());
     Ok(said(&Health {
@@ -183,39 +219,72 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         Trouble::Store
     })?;
     // What is in memory is newer than what is written about it.
-    let all: BTreeMap<JobId, Brief> =
-        written.into_iter().chain(endpoint.jobs.in_memory(&sought)).map(|brief| (brief.id.clone(), brief)).collect();
-    let mut newest: Vec<Brief> = all.into_values().filter(|job| is_kept(&job.id, job.completed_at)).collect();
+    let all: BTreeMap<JobId, Brief> = written
+        .into_iter()
+        .chain(endpoint.jobs.in_memory(&sought))
+        .map(|brief| (brief.id.clone(), brief))
+        .collect();
+    let mut newest: Vec<Brief> = all
+        .into_values()
+        .filter(|job| is_kept(&job.id, job.completed_at))
+        .collect();
     newest.sort_by_key(|job| std::cmp::Reverse(job.created_at));
     newest.truncate(LISTED);
     let mut requests = Vec::with_capacity(newest.len());
     for job in newest {
         // Why it was ended, or whether it lost its worker, is not known in a few words.
         let whole = match job.status {
-            Status::Processing | Status::Failed | Status::Canceled => endpoint.jobs.look(&job.account, &job.id).await,
+            Status::Processing | Status::Failed | Status::Canceled => {
+                endpoint.jobs.look(&job.account, &job.id).await
+            }
             _ => None,
         };
-        let status = whole.map_or_else(|| word(job.status), |whole| voice::status(&whole.snapshot()));
-        requests.push(Request { id: job.id, status, created_at: job.created_at });
+        let status = whole.map_or_else(
+            || word(job.status),
+            |whole| voice::status(&whole.snapshot()),
+        );
+        requests.push(Request {
+            id: job.id,
+            status,
+            created_at: job.created_at,
+        });
     }
     Ok(said(&Requests { requests }))
 }
 
 impl Face {
     /// A job of the caller's at this endpoint, as long as its result is there.
-    pub(super) async fn find(&self, endpoint: &Endpoint, caller: &Identity, id: &str) -> Result<Arc<Job>, Trouble> {
+    pub(super) async fn find(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Identity,
+        id: &str,
+    ) -> Result<Arc<Job>, Trouble> {
         let unknown = || Trouble::NoSuchJob(id.chars().take(100).collect());
         let parsed = JobId::parse(id).map_err(|_| unknown())?;
-        let job = endpoint.jobs.get(&caller.account, &parsed).await.ok_or_else(unknown)?;
+        let job = endpoint
+            .jobs
+            .get(&caller.account, &parsed)
+            .await
+            .ok_or_else(unknown)?;
         let brief = job.brief();
-        let here = brief.target.model == endpoint.jobs.target().model && is_kept(&parsed, brief.completed_at);
+        let here = brief.target.model == endpoint.jobs.target().model
+            && is_kept(&parsed, brief.completed_at);
         here.then_some(job).ok_or_else(unknown)
     }
 }
 
 impl Visitor {
-    pub(super) async fn submit(&self, endpoint: &Endpoint, id: JobId, wanted: Wanted) -> Result<Arc<Job>, Trouble> {
-        let submission = Submission { id: Some(id), ..endpoint.submission(&self.caller.account, wanted, &self.headers)? };
+    pub(super) async fn submit(
+        &self,
+        endpoint: &Endpoint,
+        id: JobId,
+        wanted: Wanted,
+    ) -> Result<Arc<Job>, Trouble> {
+        let submission = Submission {
+            id: Some(id),
+            ..endpoint.submission(&self.caller.account, wanted, &self.headers)?
+        };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
@@ -225,9 +294,21 @@ impl Visitor {
 
 impl Endpoint {
     /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
-    pub(super) fn submission(&self, account: &Account, wanted: Wanted, headers: &HeaderMap) -> Result<Submission, Trouble> {
-        let webhook = wanted.webhook.as_deref().map(|url| webhook(self, url, headers)).transpose()?;
-        let mut context = BTreeMap::from([(EXECUTION_TIMEOUT.to_owned(), wanted.execution_timeout.as_millis().to_string())]);
+    pub(super) fn submission(
+        &self,
+        account: &Account,
+        wanted: Wanted,
+        headers: &HeaderMap,
+    ) -> Result<Submission, Trouble> {
+        let webhook = wanted
+            .webhook
+            .as_deref()
+            .map(|url| webhook(self, url, headers))
+            .transpose()?;
+        let mut context = BTreeMap::from([(
+            EXECUTION_TIMEOUT.to_owned(),
+            wanted.execution_timeout.as_millis().to_string(),
+        )]);
         if wanted.rank == Rank::Low {
             context.insert(Rank::YIELDS.to_owned(), true.to_string());
         }
@@ -249,7 +330,10 @@ impl Endpoint {
 }
 
 fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Trouble> {
-    let url = endpoint.jobs.webhook_url(url).inspect_err(|refusal| endpoint.jobs.count_refusal(FaceName::Runpod, refusal))?;
+    let url = endpoint
+        .jobs
+        .webhook_url(url)
+        .inspect_err(|refusal| endpoint.jobs.count_refusal(FaceName::Runpod, refusal))?;
     Ok(Arc::new(Webhook {
         url,
         filter: EventFilter::only([WebhookEvent::Completed]),
@@ -271,30 +355,51 @@ pub(super) fn new_id(before: &str, after: &str) -> JobId {
 
 /// Whether the result of a job is still there.
 fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
-    let kept = if id.as_str().starts_with(SYNC) { KEPT_SYNC } else { KEPT };
+    let kept = if id.as_str().starts_with(SYNC) {
+        KEPT_SYNC
+    } else {
+        KEPT
+    };
     over.is_none_or(|over| Timestamp::now().duration_since(over).unsigned_abs() < kept)
 }
 
 /// The caller's jobs at this endpoint.
 fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> Sought {
     let model = Some(endpoint.jobs.target().model.clone());
-    Sought { account: Some(caller.account.clone()), id: None, model, statuses, limit: LISTED }
+    Sought {
+        account: Some(caller.account.clone()),
+        id: None,
+        model,
+        statuses,
+        limit: LISTED,
+    }
 }
 
 /// How long a caller wants to wait.
 fn wait(uri: &Uri) -> Result<Duration, Trouble> {
     let question = Question::of(uri);
-    let Some(text) = question.get("wait") else { return Ok(Duration::from_millis(WAIT)) };
-    let ms: u64 = text.parse().map_err(|_| Trouble::Unusable("`wait` is a number of milliseconds".to_owned()))?;
+    let Some(text) = question.get("wait") else {
+        return Ok(Duration::from_millis(WAIT));
+    };
+    let ms: u64 = text
+        .parse()
+        .map_err(|_| Trouble::Unusable("`wait` is a number of milliseconds".to_owned()))?;
     Ok(Duration::from_millis(ms.clamp(WAITS.0, WAITS.1)))
 }
 
 /// The job when it is over, or as it is after this time.
 async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response {
-    tokio::time::timeout(wait, endpoint.jobs.over(job)).await.ok();
+    tokio::time::timeout(wait, endpoint.jobs.over(job))
+        .await
+        .ok();
     json(StatusCode::OK, voice::told(&job.snapshot()))
 }
 
 pub(super) fn said(body: &impl Serialize) -> Response {
-    json(StatusCode::OK, serde_json::to_vec(body).expect("our fields have string keys").into())
+    json(
+        StatusCode::OK,
+        serde_json::to_vec(body)
+            .expect("our fields have string keys")
+            .into(),
+    )
 }

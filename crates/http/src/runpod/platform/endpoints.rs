@@ -50,13 +50,22 @@ impl Endpoint {
     /// How much it has to do. A job that has lost its worker waits.
     pub(super) fn load(&self) -> Load {
         let (all, again) = (self.jobs.queue().all, self.remote.begun_and_waiting().len());
-        Load { waiting: all.waiting + again, running: all.running.saturating_sub(again) }
+        Load {
+            waiting: all.waiting + again,
+            running: all.running.saturating_sub(again),
+        }
     }
 
     /// Its jobs that are not over, whoever they belong to.
     fn open_jobs(&self) -> Vec<Brief> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
-        self.jobs.in_memory(&Wanted { account: None, id: None, model: Some(self.jobs.target().model.clone()), statuses, limit: usize::MAX })
+        self.jobs.in_memory(&Wanted {
+            account: None,
+            id: None,
+            model: Some(self.jobs.target().model.clone()),
+            statuses,
+            limit: usize::MAX,
+        })
     }
 
     /// Cancels a job, wherever it is; says whether it was not over.
@@ -73,16 +82,22 @@ impl Endpoint {
         let open = self.open_jobs();
         let asked = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
         let asked = open.iter().zip(asked).filter(|(_, canceled)| *canceled);
-        let canceled: Vec<_> = asked.filter_map(|(job, _)| self.jobs.known(&job.account, &job.id)).collect();
+        let canceled: Vec<_> = asked
+            .filter_map(|(job, _)| self.jobs.known(&job.account, &job.id))
+            .collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
-        tokio::time::timeout(UNTIL_CANCELED, over).await.map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
+        tokio::time::timeout(UNTIL_CANCELED, over)
+            .await
+            .map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
         Ok(canceled.len())
     }
 }
 
 /// A text cannot be the name of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`; choose another")]
+#[error(
+    "the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`; choose another"
+)]
 pub struct InvalidName;
 
 /// How endpoints come and go.
@@ -109,7 +124,9 @@ pub enum NotRemoved {
     #[error("there is no endpoint `{0}`")]
     Unknown(String),
     /// Somebody may wait for its jobs.
-    #[error("endpoint `{0}` has {1} job(s) that are not over; wait for them, or have them canceled with --force (`{{\"force\": true}}`)")]
+    #[error(
+        "endpoint `{0}` has {1} job(s) that are not over; wait for them, or have them canceled with --force (`{{\"force\": true}}`)"
+    )]
     InUse(String, usize),
     /// Its jobs were told to end and did not.
     #[error("the jobs of endpoint `{0}` do not end; it stays, try again")]
@@ -144,7 +161,12 @@ pub struct Endpoints {
 impl Endpoints {
     /// None yet.
     pub fn new(documents: Option<Arc<dyn Documents>>, doors: Doors) -> Self {
-        Self { all: Arc::default(), doors: Arc::new(doors), documents, changing: Arc::default() }
+        Self {
+            all: Arc::default(),
+            doors: Arc::new(doors),
+            documents,
+            changing: Arc::default(),
+        }
     }
 
     /// The endpoint with this name.
@@ -159,7 +181,9 @@ impl Endpoints {
 
     /// Opens those that a server before this one had.
     pub async fn resume(&self) -> Result<(), StoreError> {
-        let Some(documents) = &self.documents else { return Ok(()) };
+        let Some(documents) = &self.documents else {
+            return Ok(());
+        };
         let _turn = self.changing.lock().await;
         for (name, _) in documents.all(SHELF, "").await? {
             self.opened(&name);
@@ -172,7 +196,9 @@ impl Endpoints {
         let name = checked(name)?;
         let _turn = self.changing.lock().await;
         if let Some(documents) = &self.documents {
-            documents.put_new(SHELF, name, Bytes::from_static(b"{}")).await?;
+            documents
+                .put_new(SHELF, name, Bytes::from_static(b"{}"))
+                .await?;
         }
         Ok(self.opened(name))
     }
@@ -181,7 +207,9 @@ impl Endpoints {
     /// learns that it does not exist. A server that dies on the way still has it, and fewer jobs for it.
     pub async fn remove(&self, name: &str, open: OpenJobs) -> Result<usize, NotRemoved> {
         let _turn = self.changing.lock().await;
-        let endpoint = self.get(name).ok_or_else(|| NotRemoved::Unknown(name.to_owned()))?;
+        let endpoint = self
+            .get(name)
+            .ok_or_else(|| NotRemoved::Unknown(name.to_owned()))?;
         let in_use = endpoint.open_jobs().len();
         if open == OpenJobs::Keep && in_use > 0 {
             return Err(NotRemoved::InUse(name.to_owned(), in_use));
@@ -225,7 +253,9 @@ impl Endpoints {
 
 /// A name that can be part of a path and of a model's name.
 fn checked(name: &str) -> Result<&str, InvalidName> {
-    let allowed = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+    let allowed = |byte: &u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_')
+    };
     let fits = !name.is_empty() && name.len() <= MAX_LEN && name.as_bytes().iter().all(allowed);
     if fits { Ok(name) } else { Err(InvalidName) }
 }
@@ -248,7 +278,9 @@ impl WorkerKeys {
 
     /// Whether this is the key of the endpoint's workers.
     pub(super) fn fits(&self, endpoint: &str, key: &[u8]) -> bool {
-        let tag = key.strip_prefix(PREFIX.as_bytes()).and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok());
+        let tag = key
+            .strip_prefix(PREFIX.as_bytes())
+            .and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok());
         tag.is_some_and(|tag| hmac::verify(&self.0, endpoint.as_bytes(), &tag).is_ok())
     }
 }
@@ -262,8 +294,14 @@ mod tests {
         let keys = WorkerKeys::new(b"secret");
         let key = keys.key("echo");
         assert!(keys.fits("echo", key.as_bytes()));
-        assert!(WorkerKeys::new(b"secret").fits("echo", key.as_bytes()), "also after a restart");
-        assert!(!keys.fits("other", key.as_bytes()) && !WorkerKeys::new(b"else").fits("echo", key.as_bytes()));
+        assert!(
+            WorkerKeys::new(b"secret").fits("echo", key.as_bytes()),
+            "also after a restart"
+        );
+        assert!(
+            !keys.fits("other", key.as_bytes())
+                && !WorkerKeys::new(b"else").fits("echo", key.as_bytes())
+        );
         for bad in ["", "tgw_", "tgw_AAAA", key.trim_start_matches(PREFIX)] {
             assert!(!keys.fits("echo", bad.as_bytes()), "{bad}");
         }

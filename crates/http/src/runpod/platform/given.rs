@@ -40,12 +40,16 @@ impl Given {
 
     /// Takes up what an orderly end has left. It is good for once: later reads are not in it.
     pub async fn resume(&self, documents: &dyn Documents) -> Result<(), StoreError> {
-        let Some(json) = documents.fetch(SHELF, NAME).await? else { return Ok(()) };
+        let Some(json) = documents.fetch(SHELF, NAME).await? else {
+            return Ok(());
+        };
         documents.remove(SHELF, NAME).await?;
-        let kept: Vec<Kept> = serde_json::from_slice(&json).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let kept: Vec<Kept> = serde_json::from_slice(&json)
+            .map_err(|error| StoreError::Corrupt(error.to_string()))?;
         self.with(|read| {
             for (account, id, parts) in kept {
-                let account = account.map_or(Some(Account::ANONYMOUS), |name| Account::parse(&name).ok());
+                let account =
+                    account.map_or(Some(Account::ANONYMOUS), |name| Account::parse(&name).ok());
                 if let Some(key) = account.zip(JobId::parse(&id).ok()) {
                     read.note(key, parts);
                 }
@@ -58,18 +62,33 @@ impl Given {
     pub async fn leave(&self, documents: &dyn Documents) -> Result<(), StoreError> {
         let kept: Vec<Kept> = self.with(|read| {
             let named = |account: &Account| (!account.is_anonymous()).then(|| account.to_string());
-            read.order.iter().map(|key| (named(&key.0), key.1.to_string(), read.parts[key])).collect()
+            read.order
+                .iter()
+                .map(|key| (named(&key.0), key.1.to_string(), read.parts[key]))
+                .collect()
         });
-        let json = serde_json::to_vec(&kept).map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let json =
+            serde_json::to_vec(&kept).map_err(|error| StoreError::Invalid(error.to_string()))?;
         documents.put(SHELF, NAME, Bytes::from(json)).await
     }
 
     pub(super) fn of(&self, account: &Account, id: &JobId) -> usize {
-        self.with(|read| read.parts.get(&(account.clone(), id.clone())).copied().unwrap_or_default())
+        self.with(|read| {
+            read.parts
+                .get(&(account.clone(), id.clone()))
+                .copied()
+                .unwrap_or_default()
+        })
     }
 
     /// So many parts more are about to be read, unless somebody else has read meanwhile.
-    pub(super) fn give(&self, account: &Account, id: &JobId, before: usize, more: usize) -> Option<Reading> {
+    pub(super) fn give(
+        &self,
+        account: &Account,
+        id: &JobId,
+        before: usize,
+        more: usize,
+    ) -> Option<Reading> {
         let key = (account.clone(), id.clone());
         self.with(|read| {
             if read.parts.get(&key).copied().unwrap_or_default() != before {
@@ -78,7 +97,12 @@ impl Given {
             if more > 0 {
                 read.note(key.clone(), before + more);
             }
-            Some(Reading { given: self.clone(), key, before, written: false })
+            Some(Reading {
+                given: self.clone(),
+                key,
+                before,
+                written: false,
+            })
         })
     }
 
@@ -145,7 +169,10 @@ mod tests {
     fn a_part_is_given_once() {
         let (given, account, id) = (Given::default(), Account::ANONYMOUS, id("a"));
         given.give(&account, &id, 0, 2).unwrap().written();
-        assert!(given.give(&account, &id, 0, 2).is_none(), "another reader was faster");
+        assert!(
+            given.give(&account, &id, 0, 2).is_none(),
+            "another reader was faster"
+        );
         assert_eq!(given.of(&account, &id), 2);
         given.forget(&account, &id);
         assert_eq!(given.of(&account, &id), 0);
@@ -158,15 +185,25 @@ mod tests {
         let lost = given.give(&account, &id, 2, 3);
         given.give(&account, &id, 5, 1).unwrap().written();
         drop(lost);
-        assert_eq!(given.of(&account, &id), 2, "also what another has read since: none may be missed");
+        assert_eq!(
+            given.of(&account, &id),
+            2,
+            "also what another has read since: none may be missed"
+        );
     }
 
     #[test]
     fn only_so_many_jobs_are_remembered() {
         let (given, account) = (Given::default(), Account::ANONYMOUS);
         for n in 0..KNOWN + 5 {
-            given.give(&account, &id(&n.to_string()), 0, 1).unwrap().written();
+            given
+                .give(&account, &id(&n.to_string()), 0, 1)
+                .unwrap()
+                .written();
         }
-        assert_eq!(given.with(|read| (read.parts.len(), read.order.len())), (KNOWN, KNOWN));
+        assert_eq!(
+            given.with(|read| (read.parts.len(), read.order.len())),
+            (KNOWN, KNOWN)
+        );
     }
 }

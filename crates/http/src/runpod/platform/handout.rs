@@ -36,8 +36,14 @@ struct Handout<C> {
 
 /// The cargo, as this JSON.
 pub(super) fn handed(json: Bytes, cargo: impl Cargo) -> Response {
-    let mut response = Response::new(Body::new(Handout { json: Some(json), flushed: false, cargo: Some(cargo) }));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(Body::new(Handout {
+        json: Some(json),
+        flushed: false,
+        cargo: Some(cargo),
+    }));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -45,7 +51,10 @@ impl<C: Cargo> HttpBody for Handout<C> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(json) = self.json.take() {
             return Poll::Ready(Some(Ok(Frame::data(json))));
         }

@@ -38,7 +38,10 @@ impl Limit {
     /// The larger of this and what so many workers are good for.
     fn with(self, workers: usize) -> Self {
         let grown = |least: usize| least.max(least.saturating_mul(workers) / WORKERS_COVERED);
-        Self { often: grown(self.often), at_once: grown(self.at_once) }
+        Self {
+            often: grown(self.often),
+            at_once: grown(self.at_once),
+        }
     }
 }
 
@@ -96,15 +99,33 @@ struct Use {
 impl Limits {
     /// The limits of Runpod's cloud.
     pub fn cloud() -> Self {
-        Self { uses: Some(Arc::default()) }
+        Self {
+            uses: Some(Arc::default()),
+        }
     }
 
     /// Counts a question in, until what comes back is dropped. Workers are counted when the limit depends on them.
-    pub(super) fn enter(&self, account: &Account, endpoint: &str, asked: Asked, workers: impl FnOnce() -> usize) -> Result<Place, TooMuch> {
-        let Some(uses) = &self.uses else { return Ok(Place(None)) };
-        let (key, limit, now) = ((account.clone(), endpoint.to_owned(), asked), asked.limit(), Instant::now());
+    pub(super) fn enter(
+        &self,
+        account: &Account,
+        endpoint: &str,
+        asked: Asked,
+        workers: impl FnOnce() -> usize,
+    ) -> Result<Place, TooMuch> {
+        let Some(uses) = &self.uses else {
+            return Ok(Place(None));
+        };
+        let (key, limit, now) = (
+            (account.clone(), endpoint.to_owned(), asked),
+            asked.limit(),
+            Instant::now(),
+        );
         let mut all = uses.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = all.entry(key.clone()).or_insert(Use { since: now, count: 0, open: 0 });
+        let entry = all.entry(key.clone()).or_insert(Use {
+            since: now,
+            count: 0,
+            open: 0,
+        });
         if now.saturating_duration_since(entry.since) >= WINDOW {
             (entry.since, entry.count) = (now, 0);
         }
@@ -130,7 +151,10 @@ pub(super) struct Place(Option<(Uses, Key)>);
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some((uses, key)) = self.0.take()
-            && let Some(entry) = uses.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&key)
+            && let Some(entry) = uses
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_mut(&key)
         {
             entry.open -= 1;
         }
@@ -149,12 +173,26 @@ mod tests {
     async fn each_account_endpoint_and_question_has_its_own_limit() {
         let limits = Limits::cloud();
         let refused = |endpoint: &str, asked| limits.enter(&nobody(), endpoint, asked, || 1).err();
-        assert_eq!([(); 3].map(|()| refused("a", Asked::Purge)), [None, None, Some(TooMuch::TooOften(2, 11))]);
-        assert_eq!((refused("b", Asked::Purge), refused("a", Asked::Run)), (None, None));
-        assert!(limits.enter(&Account::parse("ann").unwrap(), "a", Asked::Purge, || 1).is_ok());
+        assert_eq!(
+            [(); 3].map(|()| refused("a", Asked::Purge)),
+            [None, None, Some(TooMuch::TooOften(2, 11))]
+        );
+        assert_eq!(
+            (refused("b", Asked::Purge), refused("a", Asked::Run)),
+            (None, None)
+        );
+        assert!(
+            limits
+                .enter(&Account::parse("ann").unwrap(), "a", Asked::Purge, || 1)
+                .is_ok()
+        );
         tokio::time::advance(WINDOW).await;
         assert_eq!(refused("a", Asked::Purge), None);
-        assert!([(); 3].iter().all(|()| Limits::default().enter(&nobody(), "a", Asked::Purge, || 1).is_ok()));
+        assert!([(); 3].iter().all(|()| {
+            Limits::default()
+                .enter(&nobody(), "a", Asked::Purge, || 1)
+                .is_ok()
+        }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,7 +210,13 @@ mod tests {
     async fn limits_grow_with_the_workers_beyond_those_that_are_covered() {
         let often = |workers: usize| {
             let limits = Limits::cloud();
-            (0..5000).take_while(|_| limits.enter(&nobody(), "a", Asked::Status, || workers).is_ok()).count()
+            (0..5000)
+                .take_while(|_| {
+                    limits
+                        .enter(&nobody(), "a", Asked::Status, || workers)
+                        .is_ok()
+                })
+                .count()
         };
         assert_eq!([0, 20, 40, 50].map(often), [2000, 2000, 2000, 2500]);
     }

@@ -63,31 +63,65 @@ pub(super) async fn check() -> Response {
 
 /// `GET /admin/endpoints`
 pub(super) async fn list(State(face): State<Shared>) -> Response {
-    said(&Listed { endpoints: face.endpoints.all().iter().map(|endpoint| face.entry(endpoint)).collect() })
+    said(&Listed {
+        endpoints: face
+            .endpoints
+            .all()
+            .iter()
+            .map(|endpoint| face.entry(endpoint))
+            .collect(),
+    })
 }
 
 /// `POST /admin/endpoints` with `{"name": …}`
 pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Response, Trouble> {
     let body = face.body(body, MAX_BODY).await?;
-    let add: Add = read_object(&body)?.ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
+    let add: Add = read_object(&body)?
+        .ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
     let endpoint = face.endpoints.add(&add.name).await?;
     Ok(said(&face.entry(&endpoint)))
 }
 
 /// `POST /admin/endpoints/{endpoint}/remove`, with `{"force": true}` also while it has jobs
-pub(super) async fn remove(State(face): State<Shared>, Path(name): Path<String>, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn remove(
+    State(face): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Trouble> {
     let body = face.body(body, MAX_BODY).await?;
     let Remove { force } = read_object(&body)?.unwrap_or_default();
-    let canceled = face.endpoints.remove(&name, if force { OpenJobs::Cancel } else { OpenJobs::Keep }).await?;
+    let canceled = face
+        .endpoints
+        .remove(
+            &name,
+            if force {
+                OpenJobs::Cancel
+            } else {
+                OpenJobs::Keep
+            },
+        )
+        .await?;
     tracing::info!(endpoint = name, canceled, "an endpoint was removed");
     Ok(said(&Removed { name, canceled }))
 }
 
 /// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.
-pub(super) async fn env(State(face): State<Shared>, Path(endpoint): Path<String>) -> Result<Response, Trouble> {
+pub(super) async fn env(
+    State(face): State<Shared>,
+    Path(endpoint): Path<String>,
+) -> Result<Response, Trouble> {
     let endpoint = face.endpoint(&endpoint)?;
-    let at = |path: &str| format!("{}/v2/{}/{path}{QUERY}", face.config.base_url, endpoint.name);
-    let key = face.config.keys.as_ref().map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
+    let at = |path: &str| {
+        format!(
+            "{}/v2/{}/{path}{QUERY}",
+            face.config.base_url, endpoint.name
+        )
+    };
+    let key = face
+        .config
+        .keys
+        .as_ref()
+        .map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
     let mut bits = [0; 6];
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let worker: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -101,8 +135,14 @@ pub(super) async fn env(State(face): State<Shared>, Path(endpoint): Path<String>
             ("RUNPOD_SKIP_AUTO_SYSTEM_CHECKS", "true".to_owned()),
             ("RUNPOD_WEBHOOK_GET_JOB", at("job-take/$ID")),
             ("RUNPOD_WEBHOOK_PING", at("ping/$RUNPOD_POD_ID")),
-            ("RUNPOD_WEBHOOK_POST_OUTPUT", at("job-done/$RUNPOD_POD_ID/$ID")),
-            ("RUNPOD_WEBHOOK_POST_STREAM", at("job-stream/$RUNPOD_POD_ID/$ID")),
+            (
+                "RUNPOD_WEBHOOK_POST_OUTPUT",
+                at("job-done/$RUNPOD_POD_ID/$ID"),
+            ),
+            (
+                "RUNPOD_WEBHOOK_POST_STREAM",
+                at("job-stream/$RUNPOD_POD_ID/$ID"),
+            ),
         ]),
     }))
 }
@@ -111,6 +151,12 @@ impl Face {
     fn entry(&self, endpoint: &Endpoint) -> Entry {
         let Load { waiting, running } = endpoint.load();
         let (name, workers) = (endpoint.name.clone(), endpoint.remote.count().at_work());
-        Entry { url: format!("{}/v2/{name}", self.config.base_url), name, waiting, running, workers }
+        Entry {
+            url: format!("{}/v2/{name}", self.config.base_url),
+            name,
+            waiting,
+            running,
+            workers,
+        }
     }
 }

@@ -39,11 +39,19 @@ const DONE: &str = "data: [DONE]\n\n";
 pub(super) async fn pass(visitor: Visitor, body: Body) -> Result<Response, Problem> {
     let visit = visitor.enter(Asked::OpenAi)?;
     let body = visitor.face.body(body, MAX_RUNSYNC).await?;
-    let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body).map_err(Trouble::from)?.unwrap_or_default();
-    let streams = asked.get("stream").is_some_and(|stream| stream.get() == "true");
+    let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body)
+        .map_err(Trouble::from)?
+        .unwrap_or_default();
+    let streams = asked
+        .get("stream")
+        .is_some_and(|stream| stream.get() == "true");
     let envelope = envelope(&visitor.route, &asked);
     let job = visitor.stays(visit, &envelope).await?;
-    Ok(if streams { stream(job) } else { whole(job).await })
+    Ok(if streams {
+        stream(job)
+    } else {
+        whole(job).await
+    })
 }
 
 #[derive(Serialize)]
@@ -58,8 +66,13 @@ struct Input<'a> {
 }
 
 fn envelope(route: &str, asked: &BTreeMap<Cow<'_, str>, &RawValue>) -> Bytes {
-    let input = Input { openai_input: asked, openai_route: format!("/{route}") };
-    serde_json::to_vec(&Run { input }).expect("the keys are strings").into()
+    let input = Input {
+        openai_input: asked,
+        openai_route: format!("/{route}"),
+    };
+    serde_json::to_vec(&Run { input })
+        .expect("the keys are strings")
+        .into()
 }
 
 /// A job whose caller is on the line. Gone caller, gone job.
@@ -78,13 +91,21 @@ impl Drop for OnTheLine {
 
 impl Visitor {
     async fn stays(self, visit: Visit, envelope: &Bytes) -> Result<OnTheLine, Trouble> {
-        let submission = visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
-        let submission = Submission { delivery: Delivery::Wait, ..submission };
+        let submission =
+            visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
+        let submission = Submission {
+            delivery: Delivery::Wait,
+            ..submission
+        };
         let job = match visit.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
-        Ok(OnTheLine { visit, caller: self.caller, job })
+        Ok(OnTheLine {
+            visit,
+            caller: self.caller,
+            job,
+        })
     }
 }
 
@@ -102,17 +123,31 @@ async fn whole(line: OnTheLine) -> Response {
         Some(value) if values.is_empty() => json(said_status(&value), value),
         Some(last) => {
             let all: Vec<Bytes> = values.into_iter().chain([last]).collect();
-            json(StatusCode::OK, [&b"["[..], &all.join(&b","[..]), b"]"].concat().into())
+            json(
+                StatusCode::OK,
+                [&b"["[..], &all.join(&b","[..]), b"]"].concat().into(),
+            )
         }
     }
 }
 
 /// What the worker gives, as it comes.
 fn stream(job: OnTheLine) -> Response {
-    let begun = Some(Streaming { job, read: 0, done: false });
-    let mut response = Response::new(Body::from_stream(unfold(begun, |streaming| async move { streaming?.next().await })));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let begun = Some(Streaming {
+        job,
+        read: 0,
+        done: false,
+    });
+    let mut response = Response::new(Body::from_stream(unfold(begun, |streaming| async move {
+        streaming?.next().await
+    })));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
@@ -126,7 +161,14 @@ struct Streaming {
 impl Streaming {
     /// What has come, and what is left of the stream.
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Option<Self>)> {
-        let progress = self.job.job.progress(Seen { outputs: self.read, logs: 0 }).await;
+        let progress = self
+            .job
+            .job
+            .progress(Seen {
+                outputs: self.read,
+                logs: 0,
+            })
+            .await;
         self.read += progress.outputs.len();
         let mut text: String = progress.outputs.iter().map(events).collect();
         self.done |= text.ends_with(DONE);
@@ -134,7 +176,9 @@ impl Streaming {
             return Some((Ok(text.into()), Some(self)));
         }
         match voice::failure(&self.job.job.snapshot()) {
-            Some(error) => text.push_str(&event(&error_of(&error, StatusCode::INTERNAL_SERVER_ERROR))),
+            Some(error) => {
+                text.push_str(&event(&error_of(&error, StatusCode::INTERNAL_SERVER_ERROR)))
+            }
             None if !self.done => text.push_str(DONE),
             None => {}
         }
@@ -167,7 +211,10 @@ fn said_status(value: &Bytes) -> StatusCode {
         code: u16,
     }
     match serde_json::from_slice::<Said<'_>>(value) {
-        Ok(Said { object, code: code @ 400..600 }) if object == "error" => StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST),
+        Ok(Said {
+            object,
+            code: code @ 400..600,
+        }) if object == "error" => StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST),
         Ok(_) | Err(_) => StatusCode::OK,
     }
 }
@@ -209,13 +256,28 @@ struct Error<'a> {
 }
 
 fn error_of(message: &str, status: StatusCode) -> Wrong<'_> {
-    let r#type = if status.is_client_error() { "invalid_request_error" } else { "server_error" };
-    Wrong { error: Error { message, r#type, param: None, code: status.as_u16() } }
+    let r#type = if status.is_client_error() {
+        "invalid_request_error"
+    } else {
+        "server_error"
+    };
+    Wrong {
+        error: Error {
+            message,
+            r#type,
+            param: None,
+            code: status.as_u16(),
+        },
+    }
 }
 
 fn problem(status: StatusCode, message: &str) -> Response {
     let mut body = Object::with_room_for(message.len());
-    json(status, body.field("error", &error_of(message, status).error).finish())
+    json(
+        status,
+        body.field("error", &error_of(message, status).error)
+            .finish(),
+    )
 }
 
 #[cfg(test)]
@@ -226,9 +288,15 @@ mod tests {
     fn parts_become_events() {
         for (part, text) in [
             (r#""data: {\"a\":1}\n\n""#, "data: {\"a\":1}\n\n"),
-            (r#""data: 1\n\ndata: [DONE]""#, "data: 1\n\ndata: [DONE]\n\n"),
+            (
+                r#""data: 1\n\ndata: [DONE]""#,
+                "data: 1\n\ndata: [DONE]\n\n",
+            ),
             (r#"{"a": "x\ny"}"#, "data: {\"a\":\"x\\ny\"}\n\n"),
-            (r#"[{"a":1},"data: 2\n\n"]"#, "data: {\"a\":1}\n\ndata: 2\n\n"),
+            (
+                r#"[{"a":1},"data: 2\n\n"]"#,
+                "data: {\"a\":1}\n\ndata: 2\n\n",
+            ),
             (r#""word""#, "data: \"word\"\n\n"),
         ] {
             assert_eq!(events(&Bytes::from_static(part.as_bytes())), text, "{part}");
@@ -237,9 +305,18 @@ mod tests {
 
     #[test]
     fn a_worker_can_say_what_was_wrong() {
-        let status = |value: &'static str| said_status(&Bytes::from_static(value.as_bytes())).as_u16();
-        assert_eq!(status(r#"{"object": "error", "message": "no", "code": 404}"#), 404);
-        for fine in [r#"{"object": "error", "code": 200}"#, r#"{"object": "list", "code": 404}"#, r#"{"object": "error"}"#, "1"] {
+        let status =
+            |value: &'static str| said_status(&Bytes::from_static(value.as_bytes())).as_u16();
+        assert_eq!(
+            status(r#"{"object": "error", "message": "no", "code": 404}"#),
+            404
+        );
+        for fine in [
+            r#"{"object": "error", "code": 200}"#,
+            r#"{"object": "list", "code": 404}"#,
+            r#"{"object": "error"}"#,
+            "1",
+        ] {
             assert_eq!(status(fine), 200, "{fine}");
         }
     }

@@ -13,10 +13,15 @@ const SDK: &[u8] = b"RunPod-Python-SDK/";
 /// does not see that one is gone, because this server was started again. It would send the result there, once, and
 /// forget it. Parts of streams are not worth a connection each: they begin again after a start.
 pub(super) async fn part(request: Request, next: Next) -> Response {
-    let keeps = request.headers().get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(SDK));
+    let keeps = request
+        .headers()
+        .get(USER_AGENT)
+        .is_some_and(|agent| agent.as_bytes().starts_with(SDK));
     let mut response = next.run(request).await;
     if keeps {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -13,19 +13,33 @@ pub(super) struct Question(Vec<(String, String)>);
 
 impl Question {
     pub(super) fn of(uri: &Uri) -> Self {
-        let strayed = uri.path().split_once('&').map_or("", |(_, strayed)| strayed);
+        let strayed = uri
+            .path()
+            .split_once('&')
+            .map_or("", |(_, strayed)| strayed);
         let asked = [strayed, uri.query().unwrap_or_default()];
-        Self(asked.iter().flat_map(|text| form_urlencoded::parse(text.as_bytes()).into_owned()).collect())
+        Self(
+            asked
+                .iter()
+                .flat_map(|text| form_urlencoded::parse(text.as_bytes()).into_owned())
+                .collect(),
+        )
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// A number, or this one if none is given.
     pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, Trouble> {
-        let Some(text) = self.get(name) else { return Ok(usual) };
-        text.parse().map_err(|_| Trouble::Unusable(format!("`{name}` is a whole number")))
+        let Some(text) = self.get(name) else {
+            return Ok(usual);
+        };
+        text.parse()
+            .map_err(|_| Trouble::Unusable(format!("`{name}` is a whole number")))
     }
 }
 
@@ -40,9 +54,21 @@ mod tests {
 
     #[test]
     fn parameters_are_found_where_they_strayed() {
-        for uri in ["/v2/e/job-take/w?gpu=x&batch_size=3", "/v2/e/job-take/w&gpu=x&batch_size=3", "/v2/e/job-take/w&batch_size=3?gpu=x"] {
+        for uri in [
+            "/v2/e/job-take/w?gpu=x&batch_size=3",
+            "/v2/e/job-take/w&gpu=x&batch_size=3",
+            "/v2/e/job-take/w&batch_size=3?gpu=x",
+        ] {
             let question = Question::of(&Uri::from_static(uri));
-            assert_eq!((question.get("batch_size"), question.get("gpu"), question.get("x")), (Some("3"), Some("x"), None), "{uri}");
+            assert_eq!(
+                (
+                    question.get("batch_size"),
+                    question.get("gpu"),
+                    question.get("x")
+                ),
+                (Some("3"), Some("x"), None),
+                "{uri}"
+            );
         }
         assert_eq!((plain("w&batch_size=3"), plain("w")), ("w", "w"));
     }

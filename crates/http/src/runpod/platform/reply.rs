@@ -34,7 +34,9 @@ pub(super) enum Trouble {
     Conflict(String),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
-    #[error("the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does")]
+    #[error(
+        "the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does"
+    )]
     NotAWorker,
     #[error(transparent)]
     Body(#[from] BodyError),
@@ -84,7 +86,10 @@ impl Trouble {
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchPath(_) | Self::NoSuchEndpoint(_) | Self::NoSuchJob(_) | Self::NoSuchBatch(_) => StatusCode::NOT_FOUND,
+            Self::NoSuchPath(_)
+            | Self::NoSuchEndpoint(_)
+            | Self::NoSuchJob(_)
+            | Self::NoSuchBatch(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
             Self::Conflict(_) => StatusCode::CONFLICT,
@@ -99,7 +104,9 @@ impl Trouble {
     /// The answer, which says when to ask again if that is known, and what it is counted as.
     pub(super) fn noted(&self, mut response: Response) -> Response {
         if let Self::TooMuch(too_much) = self {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
         match self.reason() {
             Some(reason) => reason.on(response),
@@ -111,10 +118,15 @@ impl Trouble {
 fn of_refusal(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::InvalidInput(_) | Refusal::BadWebhook { .. } | Refusal::InputDiffers(_) | Refusal::NotStreaming => StatusCode::BAD_REQUEST,
+        Refusal::InvalidInput(_)
+        | Refusal::BadWebhook { .. }
+        | Refusal::InputDiffers(_)
+        | Refusal::NotStreaming => StatusCode::BAD_REQUEST,
         Refusal::IdInUse(_) => StatusCode::CONFLICT,
         Refusal::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
-        Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 
@@ -131,7 +143,13 @@ fn state(status: StatusCode) -> &'static str {
 /// The answer to callers without a token that counts.
 pub(crate) fn unauthenticated(reason: &str) -> Response {
     let status = StatusCode::UNAUTHORIZED;
-    json(status, Object::with_room_for(reason.len()).field("status", state(status)).field("error", reason).finish())
+    json(
+        status,
+        Object::with_room_for(reason.len())
+            .field("status", state(status))
+            .field("error", reason)
+            .finish(),
+    )
 }
 
 impl IntoResponse for Trouble {
@@ -142,7 +160,12 @@ impl IntoResponse for Trouble {
             body.field("id", id);
         }
         let status = self.status();
-        self.noted(json(status, body.field("status", state(status)).field("error", &error).finish()))
+        self.noted(json(
+            status,
+            body.field("status", state(status))
+                .field("error", &error)
+                .finish(),
+        ))
     }
 }
 

@@ -19,7 +19,14 @@ pub(super) async fn retry(visitor: Visitor) -> Result<Response, Trouble> {
         other => return Err(Trouble::NotRetried(other)),
     }
     let wanted = Wanted::read(&before.input)?;
-    visitor.face.config.given.forget(&visitor.caller.account, job.id());
+    visitor
+        .face
+        .config
+        .given
+        .forget(&visitor.caller.account, job.id());
     let job = visitor.submit(&endpoint, job.id().clone(), wanted).await?;
-    Ok(json(StatusCode::OK, voice::brief(job.id().as_str(), "IN_QUEUE")))
+    Ok(json(
+        StatusCode::OK,
+        voice::brief(job.id().as_str(), "IN_QUEUE"),
+    ))
 }

@@ -25,7 +25,10 @@ pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
     let until = tokio::time::Instant::now() + HOLD;
     loop {
         let read = given.of(account, job.id());
-        let seen = Seen { outputs: read, logs: 0 };
+        let seen = Seen {
+            outputs: read,
+            logs: 0,
+        };
         let mut came = tokio::time::timeout_at(until, job.progress(seen)).await;
         let now = job.snapshot();
         if now.status.is_terminal() {
@@ -39,16 +42,26 @@ pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
         };
         if let Some(reading) = given.give(account, job.id(), read, parts.len()) {
             let mut body = Object::with_room_for(parts.iter().map(Bytes::len).sum());
-            return Ok(handed(body.field("status", voice::status(&now)).raw("stream", Some(&list(&parts))).finish(), reading));
+            return Ok(handed(
+                body.field("status", voice::status(&now))
+                    .raw("stream", Some(&list(&parts)))
+                    .finish(),
+                reading,
+            ));
         }
     }
 }
 
 fn list(parts: &[Bytes]) -> Bytes {
-    let mut list = BytesMut::with_capacity(parts.iter().map(|part| part.len() + 12).sum::<usize>() + 2);
+    let mut list =
+        BytesMut::with_capacity(parts.iter().map(|part| part.len() + 12).sum::<usize>() + 2);
     list.put_u8(b'[');
     for (place, part) in parts.iter().enumerate() {
-        list.put_slice(if place > 0 { b",{\"output\":" } else { b"{\"output\":" });
+        list.put_slice(if place > 0 {
+            b",{\"output\":"
+        } else {
+            b"{\"output\":"
+        });
         list.put_slice(part);
         list.put_u8(b'}');
     }
@@ -63,6 +76,9 @@ mod tests {
     #[test]
     fn parts_are_wrapped() {
         assert_eq!(list(&[]), "[]");
-        assert_eq!(list(&[Bytes::from("1"), Bytes::from("[2]")]), r#"[{"output":1},{"output":[2]}]"#);
+        assert_eq!(
+            list(&[Bytes::from("1"), Bytes::from("[2]")]),
+            r#"[{"output":1},{"output":[2]}]"#
+        );
     }
 }

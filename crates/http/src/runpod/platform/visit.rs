@@ -38,8 +38,18 @@ impl FromRequestParts<Shared> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
         let Ok(caller) = Identity::from_request_parts(parts, face).await;
-        let [endpoint, id, request, route] = named(parts, face, ["endpoint", "id", "request", "route"]).await?;
-        Ok(Self { face: Arc::clone(face), caller, endpoint, id, request, route, uri: parts.uri.clone(), headers: parts.headers.clone() })
+        let [endpoint, id, request, route] =
+            named(parts, face, ["endpoint", "id", "request", "route"]).await?;
+        Ok(Self {
+            face: Arc::clone(face),
+            caller,
+            endpoint,
+            id,
+            request,
+            route,
+            uri: parts.uri.clone(),
+            headers: parts.headers.clone(),
+        })
     }
 }
 
@@ -48,7 +58,11 @@ impl Visitor {
     pub(super) fn enter(&self, asked: Asked) -> Result<Visit, Trouble> {
         let endpoint = self.face.endpoint(&self.endpoint)?;
         let workers = || endpoint.remote.count().at_work();
-        let place = self.face.config.limits.enter(&self.caller.account, &self.endpoint, asked, workers)?;
+        let place =
+            self.face
+                .config
+                .limits
+                .enter(&self.caller.account, &self.endpoint, asked, workers)?;
         Ok(Visit { endpoint, place })
     }
 
@@ -74,18 +88,37 @@ impl Deref for Visit {
 }
 
 /// Parts of the path by their names in the table of routes; empty where a route has none.
-pub(super) async fn named<const N: usize>(parts: &mut Parts, face: &Shared, names: [&str; N]) -> Result<[String; N], Trouble> {
+pub(super) async fn named<const N: usize>(
+    parts: &mut Parts,
+    face: &Shared,
+    names: [&str; N],
+) -> Result<[String; N], Trouble> {
     let params = RawPathParams::from_request_parts(parts, face).await;
     let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
-    Ok(names.map(|name| params.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_owned()).unwrap_or_default()))
+    Ok(names.map(|name| {
+        params
+            .iter()
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value.to_owned())
+            .unwrap_or_default()
+    }))
 }
 
 impl Face {
     pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
-        self.endpoints.get(name).ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
+        self.endpoints
+            .get(name)
+            .ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
     }
 
     pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
-        Ok(whole(body, Bounds { size, stall: self.config.body_timeout }).await?)
+        Ok(whole(
+            body,
+            Bounds {
+                size,
+                stall: self.config.body_timeout,
+            },
+        )
+        .await?)
     }
 }

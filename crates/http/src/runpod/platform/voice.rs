@@ -14,25 +14,38 @@ use crate::shared::object::Object;
 /// How webhooks are written.
 pub fn wording() -> Wording {
     Wording::new(|job| {
-        let mut told = Object::with_room_for(job.input.len() + job.output.as_ref().map_or(0, Bytes::len));
+        let mut told =
+            Object::with_room_for(job.input.len() + job.output.as_ref().map_or(0, Bytes::len));
         written(&mut told, job).raw("input", input_of(&job.input).as_ref());
-        told.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str())).finish()
+        told.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str()))
+            .finish()
     })
 }
 
 /// The whole state of a job.
 pub(super) fn told(job: &Snapshot) -> Bytes {
-    written(&mut Object::with_room_for(job.output.as_ref().map_or(0, Bytes::len)), job).finish()
+    written(
+        &mut Object::with_room_for(job.output.as_ref().map_or(0, Bytes::len)),
+        job,
+    )
+    .finish()
 }
 
 /// The least that is said about a job.
 pub(super) fn brief(id: &str, status: &str) -> Bytes {
-    Object::with_room_for(64).field("id", id).field("status", status).finish()
+    Object::with_room_for(64)
+        .field("id", id)
+        .field("status", status)
+        .finish()
 }
 
 /// A job that could not be made.
 pub(super) fn failed(id: &str, error: &str) -> Bytes {
-    Object::with_room_for(error.len()).field("error", error).field("id", id).field("status", "FAILED").finish()
+    Object::with_room_for(error.len())
+        .field("error", error)
+        .field("id", id)
+        .field("status", "FAILED")
+        .finish()
 }
 
 /// The state in what was told about a job.
@@ -41,13 +54,18 @@ pub(super) fn status_of(told: &str) -> Option<String> {
     struct Told {
         status: String,
     }
-    serde_json::from_str::<Told>(told).map(|told| told.status).ok()
+    serde_json::from_str::<Told>(told)
+        .map(|told| told.status)
+        .ok()
 }
 
 fn written<'a>(object: &'a mut Object, job: &Snapshot) -> &'a mut Object {
     let note = |name| job.metrics.get(name);
     let delay = job.started_at.map(|began| between(job.created_at, began));
-    let ran = job.started_at.zip(job.completed_at).map(|(began, over)| between(began, over));
+    let ran = job
+        .started_at
+        .zip(job.completed_at)
+        .map(|(began, over)| between(began, over));
     object
         .maybe("delayTime", delay.as_ref())
         .maybe("error", job.error.as_ref())
@@ -62,7 +80,10 @@ fn written<'a>(object: &'a mut Object, job: &Snapshot) -> &'a mut Object {
 /// What has become of a job, in one word.
 pub(super) fn status(job: &Snapshot) -> &'static str {
     // One that was stopped at its deadline was stopped by it.
-    let too_late = job.deadline.zip(job.completed_at).is_some_and(|(deadline, over)| over >= deadline);
+    let too_late = job
+        .deadline
+        .zip(job.completed_at)
+        .is_some_and(|(deadline, over)| over >= deadline);
     match job.status {
         Status::Processing if job.metrics.contains_key(note::WAITS) => "IN_QUEUE",
         Status::Failed if job.metrics.contains_key(note::TIMED_OUT) => "TIMED_OUT",
@@ -75,13 +96,21 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
 pub(super) fn failure(job: &Snapshot) -> Option<String> {
     match job.status {
         Status::Succeeded => None,
-        _ => Some(job.error.clone().unwrap_or_else(|| format!("the job was {}", status(job)))),
+        _ => Some(
+            job.error
+                .clone()
+                .unwrap_or_else(|| format!("the job was {}", status(job))),
+        ),
     }
 }
 
 /// What a worker gave in the end; what it says about its progress until then.
 fn output(job: &Snapshot) -> Option<Bytes> {
-    let noted = |name| job.metrics.get(name).map(|value: &Value| Bytes::from(value.to_string()));
+    let noted = |name| {
+        job.metrics
+            .get(name)
+            .map(|value: &Value| Bytes::from(value.to_string()))
+    };
     match job.status {
         Status::Queued | Status::Starting | Status::Processing => noted(note::PROGRESS),
         Status::Succeeded if job.metrics.contains_key(note::NO_OUTPUT) || job.data_removed => None,

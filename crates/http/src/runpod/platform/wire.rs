@@ -40,15 +40,28 @@ impl TryFrom<Value> for Policy {
     type Error = String;
 
     fn try_from(policy: Value) -> Result<Self, String> {
-        let policy = policy.as_object().ok_or_else(|| format!("policy is {policy}, which is no object"))?;
+        let policy = policy
+            .as_object()
+            .ok_or_else(|| format!("policy is {policy}, which is no object"))?;
         let given = |name: &str| policy.get(name).filter(|value| !value.is_null());
         let number = |name: &str| {
-            let number = given(name).map(|value| value.as_f64().ok_or_else(|| format!("policy.{name} is {value}, which is no number")));
+            let number = given(name).map(|value| {
+                value
+                    .as_f64()
+                    .ok_or_else(|| format!("policy.{name} is {value}, which is no number"))
+            });
             number.transpose()
         };
-        let low =
-            given("lowPriority").map(|value| value.as_bool().ok_or_else(|| format!("policy.lowPriority is {value}; it is true or false")));
-        Ok(Self { execution_timeout: number("executionTimeout")?, ttl: number("ttl")?, low_priority: low.transpose()? })
+        let low = given("lowPriority").map(|value| {
+            value
+                .as_bool()
+                .ok_or_else(|| format!("policy.lowPriority is {value}; it is true or false"))
+        });
+        Ok(Self {
+            execution_timeout: number("executionTimeout")?,
+            ttl: number("ttl")?,
+            low_priority: low.transpose()?,
+        })
     }
 }
 
@@ -70,23 +83,47 @@ impl Wanted {
         let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
         fields.insert("batchId".into(), &id);
         let run: Run<'_> = read_object(body)?.unwrap_or_default();
-        let wanted = Self::read(&serde_json::to_vec(&fields).expect("the keys are strings").into())?;
-        let ttl = run.policy.and_then(|policy| policy.ttl).map_or(Duration::from_millis(WEEK), |_| wanted.ttl);
-        Ok(Self { rank: Rank::Low, ttl, ..wanted })
+        let wanted = Self::read(
+            &serde_json::to_vec(&fields)
+                .expect("the keys are strings")
+                .into(),
+        )?;
+        let ttl = run
+            .policy
+            .and_then(|policy| policy.ttl)
+            .map_or(Duration::from_millis(WEEK), |_| wanted.ttl);
+        Ok(Self {
+            rank: Rank::Low,
+            ttl,
+            ..wanted
+        })
     }
 
     pub(super) fn read(body: &Bytes) -> Result<Self, Trouble> {
-        let missing = || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
+        let missing =
+            || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
         let run: Run<'_> = read_object(body)?.ok_or_else(missing)?;
         if run.input.is_none_or(|input| input.get() == "null") {
             return Err(missing());
         }
         let policy = run.policy.unwrap_or_default();
         Ok(Self {
-            execution_timeout: within("executionTimeout", policy.execution_timeout, 600 * SECOND, 5 * SECOND)?,
+            execution_timeout: within(
+                "executionTimeout",
+                policy.execution_timeout,
+                600 * SECOND,
+                5 * SECOND,
+            )?,
             ttl: within("ttl", policy.ttl, 24 * 60 * 60 * SECOND, 10 * SECOND)?,
-            rank: if policy.low_priority == Some(true) { Rank::Low } else { Rank::Usual },
-            webhook: run.webhook.filter(|url| !url.is_empty()).map(Cow::into_owned),
+            rank: if policy.low_priority == Some(true) {
+                Rank::Low
+            } else {
+                Rank::Usual
+            },
+            webhook: run
+                .webhook
+                .filter(|url| !url.is_empty())
+                .map(Cow::into_owned),
             envelope: envelope(body)?,
         })
     }
@@ -96,15 +133,25 @@ impl Wanted {
 fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
     let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
     fields.remove("id");
-    Ok(serde_json::to_vec(&fields).expect("the keys are strings").into())
+    Ok(serde_json::to_vec(&fields)
+        .expect("the keys are strings")
+        .into())
 }
 
 /// A time in milliseconds. Some languages write whole numbers with a point.
 fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Duration, Trouble> {
-    let Some(ms) = given else { return Ok(Duration::from_millis(usual)) };
+    let Some(ms) = given else {
+        return Ok(Duration::from_millis(usual));
+    };
     match Duration::try_from_secs_f64(ms / 1000.0) {
-        Ok(time) if (Duration::from_millis(least)..=Duration::from_millis(WEEK)).contains(&time) => Ok(time),
-        Ok(_) | Err(_) => Err(Trouble::Unusable(format!("policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"))),
+        Ok(time)
+            if (Duration::from_millis(least)..=Duration::from_millis(WEEK)).contains(&time) =>
+        {
+            Ok(time)
+        }
+        Ok(_) | Err(_) => Err(Trouble::Unusable(format!(
+            "policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"
+        ))),
     }
 }
 
@@ -149,10 +196,18 @@ mod tests {
 
     #[test]
     fn everything_but_the_id_goes_to_the_worker() {
-        let wanted = read(r#"{"s3Config": {"a": 1}, "input": [1], "id": "mine", "webhook": "https://x/"}"#).unwrap();
-        assert_eq!(wanted.envelope, r#"{"input":[1],"s3Config":{"a": 1},"webhook":"https://x/"}"#);
+        let wanted =
+            read(r#"{"s3Config": {"a": 1}, "input": [1], "id": "mine", "webhook": "https://x/"}"#)
+                .unwrap();
+        assert_eq!(
+            wanted.envelope,
+            r#"{"input":[1],"s3Config":{"a": 1},"webhook":"https://x/"}"#
+        );
         assert_eq!(input_of(&wanted.envelope).unwrap(), "[1]");
-        assert_eq!((wanted.webhook.as_deref(), wanted.ttl.as_secs()), (Some("https://x/"), 86_400));
+        assert_eq!(
+            (wanted.webhook.as_deref(), wanted.ttl.as_secs()),
+            (Some("https://x/"), 86_400)
+        );
     }
 
     #[test]
@@ -173,25 +228,47 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
-        assert_eq!((wanted.execution_timeout.as_secs(), wanted.rank), (5, Rank::Low));
-        let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 6e4, "ttl": 10000.0, "later": {}}}"#).unwrap();
-        assert_eq!((wanted.execution_timeout.as_secs(), wanted.ttl.as_secs()), (60, 10));
+        assert_eq!(
+            (wanted.execution_timeout.as_secs(), wanted.rank),
+            (5, Rank::Low)
+        );
+        let wanted = read(
+            r#"{"input": {}, "policy": {"executionTimeout": 6e4, "ttl": 10000.0, "later": {}}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (wanted.execution_timeout.as_secs(), wanted.ttl.as_secs()),
+            (60, 10)
+        );
     }
 
     #[test]
     fn a_request_of_a_batch_goes_last_and_has_a_week() {
-        let read = |body: &'static str| Wanted::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap();
+        let read = |body: &'static str| {
+            Wanted::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap()
+        };
         let wanted = read(r#"{"input": 1.50, "policy": {"ttl": null}}"#);
-        assert_eq!(wanted.envelope, r#"{"batchId":"b","input":1.50,"policy":{"ttl": null}}"#);
+        assert_eq!(
+            wanted.envelope,
+            r#"{"batchId":"b","input":1.50,"policy":{"ttl": null}}"#
+        );
         assert_eq!((wanted.rank, wanted.ttl.as_secs()), (Rank::Low, 604_800));
-        assert_eq!(read(r#"{"input": 1, "policy": {"ttl": 10000}}"#).ttl.as_secs(), 10);
+        assert_eq!(
+            read(r#"{"input": 1, "policy": {"ttl": 10000}}"#)
+                .ttl
+                .as_secs(),
+            10
+        );
     }
 
     #[test]
     fn an_error_is_text() {
         let error = |body: &str| serde_json::from_str::<Posted<'_>>(body).unwrap().error();
         assert_eq!(error(r#"{"error": "a\nb"}"#).as_deref(), Some("a\nb"));
-        assert_eq!(error(r#"{"error": {"k": 1}}"#).as_deref(), Some(r#"{"k": 1}"#));
+        assert_eq!(
+            error(r#"{"error": {"k": 1}}"#).as_deref(),
+            Some(r#"{"k": 1}"#)
+        );
         for none in [r#"{"error": ""}"#, r#"{"error": null}"#, r#"{"output": 1}"#] {
             assert_eq!(error(none), None, "{none}");
         }

@@ -31,7 +31,10 @@ use crate::shared::object::Object;
 /// waits for the answer.
 const TAKE: Duration = Duration::from_secs(20);
 /// How long a worker is held that asks what to stop. It gives up after ninety seconds.
-const STOP: Holds = Holds { idle: TAKE, busy: Duration::from_secs(80) };
+const STOP: Holds = Holds {
+    idle: TAKE,
+    busy: Duration::from_secs(80),
+};
 /// A worker that is refused asks again at once, for ever. So it waits for the refusal.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Job ids travel to the ping through a text of bounded size; a longer list may have been cut.
@@ -60,7 +63,11 @@ pub(super) async fn take_batch(asking: Asking) -> Response {
 
 async fn batch(asking: &Asking, size: &str) -> Response {
     let most = size.parse().unwrap_or(1).clamp(1, MOST_AT_ONCE);
-    let parcels = asking.endpoint.remote.take(&asking.worker, most, TAKE).await;
+    let parcels = asking
+        .endpoint
+        .remote
+        .take(&asking.worker, most, TAKE)
+        .await;
     if parcels.is_empty() {
         return none(&asking.endpoint).await;
     }
@@ -80,7 +87,10 @@ async fn batch(asking: &Asking, size: &str) -> Response {
 /// A job as a worker gets it: what the client sent, with our id before it.
 fn job(parcel: &Parcel) -> Bytes {
     let work = parcel.work();
-    let mut job = Object::with_room_for(work.input.len()).field("id", &work.id).finish().to_vec();
+    let mut job = Object::with_room_for(work.input.len())
+        .field("id", &work.id)
+        .finish()
+        .to_vec();
     job.pop();
     job.push(b',');
     // The envelope is an object with at least an input.
@@ -111,11 +121,21 @@ struct Stops {
 /// `GET /v2/{endpoint}/job-stop/{worker}`
 pub(super) async fn stop(asking: Asking) -> Response {
     let jobs_to_stop = asking.endpoint.remote.stops(&asking.worker, STOP).await;
-    if jobs_to_stop.is_empty() { empty(StatusCode::NO_CONTENT) } else { clients::said(&Stops { jobs_to_stop }) }
+    if jobs_to_stop.is_empty() {
+        empty(StatusCode::NO_CONTENT)
+    } else {
+        clients::said(&Stops { jobs_to_stop })
+    }
 }
 
 /// `GET /v2/{endpoint}/ping/{worker}`
-pub(super) async fn ping(Asking { endpoint, worker, question }: Asking) -> Response {
+pub(super) async fn ping(
+    Asking {
+        endpoint,
+        worker,
+        question,
+    }: Asking,
+) -> Response {
     if question.get("status") == Some("unhealthy") {
         let reason = question.get("reason").unwrap_or_default();
         tracing::warn!(endpoint = endpoint.name, %worker, check = question.get("check"), reason, "a worker cannot work");
@@ -124,14 +144,21 @@ pub(super) async fn ping(Asking { endpoint, worker, question }: Asking) -> Respo
     }
     let named = question.get("job_id").unwrap_or_default();
     let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
-    for strange in endpoint.remote.ping(&worker, (named.len() < CUT).then_some(jobs.as_slice())) {
+    for strange in endpoint
+        .remote
+        .ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()))
+    {
         endpoint.leave_with(&worker, &strange);
     }
     empty(StatusCode::OK)
 }
 
 /// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
-pub(super) async fn done(State(face): State<Shared>, telling: Telling, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn done(
+    State(face): State<Shared>,
+    telling: Telling,
+    body: Body,
+) -> Result<Response, Trouble> {
     let streamed = telling.asking.question.get("isStream") == Some("true");
     let report = match face.posted(body).await?.and_then(|body| read(&body)) {
         Ok(Report::Done(finish)) if streamed => Report::StreamDone(finish),
@@ -143,8 +170,16 @@ pub(super) async fn done(State(face): State<Shared>, telling: Telling, body: Bod
 }
 
 /// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
-pub(super) async fn part(State(face): State<Shared>, telling: Telling, body: Body) -> Result<Response, Trouble> {
-    let part = face.posted(body).await?.and_then(|body| Ok(posted(&body)?.output.map(|output| part_of(&body, output.get()))));
+pub(super) async fn part(
+    State(face): State<Shared>,
+    telling: Telling,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let part = face.posted(body).await?.and_then(|body| {
+        Ok(posted(&body)?
+            .output
+            .map(|output| part_of(&body, output.get())))
+    });
     let report = match part {
         Ok(part) => Report::Part(part.unwrap_or(Bytes::from_static(b"null"))),
         Err(error) => failed(error),
@@ -155,10 +190,15 @@ pub(super) async fn part(State(face): State<Shared>, telling: Telling, body: Bod
 fn read(body: &Bytes) -> Result<Report, String> {
     let posted = posted(body)?;
     if posted.status.as_deref() == Some("IN_PROGRESS") {
-        let value = posted.output.and_then(|output| serde_json::from_str(output.get()).ok());
+        let value = posted
+            .output
+            .and_then(|output| serde_json::from_str(output.get()).ok());
         return Ok(Report::Progress(value.unwrap_or_default()));
     }
-    Ok(Report::Done(Finish { output: posted.output.map(|output| part_of(body, output.get())), error: posted.error() }))
+    Ok(Report::Done(Finish {
+        output: posted.output.map(|output| part_of(body, output.get())),
+        error: posted.error(),
+    }))
 }
 
 fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
@@ -166,11 +206,15 @@ fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
         // A list would be taken for the fields in order.
         return Err("the worker's result cannot be read: it is no object".to_owned());
     }
-    serde_json::from_slice(body).map_err(|error| format!("the worker's result cannot be read: {error}"))
+    serde_json::from_slice(body)
+        .map_err(|error| format!("the worker's result cannot be read: {error}"))
 }
 
 fn failed(error: String) -> Report {
-    Report::Done(Finish { output: None, error: Some(error) })
+    Report::Done(Finish {
+        output: None,
+        error: Some(error),
+    })
 }
 
 /// A worker that asks something, and may.
@@ -195,7 +239,11 @@ impl FromRequestParts<Shared> for Asking {
     async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
         let [endpoint, worker] = named(parts, face, ["endpoint", "worker"]).await?;
         let (endpoint, worker) = face.worker(&endpoint, &worker, &parts.headers).await?;
-        Ok(Self { endpoint, worker, question: Question::of(&parts.uri) })
+        Ok(Self {
+            endpoint,
+            worker,
+            question: Question::of(&parts.uri),
+        })
     }
 }
 
@@ -208,11 +256,15 @@ pub(super) struct Telling {
 impl Telling {
     /// Whatever becomes of a report, the worker need not send it again.
     fn heard(&self, report: Report) -> Response {
-        let Asking { endpoint, worker, .. } = &self.asking;
+        let Asking {
+            endpoint, worker, ..
+        } = &self.asking;
         match endpoint.remote.hear(worker, &self.id, report) {
             Heard::Told => {}
             Heard::Kept => endpoint.leave_with(worker, &self.id),
-            Heard::Ignored => tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late"),
+            Heard::Ignored => {
+                tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late")
+            }
         }
         json(StatusCode::OK, Bytes::from_static(b"{}"))
     }
@@ -242,9 +294,15 @@ impl Endpoint {
 
 impl Face {
     /// The endpoint that a worker may work for, and who it is.
-    async fn worker(&self, endpoint: &str, worker: &str, headers: &HeaderMap) -> Result<(Arc<Endpoint>, WorkerId), Trouble> {
+    async fn worker(
+        &self,
+        endpoint: &str,
+        worker: &str,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<Endpoint>, WorkerId), Trouble> {
         let found = self.allowed(endpoint, headers).and_then(|endpoint| {
-            let worker = WorkerId::parse(plain(worker)).map_err(|error| Trouble::Unusable(error.to_string()))?;
+            let worker = WorkerId::parse(plain(worker))
+                .map_err(|error| Trouble::Unusable(error.to_string()))?;
             Ok((endpoint, worker))
         });
         if let Err(trouble) = &found {
@@ -256,9 +314,17 @@ impl Face {
 
     fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, Trouble> {
         // The key first: who has none does not learn which endpoints there are.
-        let key = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let key = headers
+            .get(AUTHORIZATION)
+            .map(|value| value.as_bytes())
+            .unwrap_or_default();
         let key = key.strip_prefix(b"Bearer ").unwrap_or(key).trim_ascii();
-        if self.config.keys.as_ref().is_some_and(|keys| !keys.fits(endpoint, key)) {
+        if self
+            .config
+            .keys
+            .as_ref()
+            .is_some_and(|keys| !keys.fits(endpoint, key))
+        {
             return Err(Trouble::NotAWorker);
         }
         self.endpoint(endpoint)
@@ -266,10 +332,16 @@ impl Face {
 
     /// What a worker posted, as JSON; or why the job has failed with it.
     async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, Trouble> {
-        let bounds = Bounds { size: self.config.max_body, stall: self.config.body_timeout };
+        let bounds = Bounds {
+            size: self.config.max_body,
+            stall: self.config.body_timeout,
+        };
         match whole(body, bounds).await {
-            Ok(body) => Ok(lenient::as_json(&body, Infinities::Null).ok_or_else(|| "the worker's result is not JSON".to_owned())),
-            Err(error @ BodyError::TooLarge { .. }) => Ok(Err(format!("the worker's result was refused: {error}"))),
+            Ok(body) => Ok(lenient::as_json(&body, Infinities::Null)
+                .ok_or_else(|| "the worker's result is not JSON".to_owned())),
+            Err(error @ BodyError::TooLarge { .. }) => {
+                Ok(Err(format!("the worker's result was refused: {error}")))
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -51,7 +51,12 @@ fn a_file_that_others_could_read_is_closed_to_them() {
 fn a_second_server_is_told_who_has_the_folder() {
     let (folder, store) = fresh();
     let refused = open(folder.path()).unwrap_err();
-    assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains(&format!("process {}", std::process::id())),
+        "{refused}"
+    );
 
     drop(store);
     open(folder.path()).expect("the folder is free again");
@@ -62,9 +67,15 @@ async fn what_was_kept_is_there_when_it_is_opened_again() {
     let (folder, store) = fresh();
     store.insert(full_order("a")).await.unwrap();
     drop(store);
-    assert!(!folder.path().join("tidegate.db-wal").exists(), "closing empties the log");
+    assert!(
+        !folder.path().join("tidegate.db-wal").exists(),
+        "closing empties the log"
+    );
 
-    assert_eq!(get(&open(folder.path()).unwrap(), "a").await, queued(full_order("a")));
+    assert_eq!(
+        get(&open(folder.path()).unwrap(), "a").await,
+        queued(full_order("a"))
+    );
 }
 
 #[test]
@@ -73,9 +84,18 @@ fn a_folder_that_cannot_be_written_is_named() {
     let file = parent.path().join("file");
     fs::write(&file, "").unwrap();
     // Nobody can make files in /sys, not even root.
-    for folder in [&file, &file.join("below"), Path::new("/sys"), Path::new("/sys/data")] {
+    for folder in [
+        &file,
+        &file.join("below"),
+        Path::new("/sys"),
+        Path::new("/sys/data"),
+    ] {
         let refused = open(folder).unwrap_err();
-        assert!(matches!(&refused, OpenError::Folder { folder: named, .. } if named == folder), "{}", chain(&refused));
+        assert!(
+            matches!(&refused, OpenError::Folder { folder: named, .. } if named == folder),
+            "{}",
+            chain(&refused)
+        );
     }
 }
 
@@ -84,14 +104,26 @@ fn what_is_no_database_of_ours_is_left_alone() {
     let garbage = TempDir::new().unwrap();
     let file = garbage.path().join("tidegate.db");
     fs::write(&file, "garbage ".repeat(1000)).unwrap();
-    assert!(matches!(open(garbage.path()), Err(OpenError::Foreign { .. })));
+    assert!(matches!(
+        open(garbage.path()),
+        Err(OpenError::Foreign { .. })
+    ));
     assert_eq!(fs::read_to_string(&file).unwrap(), "garbage ".repeat(1000));
 
     let foreign = TempDir::new().unwrap();
     let file = foreign.path().join("tidegate.db");
-    Connection::open(&file).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
-    assert!(matches!(open(foreign.path()), Err(OpenError::Foreign { .. })));
-    let kept: u32 = Connection::open(&file).unwrap().query_row("SELECT a FROM mine", [], |row| row.get(0)).unwrap();
+    Connection::open(&file)
+        .unwrap()
+        .execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)")
+        .unwrap();
+    assert!(matches!(
+        open(foreign.path()),
+        Err(OpenError::Foreign { .. })
+    ));
+    let kept: u32 = Connection::open(&file)
+        .unwrap()
+        .query_row("SELECT a FROM mine", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(kept, 1);
 }
 
@@ -99,10 +131,16 @@ fn what_is_no_database_of_ours_is_left_alone() {
 fn a_newer_layout_is_refused_with_both_numbers() {
     let (folder, store) = fresh();
     drop(store);
-    Connection::open(folder.path().join("tidegate.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    Connection::open(folder.path().join("tidegate.db"))
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
 
     let refused = open(folder.path()).unwrap_err().to_string();
-    assert!(refused.contains("layout 99") && refused.contains("up to 4"), "{refused}");
+    assert!(
+        refused.contains("layout 99") && refused.contains("up to 4"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -110,13 +148,29 @@ fn a_step_that_fails_leaves_the_layout_before_it() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("db");
     let mut conn = Connection::open(&file).unwrap();
-    let steps = ["CREATE TABLE one (a)", "CREATE TABLE two (a); INSERT INTO one VALUES (1)", "CREATE TABLE three (a); nonsense"];
+    let steps = [
+        "CREATE TABLE one (a)",
+        "CREATE TABLE two (a); INSERT INTO one VALUES (1)",
+        "CREATE TABLE three (a); nonsense",
+    ];
 
     let failed = migrate_by(&steps, &mut conn, &file).unwrap_err();
 
-    assert_eq!(failed.to_string(), format!("cannot bring the database `{}` from layout 2 to 3; it was left as it is", file.display()));
-    let version: u32 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    let three: bool = conn.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'three'").unwrap().exists([]).unwrap();
+    assert_eq!(
+        failed.to_string(),
+        format!(
+            "cannot bring the database `{}` from layout 2 to 3; it was left as it is",
+            file.display()
+        )
+    );
+    let version: u32 = conn
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    let three: bool = conn
+        .prepare("SELECT 1 FROM sqlite_schema WHERE name = 'three'")
+        .unwrap()
+        .exists([])
+        .unwrap();
     assert_eq!((version, three), (2, false));
 }
 
@@ -129,7 +183,9 @@ fn steps_are_taken_once() {
     migrate_by(&steps[..1], &mut conn, &file).unwrap();
     migrate_by(&steps, &mut conn, &file).unwrap();
     migrate_by(&steps, &mut conn, &file).unwrap();
-    let rows: u32 = conn.query_row("SELECT count(*) FROM one", [], |row| row.get(0)).unwrap();
+    let rows: u32 = conn
+        .query_row("SELECT count(*) FROM one", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(rows, 1);
 }
 
@@ -138,7 +194,11 @@ fn a_database_without_room_is_told_as_full() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("db");
     let mut conn = Connection::open(&file).unwrap();
-    conn.pragma_update_and_check(None, "max_page_count", 3, |_| Ok(())).unwrap();
+    conn.pragma_update_and_check(None, "max_page_count", 3, |_| Ok(()))
+        .unwrap();
 
-    assert!(matches!(migrate(&mut conn, &file), Err(OpenError::Full { .. })));
+    assert!(matches!(
+        migrate(&mut conn, &file),
+        Err(OpenError::Full { .. })
+    ));
 }

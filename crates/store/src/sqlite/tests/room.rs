@@ -10,12 +10,18 @@ use super::{fresh, fresh_with};
 use crate::conformance::samples::*;
 
 fn large(name: &str, bytes: usize) -> Order {
-    Order { input: Bytes::from(vec![b'x'; bytes]), ..order(name) }
+    Order {
+        input: Bytes::from(vec![b'x'; bytes]),
+        ..order(name)
+    }
 }
 
 #[tokio::test]
 async fn a_full_store_says_so_and_works_again_when_there_is_room() {
-    let (_folder, store) = fresh_with(&Options { max_size: Some(4 << 20), ..Options::default() });
+    let (_folder, store) = fresh_with(&Options {
+        max_size: Some(4 << 20),
+        ..Options::default()
+    });
     store.insert(order("small")).await.unwrap();
     let mut kept = 0;
     let refused = loop {
@@ -27,23 +33,42 @@ async fn a_full_store_says_so_and_works_again_when_there_is_room() {
     };
     assert!(matches!(refused, StoreError::Full(_)), "{refused}");
     assert!(kept >= 2, "{kept} were kept");
-    assert_eq!(store.get(&ann(), &id(&format!("{kept}"))).await.unwrap(), None, "the refused one left nothing");
+    assert_eq!(
+        store.get(&ann(), &id(&format!("{kept}"))).await.unwrap(),
+        None,
+        "the refused one left nothing"
+    );
     assert_eq!(get(&store, "small").await.status, Status::Queued);
-    assert!(store.finish(finish("small", 0, 1)).await.unwrap(), "small things still fit");
+    assert!(
+        store.finish(finish("small", 0, 1)).await.unwrap(),
+        "small things still fit"
+    );
 
     assert!(store.finish(finish("0", 0, 1)).await.unwrap());
     assert_eq!(store.remove_data(at(2), 10).await.unwrap(), 2);
-    assert_eq!(store.insert(large("again", 1 << 20)).await.unwrap(), Inserted::New);
+    assert_eq!(
+        store.insert(large("again", 1 << 20)).await.unwrap(),
+        Inserted::New
+    );
 }
 
 #[tokio::test]
 async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
-    let (_folder, store) = fresh_with(&Options { max_size: Some(2 << 20), ..Options::default() });
-    let (first, second, third) =
-        tokio::join!(store.insert(order("first")), store.insert(large("second", 8 << 20)), store.insert(order("third")));
+    let (_folder, store) = fresh_with(&Options {
+        max_size: Some(2 << 20),
+        ..Options::default()
+    });
+    let (first, second, third) = tokio::join!(
+        store.insert(order("first")),
+        store.insert(large("second", 8 << 20)),
+        store.insert(order("third"))
+    );
 
     assert!(matches!(second, Err(StoreError::Full(_))), "{second:?}");
-    assert_eq!((first.unwrap(), third.unwrap()), (Inserted::New, Inserted::New));
+    assert_eq!(
+        (first.unwrap(), third.unwrap()),
+        (Inserted::New, Inserted::New)
+    );
 }
 
 #[tokio::test]

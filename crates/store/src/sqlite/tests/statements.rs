@@ -9,17 +9,29 @@ use crate::conformance::samples::*;
 
 fn plan(conn: &Connection, sql: &str) -> String {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let lines = statement.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>().unwrap();
+    let lines = statement
+        .raw_query()
+        .mapped(|row| row.get::<_, String>(3))
+        .collect::<Result<Vec<_>, _>>()
+        .unwrap();
     lines.join("\n")
 }
 
 #[tokio::test]
 async fn lists_walk_the_index_from_their_place_on() {
     let (_folder, store) = fresh();
-    let plans = store.readers.ask(|conn| Ok([OLDER, NEWER, ANY_OLDER, ANY_NEWER].map(|sql| (sql, plan(conn, sql))))).await.unwrap();
+    let plans = store
+        .readers
+        .ask(|conn| Ok([OLDER, NEWER, ANY_OLDER, ANY_NEWER].map(|sql| (sql, plan(conn, sql)))))
+        .await
+        .unwrap();
     for (sql, plan) in plans {
-        let bounded = plan.contains("INDEX jobs_listed (account=? AND kind=? AND created_at>? AND created_at<?)");
-        assert!(bounded && !plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}\n{plan}");
+        let bounded = plan
+            .contains("INDEX jobs_listed (account=? AND kind=? AND created_at>? AND created_at<?)");
+        assert!(
+            bounded && !plan.contains("TEMP B-TREE") && !plan.contains("SCAN"),
+            "{sql}\n{plan}"
+        );
     }
 }
 
@@ -28,7 +40,11 @@ async fn commits_are_synced() {
     let (_folder, store) = fresh();
     let settings = store.writer.change(0, |conn| {
         let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        Ok((pragma("synchronous")?, pragma("foreign_keys")?, conn.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0))?))
+        Ok((
+            pragma("synchronous")?,
+            pragma("foreign_keys")?,
+            conn.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0))?,
+        ))
     });
     assert_eq!(settings.await.unwrap(), (2, 1, "wal".to_owned()));
 }
@@ -37,8 +53,17 @@ async fn commits_are_synced() {
 async fn a_row_that_we_did_not_write_is_corrupt_and_named() {
     let (_folder, store) = fresh();
     store.insert(order("a")).await.unwrap();
-    store.writer.change(0, |conn| Ok(conn.execute("UPDATE jobs SET status = 'odd'", [])?)).await.unwrap();
+    store
+        .writer
+        .change(0, |conn| {
+            Ok(conn.execute("UPDATE jobs SET status = 'odd'", [])?)
+        })
+        .await
+        .unwrap();
 
     let read = store.get(&ann(), &id("a")).await;
-    assert!(matches!(&read, Err(StoreError::Corrupt(what)) if what.contains("job number 1") && what.contains("odd")), "{read:?}");
+    assert!(
+        matches!(&read, Err(StoreError::Corrupt(what)) if what.contains("job number 1") && what.contains("odd")),
+        "{read:?}"
+    );
 }

@@ -48,7 +48,12 @@ async fn what_waits_is_committed_together() {
     let (release, holding) = hold(&store).await;
     let before = commits(&watcher).unwrap();
     let inserts = async {
-        let inserts = tokio::join!(store.insert(order("a")), store.insert(order("b")), store.insert(order("c")), async { drop(release) });
+        let inserts = tokio::join!(
+            store.insert(order("a")),
+            store.insert(order("b")),
+            store.insert(order("c")),
+            async { drop(release) }
+        );
         assert!(inserts.0.is_ok() && inserts.1.is_ok() && inserts.2.is_ok());
     };
     let (held, ()) = tokio::join!(holding, inserts);
@@ -68,15 +73,22 @@ async fn a_change_that_cannot_be_kept_fails_alone() {
         end
     };
     let (release, holding) = hold(&store).await;
-    let (held, first, twice, other, ()) =
-        tokio::join!(holding, store.finish(with_letter("a")), store.finish(with_letter("b")), store.insert(order("c")), async {
-            drop(release)
-        });
+    let (held, first, twice, other, ()) = tokio::join!(
+        holding,
+        store.finish(with_letter("a")),
+        store.finish(with_letter("b")),
+        store.insert(order("c")),
+        async { drop(release) }
+    );
     held.unwrap();
     assert!(first.unwrap());
     assert!(matches!(twice, Err(StoreError::Invalid(_))), "{twice:?}");
     assert_eq!(other.unwrap(), Inserted::New);
-    assert_eq!(get(&store, "b").await, queued(order("b")), "the end without its letter did not happen");
+    assert_eq!(
+        get(&store, "b").await,
+        queued(order("b")),
+        "the end without its letter did not happen"
+    );
 }
 
 #[tokio::test]
@@ -86,13 +98,24 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
     // What SQLite does by itself when the disk fails.
     let lost = store.writer.change(0, |conn| {
         conn.execute_batch("ROLLBACK")?;
-        Err::<(), _>(Fault::Sql(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None)))
+        Err::<(), _>(Fault::Sql(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),
+            None,
+        )))
     });
-    let (held, before, lost, after, ()) =
-        tokio::join!(holding, store.insert(order("before")), lost, store.insert(order("after")), async { drop(release) });
+    let (held, before, lost, after, ()) = tokio::join!(
+        holding,
+        store.insert(order("before")),
+        lost,
+        store.insert(order("after")),
+        async { drop(release) }
+    );
     held.unwrap();
     for failed in [before.map(drop), lost, after.map(drop)] {
-        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
+        assert!(
+            matches!(failed, Err(StoreError::Unavailable(_))),
+            "{failed:?}"
+        );
     }
     for name in ["before", "after"] {
         assert_eq!(store.insert(order(name)).await.unwrap(), Inserted::New);
@@ -106,7 +129,8 @@ async fn a_caller_that_went_away_stops_nobody() {
     let mut abandoned: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.insert(order("a")));
     begin(&mut abandoned).await;
     drop(abandoned);
-    let (held, other, ()) = tokio::join!(holding, store.insert(order("b")), async { drop(release) });
+    let (held, other, ()) =
+        tokio::join!(holding, store.insert(order("b")), async { drop(release) });
     held.unwrap();
     assert_eq!(other.unwrap(), Inserted::New);
 }

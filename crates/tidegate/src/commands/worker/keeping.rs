@@ -20,7 +20,11 @@ pub(super) struct Kept {
 }
 
 /// Opens the journal. Where nothing was said and nothing can be written, it is in memory only.
-pub(super) fn open(said: Option<&DataDir>, target: &Path, worker: Option<&str>) -> Result<Kept, Usage> {
+pub(super) fn open(
+    said: Option<&DataDir>,
+    target: &Path,
+    worker: Option<&str>,
+) -> Result<Kept, Usage> {
     match said {
         Some(DataDir::None) => Ok(in_memory(worker)),
         Some(DataDir::At(folder)) => open_at(folder, worker).map_err(|error| refused(&error)),
@@ -32,12 +36,17 @@ pub(super) fn open(said: Option<&DataDir>, target: &Path, worker: Option<&str>) 
                     Err(error @ OpenError::InUse(_)) => return Err(refused(&error)),
                     Err(error) => {
                         let reason = chain(&error).to_string();
-                        tracing::warn!(reason, "what this worker holds is not written down; give a folder with --data-dir");
+                        tracing::warn!(
+                            reason,
+                            "what this worker holds is not written down; give a folder with --data-dir"
+                        );
                         return Ok(in_memory(worker));
                     }
                 }
             }
-            tracing::warn!("there is no folder for what this worker holds; give one with --data-dir");
+            tracing::warn!(
+                "there is no folder for what this worker holds; give one with --data-dir"
+            );
             Ok(in_memory(worker))
         }
     }
@@ -60,22 +69,32 @@ fn open_at(folder: &Path, worker: Option<&str>) -> Result<Kept, OpenError> {
 }
 
 fn in_memory(worker: Option<&str>) -> Kept {
-    Kept { journal: Journal::in_memory(), worker: worker.map_or_else(fresh, str::to_owned) }
+    Kept {
+        journal: Journal::in_memory(),
+        worker: worker.map_or_else(fresh, str::to_owned),
+    }
 }
 
 /// Places for this worker, best first.
 fn folders(target: &Path, worker: Option<&str>) -> Vec<PathBuf> {
     let names: Vec<String> = match worker {
         Some(worker) => vec![format!("worker-{}", worker.replace(['/', '\0'], "_"))],
-        None => (0..NAMELESS).map(|number| format!("worker-{number}")).collect(),
+        None => (0..NAMELESS)
+            .map(|number| format!("worker-{number}"))
+            .collect(),
     };
-    names.iter().filter_map(|name| usual(target, name)).collect()
+    names
+        .iter()
+        .filter_map(|name| usual(target, name))
+        .collect()
 }
 
 fn refused(error: &OpenError) -> Usage {
     let hint = match error {
         OpenError::InUse(_) => "give each worker a RUNPOD_POD_ID or a --data-dir of its own",
-        OpenError::Unusable(..) => "give another folder with --data-dir, or `none` to keep jobs in memory only",
+        OpenError::Unusable(..) => {
+            "give another folder with --data-dir, or `none` to keep jobs in memory only"
+        }
     };
     Usage::new(chain(error).to_string()).hint(hint)
 }
@@ -88,7 +107,14 @@ fn fresh() -> String {
     bits[6] = bits[6] & 0x0f | 0x40;
     bits[8] = bits[8] & 0x3f | 0x80;
     let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+    [
+        &text[..8],
+        &text[8..12],
+        &text[12..16],
+        &text[16..20],
+        &text[20..],
+    ]
+    .join("-")
 }
 
 #[cfg(test)]
@@ -99,11 +125,20 @@ mod tests {
     fn a_nameless_worker_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = DataDir::At(folder.path().to_owned());
-        let name = || open(Some(&at), Path::new("/x"), None).map(|kept| kept.worker).unwrap();
+        let name = || {
+            open(Some(&at), Path::new("/x"), None)
+                .map(|kept| kept.worker)
+                .unwrap()
+        };
         let first = name();
         assert_eq!(first.len(), 36);
         assert_eq!(name(), first);
-        assert_eq!(open(Some(&at), Path::new("/x"), Some("pod")).map(|kept| kept.worker).unwrap(), "pod");
+        assert_eq!(
+            open(Some(&at), Path::new("/x"), Some("pod"))
+                .map(|kept| kept.worker)
+                .unwrap(),
+            "pod"
+        );
     }
 
     #[test]

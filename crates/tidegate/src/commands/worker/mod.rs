@@ -35,7 +35,11 @@ const ROOM: u32 = 128;
 /// How often is looked whether the model is ready.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
-pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn worker(
+    args: &Worker,
+    env: &CogEnv,
+    runpod: &RunpodEnv,
+) -> anyhow::Result<ExitCode> {
     let mut model = Model::read(&args.target, &args.model, env)?;
     let mut signals = Signals::listen(false)?;
     // Before the model is loaded: what is wrong here is said at once.
@@ -59,7 +63,9 @@ pub(crate) async fn worker(args: &Worker, env: &CogEnv, runpod: &RunpodEnv) -> a
     let code = match (ready, purpose) {
         (Err(reason), purpose) => unfit(&reason, purpose).await,
         (Ok(()), Purpose::Try(job)) => once::run(&runtime, carrying, &job, &mut signals).await?,
-        (Ok(()), Purpose::Pull(post)) => pull(args, runpod, &runtime, carrying, post, &mut signals).await,
+        (Ok(()), Purpose::Pull(post)) => {
+            pull(args, runpod, &runtime, carrying, post, &mut signals).await
+        }
     };
     runtime.stop().await;
     Ok(code)
@@ -88,24 +94,50 @@ struct Post {
 }
 
 impl Post {
-    fn open(args: &Worker, model: &Model, runpod: &RunpodEnv, templates: &Templates) -> anyhow::Result<Self> {
-        let kept = keeping::open(args.data_dir.as_ref(), &model.dir.join(&model.predictor_ref), runpod.worker.as_deref())?;
+    fn open(
+        args: &Worker,
+        model: &Model,
+        runpod: &RunpodEnv,
+        templates: &Templates,
+    ) -> anyhow::Result<Self> {
+        let kept = keeping::open(
+            args.data_dir.as_ref(),
+            &model.dir.join(&model.predictor_ref),
+            runpod.worker.as_deref(),
+        )?;
         let addresses = Addresses::read(templates, &kept.worker).map_err(|bad| {
             let message = bad.to_string();
-            Usage::new(message).hint(format!("set {} to an address that the platform gives out", bad.variable))
+            Usage::new(message).hint(format!(
+                "set {} to an address that the platform gives out",
+                bad.variable
+            ))
         })?;
         // The operator's own addresses: nothing is guarded.
-        let mut config = NetConfig { networks: Networks::everything(), ..NetConfig::default() };
+        let mut config = NetConfig {
+            networks: Networks::everything(),
+            ..NetConfig::default()
+        };
         if let Some(integration) = &runpod.integration {
-            write!(config.user_agent, " Integration/{integration}").expect("a String never fails to write");
+            write!(config.user_agent, " Integration/{integration}")
+                .expect("a String never fails to write");
         }
         let client = Client::new(config);
         tracing::info!(worker = kept.worker, "this worker");
-        Ok(Self { platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())), journal: kept.journal })
+        Ok(Self {
+            platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())),
+            journal: kept.journal,
+        })
     }
 }
 
-async fn pull(args: &Worker, runpod: &RunpodEnv, runtime: &Runtime, carrying: Carrying, post: Post, signals: &mut Signals) -> ExitCode {
+async fn pull(
+    args: &Worker,
+    runpod: &RunpodEnv,
+    runtime: &Runtime,
+    carrying: Carrying,
+    post: Post,
+    signals: &mut Signals,
+) -> ExitCode {
     let options = Options {
         ping_every: runpod.ping_every,
         habits: habits(runtime.schema().as_deref()),
@@ -117,7 +149,15 @@ async fn pull(args: &Worker, runpod: &RunpodEnv, runtime: &Runtime, carrying: Ca
     };
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
     let platform = Arc::clone(&post.platform);
-    let puller = Puller::new(Parts { executor, porter: Arc::new(carrying), platform: post.platform, journal: post.journal }, options);
+    let puller = Puller::new(
+        Parts {
+            executor,
+            porter: Arc::new(carrying),
+            platform: post.platform,
+            journal: post.journal,
+        },
+        options,
+    );
     let leave = CancellationToken::new();
     let run = puller.run(&leave, args.drain_timeout);
     tokio::pin!(run);
@@ -149,9 +189,14 @@ async fn ended(over: Over, platform: &Platform) -> ExitCode {
 
 /// The model could not be loaded, or a fitness check says that the machine is not fit for it.
 async fn unfit(reason: &str, purpose: Purpose) -> ExitCode {
-    writeln!(std::io::stderr().lock(), "error: the model could not be loaded\n{reason}").ok();
+    writeln!(
+        std::io::stderr().lock(),
+        "error: the model could not be loaded\n{reason}"
+    )
+    .ok();
     if let Purpose::Pull(post) = purpose {
-        let (check, reason) = fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
+        let (check, reason) =
+            fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
         post.platform.unhealthy(check, reason).await;
     }
     ExitCode::from(exit::FAILED)
@@ -170,7 +215,10 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
         match report.health {
             Health::Ready | Health::Busy => return Ok(()),
             Health::SetupFailed | Health::Defunct => {
-                let logs = report.setup.filter(|setup| setup.status == SetupStatus::Failed).map(|setup| setup.logs);
+                let logs = report
+                    .setup
+                    .filter(|setup| setup.status == SetupStatus::Failed)
+                    .map(|setup| setup.logs);
                 return Err(logs.or(report.complaint).unwrap_or_default());
             }
             Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
@@ -179,7 +227,11 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
 }
 
 fn setting(args: &Worker) -> Setting {
-    let outward = Outward { networks: args.allow_private_networks.clone(), max_file: args.max_file as u64, ..Outward::own() };
+    let outward = Outward {
+        networks: args.allow_private_networks.clone(),
+        max_file: args.max_file as u64,
+        ..Outward::own()
+    };
     Setting {
         workers: 1,
         slots: args.concurrency,
@@ -209,7 +261,11 @@ impl Observer for Shown {
     fn phase(&self, _worker: usize, phase: Phase<'_>) {
         match phase {
             Phase::Log { text, .. } => tracing::info!(target: "model", "{}", text.trim_end()),
-            Phase::Died { reason, pause } => tracing::warn!(reason, ?pause, "the model's process has ended and is replaced"),
+            Phase::Died { reason, pause } => tracing::warn!(
+                reason,
+                ?pause,
+                "the model's process has ended and is replaced"
+            ),
             Phase::Ready { after, slots } => tracing::info!(?after, slots, "the model is ready"),
             Phase::Loading { .. } | Phase::Failed { .. } | Phase::Defunct { .. } => {}
         }
@@ -223,7 +279,10 @@ mod tests {
     #[test]
     fn a_fitness_check_is_told_by_its_name() {
         let reason = "Traceback\nsetup failed: the fitness check `gpu` says RuntimeError: none `here` says nvidia\n";
-        assert_eq!(fitness(reason), Some(("gpu", "RuntimeError: none `here` says nvidia")));
+        assert_eq!(
+            fitness(reason),
+            Some(("gpu", "RuntimeError: none `here` says nvidia"))
+        );
         assert_eq!(fitness("no module named x"), None);
     }
 }

@@ -27,9 +27,12 @@ pub(super) fn trial(said: Option<&str>) -> anyhow::Result<Job> {
         return job("--test-input", text);
     }
     if !Path::new(FILE).is_file() {
-        let message = format!("RUNPOD_WEBHOOK_GET_JOB is not set, so there is no platform to work for, and there is no {FILE} to try");
-        let hint =
-            format!("set RUNPOD_WEBHOOK_GET_JOB and RUNPOD_WEBHOOK_POST_OUTPUT to the platform's addresses, or run one job with {EXAMPLE}");
+        let message = format!(
+            "RUNPOD_WEBHOOK_GET_JOB is not set, so there is no platform to work for, and there is no {FILE} to try"
+        );
+        let hint = format!(
+            "set RUNPOD_WEBHOOK_GET_JOB and RUNPOD_WEBHOOK_POST_OUTPUT to the platform's addresses, or run one job with {EXAMPLE}"
+        );
         return Err(Usage::new(message).hint(hint).may_pass().into());
     }
     let text = std::fs::read_to_string(FILE).with_context(|| format!("could not read {FILE}"))?;
@@ -37,23 +40,43 @@ pub(super) fn trial(said: Option<&str>) -> anyhow::Result<Job> {
 }
 
 fn job(whence: &str, text: &str) -> anyhow::Result<Job> {
-    let wrong = |what: String| Usage::new(format!("{whence} {what}")).hint(EXAMPLE).may_pass();
+    let wrong = |what: String| {
+        Usage::new(format!("{whence} {what}"))
+            .hint(EXAMPLE)
+            .may_pass()
+    };
     // What is in them is the handler's, to the last digit.
     let mut members: BTreeMap<String, &RawValue> =
         serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON object: {error}")))?;
-    if members.get("input").is_none_or(|input| input.get() == "null") {
+    if members
+        .get("input")
+        .is_none_or(|input| input.get() == "null")
+    {
         return Err(wrong("has no `input`".to_owned()).into());
     }
-    let said = members.get("id").and_then(|id| serde_json::from_str::<String>(id.get()).ok());
+    let said = members
+        .get("id")
+        .and_then(|id| serde_json::from_str::<String>(id.get()).ok());
     let id = said.unwrap_or_else(|| "local_test".to_owned());
     let named = to_raw_value(&id)?;
     members.insert("id".to_owned(), &named);
-    Ok(Job { id, whole: serde_json::to_vec(&members)?.into() })
+    Ok(Job {
+        id,
+        whole: serde_json::to_vec(&members)?.into(),
+    })
 }
 
 /// Runs it; what came of it is printed.
-pub(super) async fn run(runtime: &Runtime, carrying: Carrying, job: &Job, signals: &mut Signals) -> anyhow::Result<ExitCode> {
-    let (stop, habits) = (CancellationToken::new(), habits(runtime.schema().as_deref()));
+pub(super) async fn run(
+    runtime: &Runtime,
+    carrying: Carrying,
+    job: &Job,
+    signals: &mut Signals,
+) -> anyhow::Result<ExitCode> {
+    let (stop, habits) = (
+        CancellationToken::new(),
+        habits(runtime.schema().as_deref()),
+    );
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
     let once = tidegate_puller::once(executor, Arc::new(carrying), habits, job, &stop);
     let body = tokio::select! {
@@ -61,7 +84,11 @@ pub(super) async fn run(runtime: &Runtime, carrying: Carrying, job: &Job, signal
         cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
     };
     let result: BTreeMap<String, &RawValue> = serde_json::from_slice(&body).unwrap_or_default();
-    writeln!(std::io::stdout().lock(), "{}", String::from_utf8_lossy(&body))?;
+    writeln!(
+        std::io::stdout().lock(),
+        "{}",
+        String::from_utf8_lossy(&body)
+    )?;
     if result.contains_key("error") {
         tracing::error!(job = job.id, "the job has failed");
         return Ok(ExitCode::from(exit::FAILED));
@@ -79,9 +106,17 @@ mod tests {
     fn a_job_to_try_needs_an_input_and_gets_an_id() {
         let read = job("x", r#"{"input":{"a":1},"more":true}"#).unwrap();
         assert_eq!(read.id, "local_test");
-        assert_eq!(serde_json::from_slice::<Value>(&read.whole).unwrap()["more"], true);
+        assert_eq!(
+            serde_json::from_slice::<Value>(&read.whole).unwrap()["more"],
+            true
+        );
         assert_eq!(job("x", r#"{"input":1,"id":"mine"}"#).unwrap().id, "mine");
-        assert!(job("x", r#"{"input":123456789012345678901}"#).unwrap().whole.ends_with(b"123456789012345678901}"));
+        assert!(
+            job("x", r#"{"input":123456789012345678901}"#)
+                .unwrap()
+                .whole
+                .ends_with(b"123456789012345678901}")
+        );
         for bad in ["", "[]", "{}", r#"{"input":null}"#] {
             assert!(job("x", bad).is_err(), "{bad}");
         }

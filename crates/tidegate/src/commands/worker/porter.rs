@@ -35,12 +35,25 @@ impl Carrying {
 #[async_trait]
 impl Porter for Carrying {
     async fn carry_in(&self, job: &Job) -> Result<Carried, String> {
-        let carried = self.carrier.carry_in(self.executor.schema(), &job.input()).await?;
+        let carried = self
+            .carrier
+            .carry_in(self.executor.schema(), &job.input())
+            .await?;
         let context = BTreeMap::from([(EXTRAS.to_owned(), extras(job))]);
-        Ok(Carried { input: carried.input, files: carried.files, context, scratch: carried.scratch })
+        Ok(Carried {
+            input: carried.input,
+            files: carried.files,
+            context,
+            scratch: carried.scratch,
+        })
     }
 
-    async fn carry_out(&self, id: &JobId, value: OutputValue, scratch: &Path) -> Result<Bytes, String> {
+    async fn carry_out(
+        &self,
+        id: &JobId,
+        value: OutputValue,
+        scratch: &Path,
+    ) -> Result<Bytes, String> {
         self.carrier.carry_out(id, value, scratch).await
     }
 
@@ -55,7 +68,8 @@ impl Porter for Carrying {
 
 /// All of a job but its input, as one object.
 fn extras(job: &Job) -> String {
-    let mut members: HashMap<String, &RawValue> = serde_json::from_slice(&job.whole).unwrap_or_default();
+    let mut members: HashMap<String, &RawValue> =
+        serde_json::from_slice(&job.whole).unwrap_or_default();
     members.remove("input");
     serde_json::to_string(&members).unwrap_or_default()
 }
@@ -75,7 +89,8 @@ pub(super) fn habits(document: Option<&Bytes>) -> Habits {
         return_aggregate_stream: bool,
         refresh_worker: bool,
     }
-    let handler = document.and_then(|document| serde_json::from_slice::<Document>(document).ok()?.handler);
+    let handler =
+        document.and_then(|document| serde_json::from_slice::<Document>(document).ok()?.handler);
     match handler {
         // A predictor's output is all of it, also when it came in parts.
         None => Habits {
@@ -85,11 +100,23 @@ pub(super) fn habits(document: Option<&Bytes>) -> Habits {
             refresh: Refresh::WhenAsked,
         },
         Some(handler) => Habits {
-            after_parts: if handler.return_aggregate_stream { AfterParts::Repeated } else { AfterParts::Nothing },
+            after_parts: if handler.return_aggregate_stream {
+                AfterParts::Repeated
+            } else {
+                AfterParts::Nothing
+            },
             empty_object: EmptyObject::Nothing,
             // A generator's result says that its parts came before it, also when there were none.
-            no_parts: if handler.shape.ends_with("generator") { Delivered::InParts } else { Delivered::AtOnce },
-            refresh: if handler.refresh_worker { Refresh::AfterEachJob } else { Refresh::WhenAsked },
+            no_parts: if handler.shape.ends_with("generator") {
+                Delivered::InParts
+            } else {
+                Delivered::AtOnce
+            },
+            refresh: if handler.refresh_worker {
+                Refresh::AfterEachJob
+            } else {
+                Refresh::WhenAsked
+            },
         },
     }
 }
@@ -100,18 +127,31 @@ mod tests {
 
     #[test]
     fn a_handler_gets_everything_that_is_in_its_job() {
-        let job = Job { id: "a".to_owned(), whole: r#"{"id":"a","input":{"x":1},"webhook":"http://x","policy":{"ttl":5}}"#.into() };
+        let job = Job {
+            id: "a".to_owned(),
+            whole: r#"{"id":"a","input":{"x":1},"webhook":"http://x","policy":{"ttl":5}}"#.into(),
+        };
         let read: serde_json::Value = serde_json::from_str(&extras(&job)).unwrap();
-        assert_eq!(read, serde_json::json!({"id": "a", "webhook": "http://x", "policy": {"ttl": 5}}));
+        assert_eq!(
+            read,
+            serde_json::json!({"id": "a", "webhook": "http://x", "policy": {"ttl": 5}})
+        );
     }
 
     #[test]
     fn a_script_says_how_it_wants_to_be_run() {
-        let document = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"sync","refresh_worker":true}}"#);
+        let document =
+            Bytes::from_static(br#"{"x-runpod-handler":{"shape":"sync","refresh_worker":true}}"#);
         let habits_of = habits(Some(&document));
-        assert_eq!((habits_of.refresh, habits_of.after_parts), (Refresh::AfterEachJob, AfterParts::Nothing));
+        assert_eq!(
+            (habits_of.refresh, habits_of.after_parts),
+            (Refresh::AfterEachJob, AfterParts::Nothing)
+        );
         assert_eq!(habits_of.no_parts, Delivered::AtOnce);
-        assert_eq!(habits(Some(&Bytes::from_static(b"{}"))).after_parts, AfterParts::Repeated);
+        assert_eq!(
+            habits(Some(&Bytes::from_static(b"{}"))).after_parts,
+            AfterParts::Repeated
+        );
         let generator = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"async generator"}}"#);
         assert_eq!(habits(Some(&generator)).no_parts, Delivered::InParts);
     }

@@ -94,9 +94,17 @@ pub(super) async fn create(visitor: Visitor, body: Body) -> Result<Response, Tro
     let given = face.given(body).await?;
     let batches = &face.config.batches;
     let _turn = batches.changing.write().await;
-    let active = batches.shelf.of(&visitor.caller.account, &visit.name).await?.iter().filter(|(_, batch)| batch.is_active()).count();
+    let active = batches
+        .shelf
+        .of(&visitor.caller.account, &visit.name)
+        .await?
+        .iter()
+        .filter(|(_, batch)| batch.is_active())
+        .count();
     if active >= MOST_BATCHES {
-        return Err(Trouble::Conflict(format!("{MOST_BATCHES} batches are not over; finish or cancel one")));
+        return Err(Trouble::Conflict(format!(
+            "{MOST_BATCHES} batches are not over; finish or cancel one"
+        )));
     }
     let key = visitor.key(new_id("batch-", "").to_string());
     let mut batch = Batch::new(given.name);
@@ -134,7 +142,11 @@ pub(super) async fn change(visitor: Visitor, body: Body) -> Result<Response, Tro
     let _turn = face.config.batches.changing.write().await;
     let (key, batch) = face.draft(&visitor).await?;
     let number = number(&key, &batch, &visitor.request)?;
-    face.config.batches.shelf.put_request(&key, number, &Request::Wanted(wanted)).await?;
+    face.config
+        .batches
+        .shelf
+        .put_request(&key, number, &Request::Wanted(wanted))
+        .await?;
     Ok(said(&face.told(&key, &batch)))
 }
 
@@ -147,7 +159,11 @@ pub(super) async fn remove(visitor: Visitor) -> Result<Response, Trouble> {
     let number = number(&key, &batch, &visitor.request)?;
     batch.remove(number);
     face.config.batches.shelf.put(&key, &batch).await?;
-    face.config.batches.shelf.remove_request(&key, number).await?;
+    face.config
+        .batches
+        .shelf
+        .remove_request(&key, number)
+        .await?;
     Ok(said(&face.told(&key, &batch)))
 }
 
@@ -158,7 +174,9 @@ pub(super) async fn finalize(visitor: Visitor) -> Result<Response, Trouble> {
     let _turn = face.config.batches.changing.write().await;
     let (key, mut batch) = face.draft(&visitor).await?;
     if batch.total() == 0 {
-        return Err(Trouble::Conflict("the batch has no requests; add some first".to_owned()));
+        return Err(Trouble::Conflict(
+            "the batch has no requests; add some first".to_owned(),
+        ));
     }
     (batch.state, batch.finalized_at) = (State::Finalized, Some(Timestamp::now()));
     face.config.batches.shelf.put(&key, &batch).await?;
@@ -179,9 +197,20 @@ pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
         batch.state = State::Cancelled;
         face.config.batches.shelf.put(&key, &batch).await?;
         let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
-        let waits = |id: &&JobId| visit.jobs.known(&key.account, id).is_some_and(|job| job.status() == Status::Queued);
+        let waits = |id: &&JobId| {
+            visit
+                .jobs
+                .known(&key.account, id)
+                .is_some_and(|job| job.status() == Status::Queued)
+        };
         // Together: each is written down before it counts.
-        join_all(requests.iter().filter(waits).map(|id| visit.cancel(&key.account, id))).await;
+        join_all(
+            requests
+                .iter()
+                .filter(waits)
+                .map(|id| visit.cancel(&key.account, id)),
+        )
+        .await;
     }
     Ok(said(&face.told(&key, &batch)))
 }
@@ -190,9 +219,19 @@ pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
 pub(super) async fn list(visitor: Visitor) -> Result<Response, Trouble> {
     let visit = visitor.enter(Asked::Requests)?;
     let face = &visitor.face;
-    let mut all = face.config.batches.shelf.of(&visitor.caller.account, &visit.name).await?;
+    let mut all = face
+        .config
+        .batches
+        .shelf
+        .of(&visitor.caller.account, &visit.name)
+        .await?;
     all.sort_by_key(|(_, batch)| std::cmp::Reverse(batch.created_at));
-    Ok(said(&Listed { batches: all.iter().map(|(key, batch)| face.told(key, batch)).collect() }))
+    Ok(said(&Listed {
+        batches: all
+            .iter()
+            .map(|(key, batch)| face.told(key, batch))
+            .collect(),
+    }))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}`
@@ -208,7 +247,10 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
     let visit = visitor.enter(Asked::Status)?;
     let face = &visitor.face;
     let question = Question::of(&visitor.uri);
-    let (offset, limit) = (question.number("offset", 0)?, question.number("limit", LISTED)?.clamp(1, MOST_LISTED));
+    let (offset, limit) = (
+        question.number("offset", 0)?,
+        question.number("limit", LISTED)?.clamp(1, MOST_LISTED),
+    );
     let (key, batch) = face.batch(&visitor).await?;
     let mut requests = Vec::new();
     for number in batch.numbers().skip(offset).take(limit) {
@@ -216,7 +258,9 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         let json = match face.config.batches.shelf.request(&key, number).await? {
             None => continue,
             Some(Request::Over(told)) => told,
-            Some(Request::Wanted(wanted)) if batch.state == State::Draft => raw(&draft(&id, &wanted))?,
+            Some(Request::Wanted(wanted)) if batch.state == State::Draft => {
+                raw(&draft(&id, &wanted))?
+            }
             Some(Request::Wanted(_)) => match visit.jobs.known(&key.account, &id) {
                 Some(job) => raw(&voice::told(&job.snapshot()))?,
                 None => raw(&voice::brief(id.as_str(), "IN_QUEUE"))?,
@@ -224,12 +268,21 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         };
         requests.push(json);
     }
-    Ok(said(&Requests { requests, total: batch.total(), offset, limit }))
+    Ok(said(&Requests {
+        requests,
+        total: batch.total(),
+        offset,
+        limit,
+    }))
 }
 
 impl Visitor {
     fn key(&self, id: String) -> Key {
-        Key { account: self.caller.account.clone(), endpoint: self.endpoint.clone(), id }
+        Key {
+            account: self.caller.account.clone(),
+            endpoint: self.endpoint.clone(),
+            id,
+        }
     }
 }
 
@@ -238,28 +291,54 @@ impl Face {
         let body = self.body(body, self.config.max_body).await?;
         if body.trim_ascii_start().starts_with(b"[") {
             let requests = serde_json::from_slice(&body).map_err(EnvelopeError::Syntax)?;
-            return Ok(Given { name: None, requests });
+            return Ok(Given {
+                name: None,
+                requests,
+            });
         }
         Ok(read_object(&body)?.unwrap_or_default())
     }
 
     /// Adds requests to a draft, which may be new. All of them or none.
-    async fn add(&self, key: &Key, batch: &mut Batch, requests: Vec<Box<RawValue>>) -> Result<Response, Trouble> {
+    async fn add(
+        &self,
+        key: &Key,
+        batch: &mut Batch,
+        requests: Vec<Box<RawValue>>,
+    ) -> Result<Response, Trouble> {
         if batch.total() + requests.len() > MOST_REQUESTS {
-            return Err(Trouble::Unusable(format!("a batch has at most {MOST_REQUESTS} requests; make another for the rest")));
+            return Err(Trouble::Unusable(format!(
+                "a batch has at most {MOST_REQUESTS} requests; make another for the rest"
+            )));
         }
         for (place, request) in requests.iter().enumerate() {
             checked(&Bytes::copy_from_slice(request.get().as_bytes()))
                 .map_err(|trouble| Trouble::Unusable(format!("requests[{place}]: {trouble}")))?;
         }
         let shelf = &self.config.batches.shelf;
-        let numbered: Vec<_> = requests.into_iter().map(|request| (batch.one_more(), Request::Wanted(request))).collect();
+        let numbered: Vec<_> = requests
+            .into_iter()
+            .map(|request| (batch.one_more(), Request::Wanted(request)))
+            .collect();
         // Together, because a store commits together what it is given at once.
-        try_join_all(numbered.iter().map(|(number, request)| shelf.put_request(key, *number, request))).await?;
+        try_join_all(
+            numbered
+                .iter()
+                .map(|(number, request)| shelf.put_request(key, *number, request)),
+        )
+        .await?;
         // Last: requests that the batch does not know are nobody's, and written over by the next.
         shelf.put(key, batch).await?;
-        let added = numbered.iter().map(|(number, _)| Id { id: key.request(*number) }).collect();
-        Ok(said(&Added { batch: self.told(key, batch), requests: added }))
+        let added = numbered
+            .iter()
+            .map(|(number, _)| Id {
+                id: key.request(*number),
+            })
+            .collect();
+        Ok(said(&Added {
+            batch: self.told(key, batch),
+            requests: added,
+        }))
     }
 
     async fn batch(&self, visitor: &Visitor) -> Result<(Key, Batch), Trouble> {
@@ -274,9 +353,9 @@ impl Face {
         let (key, batch) = self.batch(visitor).await?;
         match batch.state {
             State::Draft => Ok((key, batch)),
-            State::Finalized | State::Cancelled => {
-                Err(Trouble::Conflict("the batch is no draft any more and cannot be changed".to_owned()))
-            }
+            State::Finalized | State::Cancelled => Err(Trouble::Conflict(
+                "the batch is no draft any more and cannot be changed".to_owned(),
+            )),
         }
     }
 
@@ -284,14 +363,22 @@ impl Face {
         let tally = self.config.batches.tally(key).unwrap_or(batch.tally);
         let over = tally.completed + tally.failed + tally.cancelled;
         let runs = batch.state != State::Draft && batch.is_active();
-        let in_progress = if runs { self.in_progress(key, batch) } else { 0 };
+        let in_progress = if runs {
+            self.in_progress(key, batch)
+        } else {
+            0
+        };
         Told {
             id: key.id.clone(),
             name: batch.name.clone(),
             status: batch.state,
             endpoint_id: key.endpoint.clone(),
             request_total: batch.total(),
-            request_in_queue: if runs { batch.total().saturating_sub(over + in_progress) } else { 0 },
+            request_in_queue: if runs {
+                batch.total().saturating_sub(over + in_progress)
+            } else {
+                0
+            },
             request_in_progress: in_progress,
             request_completed: tally.completed,
             request_failed: tally.failed,
@@ -302,9 +389,14 @@ impl Face {
     }
 
     fn in_progress(&self, key: &Key, batch: &Batch) -> usize {
-        let Some(endpoint) = self.endpoints.get(&key.endpoint) else { return 0 };
+        let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
+            return 0;
+        };
         let runs = |number| {
-            let status = endpoint.jobs.known(&key.account, &key.request(number)).map(|job| job.status());
+            let status = endpoint
+                .jobs
+                .known(&key.account, &key.request(number))
+                .map(|job| job.status());
             matches!(status, Some(Status::Starting | Status::Processing))
         };
         batch.numbers().filter(|number| runs(*number)).count()
@@ -314,7 +406,11 @@ impl Face {
 /// A request of a draft.
 fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
     let input = input_of(&Bytes::copy_from_slice(wanted.get().as_bytes()));
-    Object::with_room_for(wanted.get().len()).field("id", id).field("status", &State::Draft).raw("input", input.as_ref()).finish()
+    Object::with_room_for(wanted.get().len())
+        .field("id", id)
+        .field("status", &State::Draft)
+        .raw("input", input.as_ref())
+        .finish()
 }
 
 /// A request that can be run.
@@ -328,7 +424,9 @@ fn raw(json: &[u8]) -> Result<Box<RawValue>, Trouble> {
 }
 
 fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, Trouble> {
-    let found = batch.numbers().find(|number| key.request(*number).as_str() == request);
+    let found = batch
+        .numbers()
+        .find(|number| key.request(*number).as_str() == request);
     found.ok_or_else(|| Trouble::NoSuchJob(request.chars().take(100).collect()))
 }
 

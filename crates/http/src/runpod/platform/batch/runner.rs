@@ -50,7 +50,14 @@ impl Batches {
     /// Those that are kept here. Nothing runs yet.
     pub fn new(documents: Arc<dyn Documents>, endpoints: Endpoints) -> Self {
         let (changing, live) = (Arc::default(), Arc::default());
-        Self { shelf: Shelf(documents), endpoints, changing, live, tasks: TaskTracker::new(), closing: CancellationToken::new() }
+        Self {
+            shelf: Shelf(documents),
+            endpoints,
+            changing,
+            live,
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+        }
     }
 
     /// Goes on with what a server before this one has left. To be called when its jobs are known again.
@@ -62,7 +69,8 @@ impl Batches {
             }
         }
         let (batches, closing) = (self.clone(), self.closing.clone());
-        self.tasks.spawn(async move { closing.run_until_cancelled(batches.keep_tidy()).await });
+        self.tasks
+            .spawn(async move { closing.run_until_cancelled(batches.keep_tidy()).await });
         Ok(())
     }
 
@@ -124,11 +132,20 @@ impl Batches {
 
     /// From the first request to the end of the last.
     async fn work(&self, key: &Key) -> Result<(), StoreError> {
-        let Some(batch) = self.shelf.get(key).await? else { return Ok(()) };
+        let Some(batch) = self.shelf.get(key).await? else {
+            return Ok(());
+        };
         // An endpoint that was removed may come again, and with it its batches.
-        let Some(endpoint) = self.endpoints.get(&key.endpoint) else { return Ok(()) };
-        let begun = batch.numbers().map(|number| self.begun(key, number, &endpoint));
-        let (mut begun, mut running) = (stream::iter(begun).buffered(AT_ONCE), FuturesUnordered::new());
+        let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
+            return Ok(());
+        };
+        let begun = batch
+            .numbers()
+            .map(|number| self.begun(key, number, &endpoint));
+        let (mut begun, mut running) = (
+            stream::iter(begun).buffered(AT_ONCE),
+            FuturesUnordered::new(),
+        );
         while let Some(job) = begun.try_next().await? {
             running.extend(job.map(|(number, job)| async move {
                 job.ended().await;
@@ -148,7 +165,12 @@ impl Batches {
     }
 
     /// A request with its job, unless it is over.
-    async fn begun(&self, key: &Key, number: u32, endpoint: &Endpoint) -> Result<Option<(u32, Arc<Job>)>, StoreError> {
+    async fn begun(
+        &self,
+        key: &Key,
+        number: u32,
+        endpoint: &Endpoint,
+    ) -> Result<Option<(u32, Arc<Job>)>, StoreError> {
         match self.shelf.request(key, number).await? {
             None => {}
             Some(Request::Over(told)) => self.count(key, &told),
@@ -161,13 +183,24 @@ impl Batches {
     }
 
     /// The job of a request; or what became of it, when it never will be one.
-    async fn begin(&self, key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) -> Result<Result<Arc<Job>, Bytes>, StoreError> {
+    async fn begin(
+        &self,
+        key: &Key,
+        number: u32,
+        endpoint: &Endpoint,
+        body: &RawValue,
+    ) -> Result<Result<Arc<Job>, Bytes>, StoreError> {
         let id = key.request(number);
         loop {
             // Nobody cancels the batch between the look and the submission.
             let turn = self.changing.read().await;
             let gone = self.endpoints.get(&key.endpoint).is_none();
-            let cancelled = gone || self.shelf.get(key).await?.is_none_or(|batch| batch.state == State::Cancelled);
+            let cancelled = gone
+                || self
+                    .shelf
+                    .get(key)
+                    .await?
+                    .is_none_or(|batch| batch.state == State::Cancelled);
             let known = endpoint.jobs.look(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
@@ -183,7 +216,9 @@ impl Batches {
                 Err(trouble) if trouble.status() == StatusCode::BAD_REQUEST => {
                     return Ok(Err(voice::failed(id.as_str(), &trouble.to_string())));
                 }
-                Err(trouble) => tracing::debug!(batch = key.id, %trouble, "a request of a batch waits"),
+                Err(trouble) => {
+                    tracing::debug!(batch = key.id, %trouble, "a request of a batch waits")
+                }
             }
             drop(turn);
             tokio::time::sleep(AGAIN).await;
@@ -192,10 +227,12 @@ impl Batches {
 
     /// A request is over, as clients are told.
     async fn over(&self, key: &Key, number: u32, told: Bytes) -> Result<(), StoreError> {
-        let told =
-            RawValue::from_string(String::from_utf8_lossy(&told).into_owned()).map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let told = RawValue::from_string(String::from_utf8_lossy(&told).into_owned())
+            .map_err(|error| StoreError::Invalid(error.to_string()))?;
         self.count(key, &told);
-        self.shelf.put_request(key, number, &Request::Over(told)).await
+        self.shelf
+            .put_request(key, number, &Request::Over(told))
+            .await
     }
 
     fn count(&self, key: &Key, told: &RawValue) {
@@ -204,10 +241,18 @@ impl Batches {
     }
 }
 
-async fn submit(key: &Key, number: u32, endpoint: &Endpoint, body: &RawValue) -> Result<Arc<Job>, Trouble> {
+async fn submit(
+    key: &Key,
+    number: u32,
+    endpoint: &Endpoint,
+    body: &RawValue,
+) -> Result<Arc<Job>, Trouble> {
     let wanted = Wanted::of_batch(&Bytes::copy_from_slice(body.get().as_bytes()), &key.id)?;
     let submission = endpoint.submission(&key.account, wanted, &HeaderMap::new())?;
-    let submission = Submission { id: Some(key.request(number)), ..submission };
+    let submission = Submission {
+        id: Some(key.request(number)),
+        ..submission
+    };
     Ok(match endpoint.jobs.submit(submission).await? {
         Submitted::New(ticket) => ticket.detach(),
         Submitted::Running(job) | Submitted::Over(job) => job,
@@ -226,23 +271,49 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
         let documents = Arc::new(Memory::default());
-        let doors = Doors { open: Box::new(|_| panic!("nobody opens an endpoint")), close: Box::new(|_| {}) };
+        let doors = Doors {
+            open: Box::new(|_| panic!("nobody opens an endpoint")),
+            close: Box::new(|_| {}),
+        };
         let batches = Batches::new(documents.clone(), Endpoints::new(None, doors));
         batches.resume().await.unwrap();
-        let key = |id: &str| Key { account: Account::ANONYMOUS, endpoint: "echo".to_owned(), id: id.to_owned() };
+        let key = |id: &str| Key {
+            account: Account::ANONYMOUS,
+            endpoint: "echo".to_owned(),
+            id: id.to_owned(),
+        };
         let days_ago = |days: i64| Timestamp::now() - jiff::SignedDuration::from_hours(24 * days);
         for (id, days) in [("batch-old", 8), ("batch-young", 6)] {
             let mut batch = Batch::new(None);
             batch.created_at = days_ago(days);
             let request = Request::Wanted(RawValue::from_string("{}".to_owned()).unwrap());
-            batches.shelf.put_request(&key(id), batch.one_more(), &request).await.unwrap();
+            batches
+                .shelf
+                .put_request(&key(id), batch.one_more(), &request)
+                .await
+                .unwrap();
             batches.shelf.put(&key(id), &batch).await.unwrap();
         }
-        assert!(batches.shelf.get(&key("batch-old")).await.unwrap().is_none(), "nobody is shown it");
+        assert!(
+            batches
+                .shelf
+                .get(&key("batch-old"))
+                .await
+                .unwrap()
+                .is_none(),
+            "nobody is shown it"
+        );
         tokio::time::sleep(TIDY_EVERY + Duration::from_secs(1)).await;
         let mut left = Vec::new();
         for shelf in [BATCHES, REQUESTS] {
-            left.extend(documents.all(shelf, "").await.unwrap().into_iter().map(|(name, _)| name));
+            left.extend(
+                documents
+                    .all(shelf, "")
+                    .await
+                    .unwrap()
+                    .into_iter()
+                    .map(|(name, _)| name),
+            );
         }
         assert_eq!(left, ["~/echo/batch-young", "~/echo/batch-young/00000"]);
         batches.close().await;

@@ -38,8 +38,16 @@ impl Key {
     fn read(name: &str) -> Option<Self> {
         let mut parts = name.split('/');
         let (account, endpoint, id) = (parts.next()?, parts.next()?, parts.next()?);
-        let account = if account == NOBODY { Account::ANONYMOUS } else { Account::parse(account).ok()? };
-        Some(Self { account, endpoint: endpoint.to_owned(), id: id.to_owned() })
+        let account = if account == NOBODY {
+            Account::ANONYMOUS
+        } else {
+            Account::parse(account).ok()?
+        };
+        Some(Self {
+            account,
+            endpoint: endpoint.to_owned(),
+            id: id.to_owned(),
+        })
     }
 
     /// The id of a request, which is that of its job.
@@ -49,7 +57,11 @@ impl Key {
 }
 
 fn prefix(account: &Account, endpoint: &str) -> String {
-    let account = if account.is_anonymous() { NOBODY } else { account.as_str() };
+    let account = if account.is_anonymous() {
+        NOBODY
+    } else {
+        account.as_str()
+    };
     format!("{account}/{endpoint}/")
 }
 
@@ -103,7 +115,16 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new(name: Option<String>) -> Self {
         let (created_at, removed, tally) = (Timestamp::now(), BTreeSet::new(), Tally::default());
-        Self { name, state: State::Draft, created_at, finalized_at: None, over_at: None, next: 0, removed, tally }
+        Self {
+            name,
+            state: State::Draft,
+            created_at,
+            finalized_at: None,
+            over_at: None,
+            next: 0,
+            removed,
+            tally,
+        }
     }
 
     /// The numbers of its requests, in their order.
@@ -132,8 +153,11 @@ impl Batch {
 
     /// Whether nobody needs it any more.
     fn is_old(&self, now: Timestamp) -> bool {
-        let (since, kept) = self.over_at.map_or((self.created_at, DRAFT_KEPT), |over| (over, KEPT));
-        (self.over_at.is_some() || self.state == State::Draft) && now.duration_since(since).unsigned_abs() > kept
+        let (since, kept) = self
+            .over_at
+            .map_or((self.created_at, DRAFT_KEPT), |over| (over, KEPT));
+        (self.over_at.is_some() || self.state == State::Draft)
+            && now.duration_since(since).unsigned_abs() > kept
     }
 }
 
@@ -154,7 +178,12 @@ pub(super) struct Shelf(pub(super) Arc<dyn Documents>);
 impl Shelf {
     /// A batch, unless it is too old.
     pub(super) async fn get(&self, key: &Key) -> Result<Option<Batch>, StoreError> {
-        let kept: Option<Batch> = self.0.fetch(BATCHES, &key.name()).await?.map(|json| read(&json)).transpose()?;
+        let kept: Option<Batch> = self
+            .0
+            .fetch(BATCHES, &key.name())
+            .await?
+            .map(|json| read(&json))
+            .transpose()?;
         Ok(kept.filter(|batch| !batch.is_old(Timestamp::now())))
     }
 
@@ -163,7 +192,11 @@ impl Shelf {
     }
 
     /// The batches of an account at an endpoint, but those that are too old.
-    pub(super) async fn of(&self, account: &Account, endpoint: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
+    pub(super) async fn of(
+        &self,
+        account: &Account,
+        endpoint: &str,
+    ) -> Result<Vec<(Key, Batch)>, StoreError> {
         let (_, young) = self.by_age(&prefix(account, endpoint)).await?;
         Ok(young)
     }
@@ -173,7 +206,10 @@ impl Shelf {
         self.by_age("").await
     }
 
-    async fn by_age(&self, prefix: &str) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
+    async fn by_age(
+        &self,
+        prefix: &str,
+    ) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
         let (all, now) = (self.beginning_with(prefix).await?, Timestamp::now());
         Ok(all.into_iter().partition(|(_, batch)| batch.is_old(now)))
     }
@@ -181,25 +217,50 @@ impl Shelf {
     /// Removes a batch with its requests.
     pub(super) async fn remove(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
         // Together, because a store commits together what it is given at once. The batch last: it knows its requests.
-        try_join_all(batch.numbers().map(|number| self.remove_request(key, number))).await?;
+        try_join_all(
+            batch
+                .numbers()
+                .map(|number| self.remove_request(key, number)),
+        )
+        .await?;
         self.0.remove(BATCHES, &key.name()).await.map(drop)
     }
 
     async fn beginning_with(&self, prefix: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
         let kept = self.0.all(BATCHES, prefix).await?;
-        kept.into_iter().filter_map(|(name, json)| Key::read(&name).map(|key| Ok((key, read(&json)?)))).collect()
+        kept.into_iter()
+            .filter_map(|(name, json)| Key::read(&name).map(|key| Ok((key, read(&json)?))))
+            .collect()
     }
 
-    pub(super) async fn request(&self, key: &Key, number: u32) -> Result<Option<Request>, StoreError> {
-        self.0.fetch(REQUESTS, &request_name(key, number)).await?.map(|json| read(&json)).transpose()
+    pub(super) async fn request(
+        &self,
+        key: &Key,
+        number: u32,
+    ) -> Result<Option<Request>, StoreError> {
+        self.0
+            .fetch(REQUESTS, &request_name(key, number))
+            .await?
+            .map(|json| read(&json))
+            .transpose()
     }
 
-    pub(super) async fn put_request(&self, key: &Key, number: u32, request: &Request) -> Result<(), StoreError> {
-        self.0.put(REQUESTS, &request_name(key, number), written(request)?).await
+    pub(super) async fn put_request(
+        &self,
+        key: &Key,
+        number: u32,
+        request: &Request,
+    ) -> Result<(), StoreError> {
+        self.0
+            .put(REQUESTS, &request_name(key, number), written(request)?)
+            .await
     }
 
     pub(super) async fn remove_request(&self, key: &Key, number: u32) -> Result<(), StoreError> {
-        self.0.remove(REQUESTS, &request_name(key, number)).await.map(drop)
+        self.0
+            .remove(REQUESTS, &request_name(key, number))
+            .await
+            .map(drop)
     }
 }
 
@@ -212,7 +273,9 @@ fn read<T: for<'a> Deserialize<'a>>(json: &Bytes) -> Result<T, StoreError> {
 }
 
 fn written(thing: &impl Serialize) -> Result<Bytes, StoreError> {
-    serde_json::to_vec(thing).map(Bytes::from).map_err(|error| StoreError::Invalid(error.to_string()))
+    serde_json::to_vec(thing)
+        .map(Bytes::from)
+        .map_err(|error| StoreError::Invalid(error.to_string()))
 }
 
 #[cfg(test)]
@@ -222,7 +285,11 @@ mod tests {
     #[test]
     fn a_key_is_read_as_it_was_written() {
         for account in [Account::ANONYMOUS, Account::parse("ann").unwrap()] {
-            let key = Key { account, endpoint: "echo".to_owned(), id: "batch-x".to_owned() };
+            let key = Key {
+                account,
+                endpoint: "echo".to_owned(),
+                id: "batch-x".to_owned(),
+            };
             assert_eq!(Key::read(&key.name()), Some(key));
         }
         assert_eq!(Key::read("ann/echo"), None);
@@ -231,18 +298,40 @@ mod tests {
     #[test]
     fn drafts_and_batches_that_are_over_grow_old() {
         let draft = Batch::new(None);
-        let running = Batch { state: State::Finalized, ..draft.clone() };
-        let over = Batch { over_at: Some(draft.created_at), ..running.clone() };
+        let running = Batch {
+            state: State::Finalized,
+            ..draft.clone()
+        };
+        let over = Batch {
+            over_at: Some(draft.created_at),
+            ..running.clone()
+        };
         let after = |days: i64| draft.created_at + jiff::SignedDuration::from_hours(24 * days + 1);
-        assert_eq!([&draft, &running, &over].map(|batch| batch.is_old(after(1))), [false, false, true]);
-        assert_eq!([&draft, &running, &over].map(|batch| batch.is_old(after(7))), [true, false, true]);
+        assert_eq!(
+            [&draft, &running, &over].map(|batch| batch.is_old(after(1))),
+            [false, false, true]
+        );
+        assert_eq!(
+            [&draft, &running, &over].map(|batch| batch.is_old(after(7))),
+            [true, false, true]
+        );
     }
 
     #[test]
     fn requests_keep_their_numbers() {
         let mut batch = Batch::new(None);
-        assert_eq!([batch.one_more(), batch.one_more(), batch.one_more()], [0, 1, 2]);
+        assert_eq!(
+            [batch.one_more(), batch.one_more(), batch.one_more()],
+            [0, 1, 2]
+        );
         batch.remove(1);
-        assert_eq!((batch.numbers().collect::<Vec<_>>(), batch.total(), batch.one_more()), (vec![0, 2], 2, 3));
+        assert_eq!(
+            (
+                batch.numbers().collect::<Vec<_>>(),
+                batch.total(),
+                batch.one_more()
+            ),
+            (vec![0, 2], 2, 3)
+        );
     }
 }
