@@ -13,9 +13,9 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fleets import Fleet
 from masking import comparable
 from receiver import Receiver
+from server_pool import Fleet
 from servers import Reply, Server, cog_python, shim_python, start_cog, start_tidegate
 
 #: `CONFORMANCE_ONLY=cog` proves the expectations on the real server, without our binary.

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import servers
+from baseline import Unhurt
+from footprint import MARK, marked, send
 from servers import Server, shim_python, wait_until
-from unhurt import Unhurt
-from watch import MARK, marked, send
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from baseline import assert_error_body, ended
 from certificates import make_certificate
+from raw_connection import Wire, ask, request
 from servers import ROOT, copy_model, free_port, tidegate_bin, tidegate_env, wait_until
-from unhurt import assert_error_body, ended
-from wire import Wire, ask, request
 
 PLANTED = "planted-do-not-tell"
 

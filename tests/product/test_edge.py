@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificate
-from raw import Caller, ask, request
+from raw_http import Caller, ask, request
 from servers import Server, wait_until
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-import raw
+import raw_http
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_newer
 from prometheus_client.parser import text_string_to_metric_families as parse_older
 from servers import MODELS, ROOT, wait_until
@@ -172,7 +172,7 @@ def test_what_no_model_is_asked_for_is_counted_by_its_reason(fresh):
 
     for request, status, reason in TURNED_AWAY:
         before = counted()
-        with raw.Caller(server) as caller:
+        with raw_http.Caller(server) as caller:
             caller.send(request.encode("latin-1"))
             assert caller.answer().status == status, reason
         wait_until(lambda b=before, r=reason: counted() == {**b, r: b[r] + 1}, f"{reason} to be counted")

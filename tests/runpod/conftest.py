@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import Fleet
-from platforms import Platform, platform
+from platform_server import Platform, platform
+from server_pool import Fleet
 from servers import Server, runpod_python, shim_python, start_handler, start_runpod
 
 #: `real package` and `stand-in`: which `runpod` our server's scripts import.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platforms import ANN, BOB, TOKENS, Platform, platform
+from platform_server import ANN, BOB, TOKENS, Platform, platform
 from servers import wait_until
 
 COUNTS = (

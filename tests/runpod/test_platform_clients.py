@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platforms import Platform, platform
+from platform_server import Platform, platform
 from receiver import Receiver
 from servers import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from platforms import ANN, BOB, TOKENS, Platform, platform
+from platform_server import ANN, BOB, TOKENS, Platform, platform
 from servers import clean_env, tidegate_bin, wait_until
 
 

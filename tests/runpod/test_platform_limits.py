@@ -6,7 +6,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from platforms import ANN, BOB, TOKENS, platform
+from platform_server import ANN, BOB, TOKENS, platform
 from servers import wait_until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platforms import ANN, TOKENS, Platform, platform
+from platform_server import ANN, TOKENS, Platform, platform
 from servers import wait_until
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import requests
-from platforms import Platform, platform
+from platform_server import Platform, platform
 from servers import wait_until
 
 CHAT = "/v2/echo/openai/v1/chat/completions"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platforms import ANN, BOB, TOKENS, Platform, platform
+from platform_server import ANN, BOB, TOKENS, Platform, platform
 
 LOW = {"lowPriority": True}
 

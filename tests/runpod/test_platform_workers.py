@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platforms import Platform, platform
+from platform_server import Platform, platform
 from servers import wait_until
 
 

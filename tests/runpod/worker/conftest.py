@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from job_server import JobServer
-from workers import Crew
+from worker_process import Crew
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from job_server import JobServer
-from workers import Crew, seconds_since
+from worker_process import Crew, seconds_since
 
 #: Blocks without giving anybody else a turn, as user code likes to.
 BLOCKING = """

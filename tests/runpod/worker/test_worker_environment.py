@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from job_server import KEY, JobServer
-from workers import Crew, runpod_python
+from worker_process import Crew, runpod_python
 
 HANDLER = """
     import time

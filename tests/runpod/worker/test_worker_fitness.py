@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from job_server import JobServer
-from workers import Crew, Worker, runpod_python
+from worker_process import Crew, Worker, runpod_python
 
 HANDLER = """
     import asyncio

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from job_server import JobServer
-from workers import Crew
+from worker_process import Crew
 
 ECHO = """
     import runpod

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from job_server import HANG, JobServer
-from workers import Crew
+from worker_process import Crew
 
 WORK = """
     import pathlib, time, runpod

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from job_server import JobServer
-from workers import Crew
+from worker_process import Crew
 
 VALUES = """
     import asyncio

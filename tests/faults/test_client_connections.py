@@ -1,0 +1,206 @@
+"""B: clients that are slow, gone, or too many. The rows that need a minute are in test_slow_clients.py."""
+
+import resource
+import time
+
+import pytest
+from baseline import MIB, Unhurt, descriptors, ended, journal, memory, peak_memory
+from raw_connection import Wire, ask, request
+from servers import wait_until
+
+HALF = {
+    "the method": b"PO",
+    "the first line": b"POST /predictions HTTP/1.1\r\n",
+    "a header": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Ty",
+    "the headers": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+    "no body": request(b"", length=1000),
+    "half a body": request(b'{"input":{"nonce":"half', length=1000),
+    "half a chunk": request(b'ff\r\n{"input"', content_length="", transfer_encoding="chunked"),
+}
+
+
+def follow(id, input):
+    """The request of a reader of a stream."""
+    return request({"input": input}, method="PUT", target=f"/predictions/{id}", accept="text/event-stream")
+
+
+@pytest.fixture
+def many_descriptors():
+    """Enough for thousands of connections here, and in the servers that start from now on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_b3_an_ordinary_request_is_served_beside_2000_idle_connections(
+    fresh, receiver, tmp_path, many_descriptors
+):
+    server = fresh("journal")
+    proof = Unhurt(server, receiver, tmp_path)
+    idle = [Wire(server) for _ in range(2000)]
+    try:
+        assert server.sibling().predict({"nonce": "ordinary"}).json["output"] == "ordinary"
+        assert server.sibling().health()["status"] == "READY"
+        assert memory(server.process.pid) - proof._memory < 256 * MIB
+    finally:
+        for wire in idle:
+            wire.close()
+    proof.assert_not_grown(64 * MIB)
+    proof.assert_slots()
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_b4_200_half_sent_requests_hold_up_nobody(unhurt, name):
+    half = [Wire(unhurt.server).send(HALF[name]) for _ in range(200)]
+    try:
+        for number in range(20):
+            assert (
+                ask(unhurt.server, request({"input": {"nonce": f"{number}"}})).json["output"] == f"{number}"
+            )
+        unhurt.assert_slots()
+    finally:
+        for wire in half:
+            wire.close()
+    assert [line for line in journal(unhurt.server) if "half" in line] == []
+    unhurt.assert_not_grown(64 * MIB)
+
+
+@pytest.mark.parametrize("goodbye", ["reset", "close"])
+def test_b6_a_client_that_hangs_up_ends_its_call(fresh, receiver, tmp_path, gate, goodbye):
+    server = fresh("journal")
+    proof = Unhurt(server, receiver, tmp_path)
+    wire = Wire(server)
+    body = {"input": {"nonce": "dropped", "gate": str(gate)}}
+    wire.send(request(body, method="PUT", target="/predictions/dropped"))
+    wait_until(lambda: "begin dropped" in journal(server), "the call to run")
+    getattr(wire, goodbye)()
+    assert ended(server, "dropped", timeout=3)["status"] == "canceled"
+    wait_until(lambda: "canceled dropped" in journal(server), "the user's code to stop", timeout=3)
+    proof.assert_slots()
+
+
+def test_b6_a_hundred_clients_that_reset_lose_no_slot(fresh, receiver, tmp_path, gate):
+    server = fresh("journal", "--queue", "200")
+    wires = []
+    for number in range(100):
+        wire = Wire(server)
+        wires.append(wire.send(request({"input": {"nonce": f"drop{number}", "gate": str(gate)}})))
+    wait_until(lambda: len(journal(server)) >= 2, "the first to run")
+    for wire in wires:
+        wire.reset()
+    server.wait_health("READY")
+    assert [line for line in journal(server) if line.startswith("ok")] == []
+    # The line in front is empty too: with `--queue` a third one waits instead of being refused.
+    gate.open()
+    replies = [server.predict({"nonce": f"after{n}"}) for n in range(5)]
+    assert [reply.json["output"] for reply in replies] == [f"after{n}" for n in range(5)]
+
+
+def test_b6_a_client_that_hangs_up_before_its_answer_is_written(unhurt):
+    """The answer has nowhere to go; that is nobody's problem."""
+    for _ in range(200):
+        with Wire(unhurt.server) as wire:
+            wire.send(request({"input": {"nonce": "unread"}})).reset()
+    unhurt.server.wait_idle()
+    unhurt.assert_slots()
+    unhurt.assert_not_grown(64 * MIB)
+
+
+def test_b7_a_reader_that_stops_reading_does_not_stop_the_job(fresh, tmp_path):
+    """100,000 values of 1 KiB for a reader with a buffer of 4 KiB that reads nothing."""
+    server, done = fresh("many"), tmp_path / "done"
+    before = memory(server.process.pid)
+    input = {"count": 100_000, "size": 1024, "ended": str(done)}
+    with Wire(server, receive_buffer=4096) as wire:
+        wire.send(follow("stuck", input))
+        wait_until(done.exists, "the model to yield all its values", timeout=40)
+        final = ended(server, "stuck", timeout=20)
+        assert (final["status"], len(final["output"])) == ("succeeded", 100_000)
+        # The output itself is 100 MiB, held once, and written once into each answer.
+        assert peak_memory(server.process.pid) - before < 512 * MIB
+    assert server.predict({"count": 2}).json["status"] == "succeeded"
+
+
+def test_b7_twenty_stuck_readers_cost_no_more_than_one(fresh, gate):
+    """What waits for a reader is shared or bounded, not copied for each."""
+    server = fresh("many")
+    before = memory(server.process.pid)
+    input = {"count": 20_000, "size": 1024, "gate": str(gate), "hold_at": 19_999}
+    first = server.stream(input, id="shared")
+    first.next("start")
+    readers = [Wire(server, receive_buffer=4096) for _ in range(20)]
+    for wire in readers:
+        wire.send(follow("shared", input))
+    gate.open()
+    assert ended(server, "shared", timeout=30)["status"] == "succeeded"
+    assert memory(server.process.pid) - before < 200 * MIB
+    for wire in readers:
+        wire.close()
+    first.close()
+
+
+def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared, gate):
+    server = shared("many")
+    input = {"count": 20, "gate": str(gate), "hold_at": 10}
+    first = server.stream(input, id="again")
+    seen = [first.next("output").data for _ in range(10)]
+    second = server.stream(input, id="again")  # the first goes when the second is there: the job lives on
+    second_seen = [second.next("output").data for _ in range(10)]
+    first.close()
+    gate.open()
+    events = second.rest()
+    chunks = second_seen + [event.data for event in events if event.name == "output"]
+    assert second_seen == seen
+    assert [chunk["index"] for chunk in chunks] == list(range(20))
+    assert events[-1].name == "completed"
+    assert events[-1].data["output"] == [chunk["chunk"] for chunk in chunks]
+
+
+def test_b8_a_reader_that_comes_after_the_end_gets_the_whole_story(shared):
+    server = shared("many")
+    server.put("/predictions/over", {"input": {"count": 20}})
+    events = server.stream({"count": 20}, id="over").rest()
+    assert [event.data["index"] for event in events if event.name == "output"] == list(range(20))
+    assert [event.name for event in events].count("completed") == 1
+
+
+def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared):
+    """1024 events are kept; a reader of more is told so and never gets a part as if it were all."""
+    server = shared("many")
+    server.put("/predictions/long", {"input": {"count": 3000}})
+    events = server.stream({"count": 3000}, id="long").rest()
+    if [event.name for event in events if event.name == "error"]:
+        assert events[-1].name == "error"
+        assert events[-1].data["skipped"] > 0
+    else:
+        assert [event.data["index"] for event in events if event.name == "output"] == list(range(3000))
+
+
+def test_b8_readers_that_come_and_go_leave_nothing(fresh, gate):
+    server = fresh("many")
+    input = {"count": 3, "gate": str(gate), "hold_at": 1}
+    staying = server.stream(input, id="busy")
+    staying.next("output")
+    before = descriptors(server.process.pid)
+    for _ in range(200):
+        with Wire(server) as wire:
+            wire.send(
+                request(
+                    {"input": input}, method="PUT", target="/predictions/busy", accept="text/event-stream"
+                )
+            )
+            wire.socket.recv(100)
+    wait_until(lambda: descriptors(server.process.pid) <= before + 8, "the readers' connections to be closed")
+    gate.open()
+    assert staying.next("completed").data["status"] == "succeeded"
+
+
+def test_b8_a_job_whose_last_reader_leaves_is_canceled(fresh, gate):
+    server = fresh("many")
+    stream = server.stream({"count": 3, "gate": str(gate), "hold_at": 1}, id="left")
+    stream.next("output")
+    began = time.monotonic()
+    stream.close()
+    assert ended(server, "left", timeout=5)["status"] == "canceled"
+    assert time.monotonic() - began < 5

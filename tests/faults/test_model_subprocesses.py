@@ -1,0 +1,94 @@
+"""Row E6 of docs/reliability.md: processes and threads of the model's own; and its event loop."""
+
+import signal
+
+import pytest
+from footprint import alive, ended, mark_of, marked, serves, unharmed
+from servers import wait_until
+
+LEFT = ["fork", "subprocess_left", "daemon", "daemon_without_environment"]
+
+
+@pytest.mark.parametrize("how", LEFT)
+def test_e6_a_process_left_behind_neither_delays_the_result_nor_survives_the_server(server, how):
+    pid = server.predict({"how": f"processes.{how}"}).json["output"]
+    assert alive(pid)
+    serves(server)
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    wait_until(lambda: not alive(pid), "the process to be gone", 5)
+
+
+@pytest.mark.parametrize("how", LEFT)
+def test_e6_a_process_left_behind_goes_with_the_child_that_started_it(server, how):
+    with unharmed(server):
+        pid = server.predict({"how": f"processes.{how}"}).json["output"]
+        assert server.predict({"how": "deaths.exit"}).json["status"] == "failed"
+        wait_until(lambda: not alive(pid), "the process to be gone", 5)
+
+
+@pytest.mark.parametrize("how", ["both_halves_return", "fork_raises"])
+def test_e6_a_forked_half_that_comes_back_does_not_answer_twice(server, receiver, how):
+    hook = receiver.path()
+    server.start({"how": f"processes.{how}", "text": "once"}, id="half", webhook=receiver.url + hook)
+    body = receiver.wait_terminal(hook)
+    assert body["status"] == "succeeded"
+    for number in range(5):
+        assert server.predict({"text": str(number)}).json["output"] == f"echo {number}"
+    assert [one.json["status"] for one in receiver.received(hook)].count("succeeded") == 1
+    wait_until(lambda: len(marked(mark_of(server))) == 2, "the other half to be gone", 5)
+
+
+def test_e6_both_halves_of_an_event_loop(fresh):
+    server = fresh("faults_async")
+    with unharmed(server, slots=4):
+        assert server.predict({"how": "forks", "text": "once"}).json["output"] == "once"
+        for number in range(5):
+            assert server.predict({"text": str(number)}).json["output"] == f"echo {number}"
+
+
+def test_e6_threads_that_never_end_do_not_hold_the_server(server):
+    assert server.predict({"how": "processes.threads", "number": 50}).json["output"] > 50
+    serves(server)
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit(10) == 0
+
+
+def test_e6_a_daemon_of_setup_goes_with_the_server(fresh, tmp_path):
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
+    (folder / "predict.py").write_text(
+        "import subprocess\n"
+        "class Predictor:\n"
+        "    def setup(self):\n"
+        "        self.pid = subprocess.Popen(['sleep', '600'], start_new_session=True).pid\n"
+        "    def predict(self) -> int:\n"
+        "        return self.pid\n"
+    )
+    server = fresh(folder)
+    pid = server.predict().json["output"]
+    server.signal(signal.SIGTERM)
+    assert server.wait_exit() == 0
+    wait_until(lambda: not alive(pid), "the daemon to be gone", 5)
+
+
+LOOP = ["stops_loop", "closes_loop", "bad_handler", "task_exits", "cancels_itself", "removes_readers"]
+
+
+@pytest.mark.parametrize("how", LOOP)
+def test_e6_an_abused_event_loop_serves_on_or_is_replaced(fresh, how):
+    server = fresh("faults_async", "--cancel-grace", "300ms", "--job-timeout", "3s")
+    with unharmed(server, slots=4):
+        server.start({"how": how, "text": "x"}, id="abuse")
+        assert ended(server, "abuse")["status"] in ("succeeded", "failed")
+
+
+def test_e6_a_job_that_cancels_the_tasks_of_others_cannot_make_them_canceled(fresh, receiver, gate):
+    """`canceled` is what a caller asked for; these have failed."""
+    server, hook = fresh("faults_async"), receiver.path()
+    with unharmed(server, slots=4):
+        server.start({"how": "gate", "gate": str(gate)}, id="victim", webhook=receiver.url + hook)
+        receiver.wait(hook)
+        server.predict({"how": "cancels_others", "text": "x"})
+        assert receiver.wait_terminal(hook)["status"] == "failed"

@@ -1,0 +1,52 @@
+"""Row E11 of docs/reliability.md: user code that changes the interpreter under the runtime."""
+
+import pytest
+from footprint import unharmed
+
+PATCHES = [
+    "json_module",
+    "streams",
+    "working_folder",
+    "tracing",
+    "recursion_limit",
+    "exception_hooks",
+    "context",
+    "garbage_collector",
+    "built_ins",
+    "modules",
+    "internals",
+]
+
+
+@pytest.mark.parametrize("how", PATCHES)
+def test_e11_jobs_after_a_patch_are_right_or_run_in_a_new_child(server, how):
+    """Each ends honestly: nobody gets `null`, or nothing, while all looks well."""
+    with unharmed(server):
+        server.predict({"how": f"patches.{how}"})
+        for number in range(3):
+            body = server.predict({"text": str(number)}).json
+            right = (body["status"], body.get("output")) == ("succeeded", f"echo {number}")
+            assert right or body["status"] == "failed", body
+        # Failures of later jobs go through code that may be patched as well.
+        body = server.predict({"how": "errors.base"}).json
+        assert body["status"] == "failed" and body["error"]
+
+
+@pytest.mark.parametrize("how", ["json_module", "streams", "context", "working_folder"])
+def test_e11_common_patches_are_not_even_noticed(server, how):
+    server.predict({"how": f"patches.{how}"})
+    body = server.predict({"text": "x"}).json
+    assert (body["status"], body["output"]) == ("succeeded", "echo x")
+    assert server.predict({"how": "values.stream", "number": 2}).json["status"] == "succeeded"
+
+
+def test_e11_the_logs_come_back_after_a_job_has_replaced_its_streams(server):
+    """The streams of the job that replaces them are its own affair; the next job prints as ever."""
+    server.predict({"how": "patches.streams"})
+    assert server.predict({"text": "x"}).json["logs"] == "echo x\n"
+
+
+def test_e11_exit_handlers_and_threads_that_hang_do_not_hold_the_server(server):
+    server.predict({"how": "patches.exit_handlers"})
+    server.process.terminate()
+    assert server.wait_exit(10) == 0

@@ -1,0 +1,250 @@
+"""Rows A7 to A10 and A17 to A19 of docs/reliability.md: the server stopped, moved in time, restarted."""
+
+import datetime
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from footprint import ended, health_answers, mark_of, marked, running, send, serves, stopped, unharmed
+from servers import (
+    MODELS,
+    children_of,
+    refuses_connections,
+    shim_python,
+    tidegate_bin,
+    tidegate_env,
+    wait_until,
+)
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+
+
+def test_a7_running_and_queued_jobs_all_end_before_the_server_does(fresh, gate, receiver, temp):
+    server, hooks = fresh("faults", "--queue", "5"), [receiver.path() for _ in range(4)]
+    mark = mark_of(server)
+    for number, hook in enumerate(hooks):
+        input = {"how": "gate", "gate": str(gate), "text": str(number)}
+        server.start(input, webhook=receiver.url + hook)
+    receiver.wait(hooks[0])
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: refuses_connections(server), "the door to close")
+    gate.open()
+    assert [receiver.wait_terminal(hook)["output"] for hook in hooks] == ["0", "1", "2", "3"]
+    assert server.wait_exit() == 0
+    assert not marked(mark)
+    assert list(temp.iterdir()) == []
+
+
+def test_a7_jobs_that_do_not_end_are_canceled_after_the_drain(fresh, receiver, temp):
+    server, hooks = (
+        fresh("faults", "--queue", "2", "--drain-timeout", "500ms"),
+        [receiver.path(), receiver.path()],
+    )
+    mark = mark_of(server)
+    for hook in hooks:
+        server.start({"how": "waits.swallow"}, webhook=receiver.url + hook)
+    receiver.wait(hooks[0])
+    server.signal(signal.SIGTERM)
+    assert {receiver.wait_terminal(hook)["status"] for hook in hooks} <= {"canceled", "failed"}
+    assert server.wait_exit() == 0
+    assert not marked(mark)
+    assert list(temp.iterdir()) == []
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a8_a_second_signal_ends_the_server_at_once(fresh, gate, second):
+    server = fresh("faults")
+    mark = mark_of(server)
+    server.start({"how": "gate", "gate": str(gate)}, id="held")
+    running(server, "held")
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: refuses_connections(server), "the door to close")
+    assert server.process.poll() is None
+    server.signal(second)
+    server.wait_exit(5)
+    wait_until(lambda: not marked(mark), "the worker to be gone", 5)
+
+
+@pytest.mark.parametrize("model", ["faults", "faults_async"])
+def test_a9_health_answers_while_a_worker_stands_still(fresh, model):
+    """`faults_async` has a health check of its own, which cannot answer now."""
+    server = fresh(model)
+    with health_answers(server) as watch, stopped(*children_of(server.process.pid)):
+        asked = watch.answers
+        wait_until(lambda: watch.answers >= asked + 3, "three answers")
+    server.wait_health("READY")
+    serves(server)
+
+
+def test_a9_a_job_goes_on_when_its_worker_does(server, gate):
+    with unharmed(server):
+        server.start({"how": "gate", "gate": str(gate), "text": "late"}, id="frozen")
+        running(server, "frozen")
+        with stopped(*children_of(server.process.pid)):
+            gate.open()
+            assert server.get("/predictions/frozen").json["status"] == "processing"
+        assert ended(server, "frozen")["output"] == "late"
+
+
+def test_a9_a_cancel_ends_a_worker_that_stands_still(fresh, gate):
+    server = fresh("faults", "--cancel-grace", "300ms")
+    with unharmed(server):
+        server.start({"how": "gate", "gate": str(gate)}, id="frozen")
+        running(server, "frozen")
+        with stopped(*children_of(server.process.pid)):
+            assert server.cancel("frozen").status == 200
+            assert ended(server, "frozen")["status"] == "canceled"
+
+
+def test_a9_the_server_ends_although_its_worker_stands_still(server, gate):
+    mark = mark_of(server)
+    with stopped(*children_of(server.process.pid)):
+        server.signal(signal.SIGTERM)
+        assert server.wait_exit(10) == 0
+        assert not marked(mark)
+
+
+def test_a10_nothing_is_lost_when_the_server_stands_still(server, gate, receiver):
+    hook = receiver.path()
+    server.start({"how": "gate", "gate": str(gate), "text": "x"}, id="kept", webhook=receiver.url + hook)
+    running(server, "kept")
+    with stopped(server.process.pid):
+        gate.open()
+        reply: list = []
+        waiting = threading.Thread(target=lambda: reply.append(server.sibling().get("/predictions/kept")))
+        waiting.start()
+        time.sleep(1.5)
+        assert not reply
+    waiting.join(10)
+    assert reply[0].status == 200
+    assert receiver.wait_terminal(hook)["output"] == "x"
+    assert [one.json["status"] for one in receiver.received(hook)].count("succeeded") == 1
+    with unharmed(server):
+        pass
+
+
+def serve_once(env: dict[str, str]) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [tidegate_bin(), "serve", MODELS / "echo", "--port", "0"],
+        env=tidegate_env() | env,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def test_a17_a_missing_temporary_folder_is_said_at_the_start(tmp_path):
+    done = serve_once({"TMPDIR": str(tmp_path / "absent")})
+    assert done.returncode != 0
+    assert "TMPDIR" in done.stderr and "panicked" not in done.stderr
+
+
+def test_a17_a_read_only_temporary_folder_is_said_at_the_start(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], check=True)
+    try:
+        done = serve_once({"TMPDIR": str(tmp_path)})
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+    assert done.returncode != 0
+    assert "TMPDIR" in done.stderr and "panicked" not in done.stderr
+
+
+class Clock:
+    """The wall clock of one server, which the test can move; its monotonic clock stays right."""
+
+    def __init__(self, path: Path) -> None:
+        assert FAKETIME, "libfaketime is missing: scripts/apt.sh installs it"
+        self.path = path
+        self.env = {
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME_TIMESTAMP_FILE": str(path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        # Not for the model: libfaketime spoils Python's sleep, and it is the server's clock that counts.
+        self.python = path.with_name("python")
+        self.python.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {shim_python()} "$@"\n')
+        self.python.chmod(0o755)
+        self.set("+0s")
+
+    def set(self, offset: str) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(offset)
+        fresh.rename(self.path)
+
+
+def times(body: dict) -> list[datetime.datetime]:
+    texts = [body.get(name) for name in ("created_at", "started_at", "completed_at")]
+    return [datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) for text in texts if text]
+
+
+@pytest.mark.parametrize("jump", ["+3600s", "-3600s", "-86400s", "+400000000s"])
+def test_a18_a_jump_of_the_clock_neither_ends_jobs_nor_turns_their_times_around(
+    fresh, gate, receiver, tmp_path, jump
+):
+    clock, hook = Clock(tmp_path / "clock"), receiver.path()
+    server = fresh("faults", "--job-timeout", "50s", "--keep-for", "60s", env=clock.env, python=clock.python)
+    server.predict({"text": "before"}, id="before")
+    with unharmed(server):
+        server.start(
+            {"how": "gate", "gate": str(gate), "text": "across"},
+            id="across",
+            webhook=receiver.url + hook,
+            headers={"Cancel-After": "50s"},
+        )
+        running(server, "across")
+        clock.set(jump)
+        assert server.get("/predictions/across").json["status"] == "processing"
+        gate.open()
+        body = receiver.wait_terminal(hook)
+        server.predict({"text": "after"}, id="after")
+    assert (body["status"], body["output"]) == ("succeeded", "across")
+    assert 0 < body["metrics"]["predict_time"] < 60
+    jobs = {id: times(server.get(f"/predictions/{id}").json) for id in ("before", "across", "after")}
+    for moments in jobs.values():
+        assert len(moments) == 3 and moments == sorted(moments), moments
+    moved = abs((jobs["after"][0] - jobs["before"][0]).total_seconds())
+    assert moved > 3000, "the clock was not moved at all"
+
+
+def test_a18_ids_do_not_repeat_when_the_clock_does(fresh, tmp_path):
+    clock = Clock(tmp_path / "clock")
+    server = fresh("faults", env=clock.env, python=clock.python)
+    ids = []
+    for offset in ("+0s", "-10s", "+0s", "-10s", "-3600s"):
+        clock.set(offset)
+        ids += [server.predict({"text": "x"}).json["id"] for _ in range(20)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a19_restarts_under_load_leave_nothing_behind(fresh, temp, receiver):
+    """Each accepted job gets its end although the server goes away under it."""
+    marks, accepted = [], []
+    for number in range(8):
+        server = fresh("faults", "--queue", "10")
+        marks.append(mark_of(server))
+        for job in range(5):
+            hook = receiver.path()
+            server.start({"text": f"{number}.{job}"}, webhook=receiver.url + hook)
+            accepted.append(hook)
+        server.signal(signal.SIGTERM)
+        assert server.wait_exit() == 0
+    assert {receiver.wait_terminal(hook)["status"] for hook in accepted} == {"succeeded"}
+    assert not [pid for mark in marks for pid in marked(mark)]
+    assert list(temp.iterdir()) == []
+
+
+def test_a19_a_killed_servers_folder_is_its_own_and_harms_no_successor(fresh, temp):
+    first = fresh("faults")
+    send(first.process.pid, signal.SIGKILL)
+    first.wait_exit()
+    for path in temp.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, "what it leaves is private"
+    second = fresh("faults")
+    with unharmed(second):
+        pass

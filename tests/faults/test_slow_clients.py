@@ -1,0 +1,131 @@
+"""B1, B2, B5 and the time limit of C2: what takes up to a minute, because the limits do.
+
+All of it happens at the same time, in the background of a module fixture; each test waits for its own part.
+"""
+
+import json
+import socket
+import threading
+import time
+
+import hostile_servers
+import pytest
+from baseline import MIB, assert_error_body, descriptors, journal, memory
+from namespaces import Inside
+from raw_connection import Wire, request
+from servers import start_tidegate, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Slow:
+    """A client that sends a little, waits, and notes when it is sent away."""
+
+    def __init__(self, server, first, drip=b""):
+        self._drip, self._wire, self.answer, self.seconds = drip, Wire(server), b"", None
+        self._wire.send(first)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        began = time.monotonic()
+        self._wire.socket.settimeout(1)
+        while time.monotonic() - began < 120:
+            try:
+                data = self._wire.socket.recv(65536)
+            except TimeoutError:
+                self._wire.send_what_it_takes(self._drip)
+                continue
+            except ConnectionResetError:
+                data = b""
+            self.answer += data
+            if not data:
+                self.seconds = time.monotonic() - began
+                return
+
+    def wait(self):
+        self._thread.join(130)
+        assert self.seconds is not None, "the client was never sent away"
+        return self.seconds
+
+
+class Scene:
+    def __init__(self, scratch):
+        self.vanished = Inside("vanished_client.py", folder(scratch, "vanish"))
+        self.server = start_tidegate("journal", folder(scratch, "slow"))
+        self.before = memory(self.server.process.pid), descriptors(self.server.process.pid)
+        self.hanging = hostile_servers.Trap(self._time_the_hang)
+        self.hung = []
+        self.server.start({"nonce": "told"}, webhook=self.hanging.url, webhook_events_filter=["completed"])
+        self.headers = [
+            Slow(self.server, b""),
+            Slow(self.server, b"POST /predictions HTTP/1.1\r\nHost: x\r\n"),
+            Slow(self.server, b"POST /predictions HTTP/1.1\r\nHost: x\r\n", b"x: y\r\n"),
+            Slow(self.server, b"P", b"O"),
+        ]
+        self.bodies = [
+            Slow(self.server, request(b'{"input":{"nonce":"slow"', length=100)),
+            Slow(self.server, request(b"", length=100)),
+            Slow(self.server, request(b"5\r\n{", content_length="", transfer_encoding="chunked")),
+        ]
+
+    def _time_the_hang(self, peer: socket.socket, closing: threading.Event):
+        began = time.monotonic()
+        peer.settimeout(60)
+        while peer.recv(65536):
+            pass
+        self.hung.append(time.monotonic() - began)
+
+    def close(self):
+        self.vanished.stop()
+        self.hanging.close()
+        self.server.stop()
+
+
+def folder(scratch, name):
+    made = scratch / name
+    made.mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    scene = Scene(tmp_path_factory.mktemp("slow"))
+    yield scene
+    scene.close()
+
+
+def test_b1_headers_that_never_end_are_cut_after_30_s(scene):
+    for slow in scene.headers:
+        assert slow.wait() < 40
+
+
+def test_c2_a_receiver_that_hangs_is_given_up_after_30_s(scene):
+    wait_until(lambda: scene.hung, "the attempt to be given up", timeout=45)
+    assert scene.hung[0] < 35
+
+
+def test_b2_a_body_that_never_ends_is_cut_after_60_s(scene):
+    for slow in scene.bodies:
+        assert slow.wait() < 75
+        head, _, body = slow.answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 "), slow.answer
+        assert_error_body(json.loads(body))
+    assert [line for line in journal(scene.server) if "slow" in line] == []
+
+
+def test_b1_b2_slow_clients_leave_nothing_behind(scene):
+    for slow in scene.headers + scene.bodies:
+        slow.wait()
+    pid, (memory_before, descriptors_before) = scene.server.process.pid, scene.before
+    wait_until(lambda: descriptors(pid) <= descriptors_before + 16, "their connections to be closed")
+    assert memory(pid) - memory_before < 64 * MIB
+    assert scene.server.predict({"nonce": "after"}).json["output"] == "after"
+
+
+def test_b5_a_client_that_vanishes_is_noticed_and_its_slot_is_free(scene):
+    facts = scene.vanished.facts(timeout=150)
+    assert facts["status"] == "canceled", facts
+    assert facts["seconds"] < 90
+    assert facts["next"] == "next"
+    assert "canceled vanished" in facts["journal"]

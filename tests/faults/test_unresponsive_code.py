@@ -1,0 +1,77 @@
+"""Rows E8, E9, E10, E20 of docs/reliability.md: user code that cannot be stopped politely."""
+
+import pytest
+from footprint import ended, running, unharmed
+from test_user_code_crashes import fails_once
+
+STUBBORN = ["waits.gil", "waits.swallow", "waits.deadlock", "waits.busy", "waits.coroutine", "waits.awaited"]
+
+
+def cancels(server, how: str, id: str = "stubborn") -> dict:
+    server.start({"how": how, "number": 60}, id=id)
+    running(server, id)
+    assert server.cancel(id).status == 200
+    return ended(server, id)
+
+
+@pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
+def test_e8_e9_a_cancel_ends_code_that_does_not_listen(fresh, how):
+    server = fresh("faults", "--cancel-grace", "300ms")
+    with unharmed(server):
+        assert cancels(server, how)["status"] == "canceled"
+
+
+@pytest.mark.parametrize("how", ["blocks_loop", "busy_loop", "swallows"])
+def test_e8_e9_a_cancel_ends_code_that_holds_the_event_loop(fresh, how, receiver):
+    server = fresh("faults_async", "--cancel-grace", "300ms")
+    hook = receiver.path()
+    with unharmed(server, slots=4):
+        server.start({"how": how}, id="stubborn", webhook=receiver.url + hook)
+        receiver.wait(hook)
+        assert server.cancel("stubborn").status == 200
+        assert receiver.wait_terminal(hook)["status"] == "canceled"
+
+
+def test_e10_a_cancel_works_without_any_signal(fresh):
+    server = fresh("faults", "--cancel-grace", "300ms")
+    with unharmed(server):
+        assert server.predict({"how": "patches.signals"}).json["output"] == "patched"
+        assert cancels(server, "waits.sleep")["status"] == "canceled"
+
+
+@pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
+def test_e20_code_that_never_returns_fails_at_the_job_timeout(fresh, receiver, how):
+    # Long enough for the model to begin, however busy the machine is.
+    server = fresh("faults", "--job-timeout", "1s", "--cancel-grace", "300ms")
+    with unharmed(server):
+        body = fails_once(server, receiver, how, number=60)
+    assert "--job-timeout" in body["error"]
+    assert body["logs"].startswith("begun")
+
+
+@pytest.mark.parametrize("how", ["deaths.stop", "deaths.stop_group", "wire.half_frame"])
+def test_e20_a_process_that_no_longer_speaks_is_replaced_at_the_job_timeout(fresh, receiver, how):
+    server = fresh("faults", "--job-timeout", "400ms", "--cancel-grace", "300ms")
+    with unharmed(server):
+        body = fails_once(server, receiver, how)
+    assert "--job-timeout" in body["error"]
+
+
+def test_e20_the_deadline_of_a_caller_cancels(fresh, receiver):
+    server, hook = fresh("faults", "--cancel-grace", "300ms"), receiver.path()
+    with unharmed(server):
+        server.start(
+            {"how": "waits.deadlock"}, webhook=receiver.url + hook, headers={"Cancel-After": "500ms"}
+        )
+        assert receiver.wait_terminal(hook)["status"] == "canceled"
+
+
+@pytest.mark.parametrize("header", ["", "soon", "-1s", "0", "1 fortnight", "nan", "9" * 400])
+def test_e20_an_unreadable_deadline_is_refused(server, header):
+    reply = server.predict({"text": "x"}, headers={"Cancel-After": header})
+    assert reply.status == 422, str(reply)
+
+
+def test_e20_a_job_within_its_time_is_not_touched(fresh):
+    server = fresh("faults", "--job-timeout", "20s")
+    assert server.predict({"text": "x"}, headers={"Cancel-After": "20s"}).json["status"] == "succeeded"

@@ -1,0 +1,52 @@
+"""Improvement 8: a failed setup shows the user's prints and traceback."""
+
+import sys
+
+import pytest
+from servers import wait_until
+
+EXPECTED = {
+    "setup_fails": [
+        "about to fail",
+        "Traceback (most recent call last)",
+        "RuntimeError: no weights here",
+        "predict.py",
+    ],
+    "setup_missing_import": ["ModuleNotFoundError: No module named 'not_a_real_package'", "predict.py"],
+    "setup_crashes": ["last words"],
+}
+
+
+@pytest.mark.parametrize("model", EXPECTED)
+def test_in_health(fresh, model):
+    logs = fresh(model).wait_health("SETUP_FAILED", "DEFUNCT")["setup"]["logs"]
+    assert [part for part in EXPECTED[model] if part not in logs] == []
+
+
+@pytest.mark.parametrize("model", EXPECTED)
+def test_on_the_terminal(fresh, model):
+    server = fresh(model)
+    wait_until(
+        lambda: all(part in server.log() for part in EXPECTED[model]), "all parts in the server log", 5
+    )
+
+
+def test_the_prints_of_a_good_setup_are_in_health(fresh):
+    logs = fresh("setup_prints").health()["setup"]["logs"]
+    assert logs.index("loading weights") < logs.index("warming up")
+
+
+def test_the_prints_are_visible_while_starting(fresh, gate):
+    server = fresh("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
+    wait_until(lambda: "still loading" in server.health()["setup"].get("logs", ""), "the line in health")
+    wait_until(lambda: "still loading" in server.log(), "the line on the terminal")
+
+
+def test_an_interpreter_without_our_package(fresh, tmp_path):
+    # This interpreter ignores PYTHONPATH and site-packages, so it never finds the package.
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    server = fresh("echo", "--python", str(bare), until=("SETUP_FAILED",))
+    logs = server.health()["setup"]["logs"]
+    assert f"tidegate doctor --python {bare}" in logs

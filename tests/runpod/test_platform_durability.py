@@ -1,0 +1,254 @@
+"""What outlives the platform, and who may do what."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+from platform_server import ANN, BOB, TOKENS, Platform, platform
+from servers import wait_until
+
+
+def reader(server: Platform, job: str) -> Callable[[], list[object]]:
+    """Reads what is new in a stream each time, and says what was read in all."""
+    seen: list[object] = []
+
+    def read() -> list[object]:
+        parts = server.call("GET", f"/v2/echo/stream/{job}").json()["stream"]
+        seen.extend(part["output"] for part in parts)
+        return list(seen)
+
+    return read
+
+
+def test_jobs_in_the_queue_survive_a_kill(echo: Platform) -> None:
+    jobs = [echo.run({"n": n}) for n in range(3)]
+    echo.kill()
+    echo.start()
+    assert [echo.status(job)["status"] for job in jobs] == ["IN_QUEUE"] * 3
+    echo.worker("coroutine", 4)
+    assert [echo.ended(job)["output"] for job in jobs] == [{"echo": {"n": n}} for n in range(3)]
+    echo.kill()
+    echo.start()
+    assert [echo.status(job)["status"] for job in jobs] == ["COMPLETED"] * 3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        server.worker("coroutine")
+        job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+        wait_until(began.exists, "the worker to begin")
+        server.kill(how)
+        server.start()
+        go.touch()
+        state = server.ended(job)
+    assert state["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n", "nobody has run it again"
+
+
+def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_idle(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    busy = echo.worker("coroutine")
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    wait_until(began.exists, "the worker to begin")
+    echo.worker("coroutine")
+    echo.kill()
+    echo.start()
+    wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30)
+    go.touch()
+    state = echo.ended(job)
+    assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
+
+
+def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
+    echo: Platform, tmp_path: Path
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    echo.worker("coroutine", 2)  # it asks for another job, and so shows that it is there
+    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    for _ in range(4):
+        wait_until(began.exists, "the worker to begin")
+        wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30)
+        # Held for a second; by then it is written down that the job was begun.
+        assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == []
+        echo.kill()
+        echo.start()
+    go.touch()
+    assert (echo.ended(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    go, began = tmp_path / "go", tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        busy = server.worker("coroutine")
+        wait_until(lambda: server.health()["workers"]["idle"] == 1, "the worker to be idle")
+        job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+        wait_until(began.exists, "the worker to begin")
+        before = server.status(job)
+        # Held for a second; by then it is written down that the job was begun.
+        server.call("GET", f"/v2/echo/stream/{job}")
+        server.kill(how)
+        server.start()
+        wait_until(lambda: server.status(job)["status"] == "IN_PROGRESS", "its worker to name it", timeout=30)
+        assert server.status(job) == before == before | {"workerId": busy.name}
+        assert server.health()["jobs"]["inProgress"] == 1
+        go.touch()
+        assert server.ended(job)["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n"
+
+
+@pytest.mark.parametrize("jobs_before", [0, 1])
+def test_a_handler_that_blocks_its_worker_brings_its_result_to_the_next_platform(
+    echo: Platform, tmp_path: Path, jobs_before: int
+) -> None:
+    began = tmp_path / "began"
+    echo.worker("plain")
+    for _ in range(jobs_before):
+        assert echo.ended(echo.run({"return": 1}))["status"] == "COMPLETED"
+    job = echo.run({"sleep": 8, "began": str(began)})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    assert echo.ended(job)["status"] == "COMPLETED"
+    assert began.read_text() == "begun\n", "it did not try a connection that was gone"
+
+
+def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_nothing(
+    echo: Platform, tmp_path: Path
+) -> None:
+    began, stopped = tmp_path / "began", tmp_path / "stopped"
+    echo.worker("coroutine")
+    wish = {"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)}
+    job = echo.run(wish, policy={"executionTimeout": 6000})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    assert echo.ended(job)["status"] == "TIMED_OUT"
+    wait_until(stopped.exists, "the handler to be stopped", timeout=30)
+
+
+def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_jobs(echo: Platform) -> None:
+    job = echo.run({"a": 1})
+    echo.kill()
+    echo.start()
+    body = {"output": "late"}
+    assert echo.call("POST", f"/v2/echo/job-done/w/{job}", body).status_code == 200
+    state = echo.ended(job)
+    assert (state["status"], state["output"], state["workerId"]) == ("COMPLETED", "late", "w")
+
+
+def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
+    echo: Platform, tmp_path: Path
+) -> None:
+    began, stopped = tmp_path / "began", tmp_path / "stopped"
+    echo.worker("coroutine")
+    job = echo.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
+    wait_until(began.exists, "the worker to begin")
+    echo.kill()
+    echo.start()
+    wait_until(lambda: echo.health()["workers"]["running"] == 1, "the worker to be seen", timeout=30)
+    assert echo.call("POST", f"/v2/echo/cancel/{job}").json() == {"id": job, "status": "CANCELLED"}
+    wait_until(stopped.exists, "the handler to be stopped", timeout=30)
+
+
+def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    echo.worker("agenerator")
+    job = echo.run({"parts": 3, "until": str(go)})
+    read = reader(echo, job)
+    wait_until(lambda: len(read()) == 2, "two parts")
+    echo.kill()
+    echo.start()
+    go.touch()
+    assert echo.ended(job)["status"] == "COMPLETED"
+    assert reader(echo, job)() == [f"part {n}" for n in range(3)]
+
+
+def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with platform(tmp_path, "--drain-timeout", "1s") as server:
+        server.worker("agenerator")
+        job = server.run({"parts": 3, "until": str(go)})
+        read = reader(server, job)
+        wait_until(lambda: len(read()) == 2, "two parts")
+        assert server.kill(signal.SIGTERM) == 0
+        server.start()
+        go.touch()
+        assert server.ended(job)["status"] == "COMPLETED"
+        assert read() == [f"part {n}" for n in range(3)], "each of them once"
+        server.kill(signal.SIGTERM)
+        server.start()
+        assert len(read()) == 3
+
+
+def test_what_was_read_of_a_stream_is_given_again_after_a_crash(echo: Platform) -> None:
+    echo.worker("agenerator")
+    job = echo.run({"parts": 2})
+    assert echo.ended(job)["status"] == "COMPLETED"
+    for _ in range(2):
+        read = reader(echo, job)
+        assert [read(), read()] == [["part 0", "part 1"]] * 2
+        echo.kill()
+        echo.start()
+
+
+def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    with platform(tmp_path, "--drain-timeout", "30s") as server:
+        server.worker("plain")
+        job = server.run({"sleep": 2, "began": str(began)})
+        wait_until(began.exists, "the worker to begin")
+        assert server.kill(signal.SIGTERM) == 0
+        server.start()
+        assert server.status(job)["status"] == "COMPLETED"
+
+
+def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:
+    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+        job = server.run({"a": 1})
+        for key, status in ((ANN, 200), (f"Bearer {ANN}", 200), (BOB, 404), ("nobody", 401), ("", 401)):
+            reply = server.call("GET", f"/v2/echo/status/{job}", headers={"Authorization": key})
+            assert reply.status_code == status, key
+        assert (
+            server.call("POST", "/v2/echo/purge-queue", headers={"Authorization": BOB}).json()["removed"] == 0
+        )
+        assert (
+            server.call(
+                "GET", "/admin/endpoints/echo/env", headers={"Authorization": f"Bearer {BOB}"}
+            ).status_code
+            == 403
+        )
+
+
+def test_a_workers_key_fits_its_endpoint_only_and_outlives_the_platform(tmp_path: Path) -> None:
+    with platform(tmp_path, "--endpoint", "other", env=TOKENS, token=ANN) as server:
+        key = server.environment()["RUNPOD_AI_API_KEY"]
+
+        def ping(endpoint: str, key: str) -> int:
+            url = f"{server.url}/v2/{endpoint}/ping/w?gpu=x"
+            return requests.get(url, headers={"Authorization": key}, timeout=10).status_code
+
+        assert [ping("echo", key), ping("other", key), ping("echo", ANN), ping("echo", "")] == [
+            200,
+            401,
+            401,
+            401,
+        ]
+        assert server.call("GET", "/v2/echo/health", headers={"Authorization": key}).status_code == 401
+        server.kill()
+        server.start()
+        assert ping("echo", key) == 200
+        server.worker("coroutine")
+        assert server.ended(server.run({"a": 1}))["status"] == "COMPLETED"

@@ -1,0 +1,147 @@
+"""What nobody should send, and what becomes of it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from platform_server import Platform
+from receiver import Receiver
+from servers import wait_until
+
+
+def take(server: Platform, worker: str = "w") -> str:
+    """A worker asks for a job; its id."""
+    reply = server.call("GET", f"/v2/echo/job-take/{worker}?gpu=x&job_in_progress=0")
+    assert reply.status_code == 200, reply.text
+    return reply.json()["id"]
+
+
+def post(server: Platform, job: str, body: Any, worker: str = "w", to: str = "job-done") -> int:
+    return server.call("POST", f"/v2/echo/{to}/{worker}/{job}&isStream=false", body).status_code
+
+
+@pytest.mark.parametrize("path", ["status/%ff", "stream/%ff", "batch/%ff", "openai/%ff"])
+def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(echo: Platform, path: str) -> None:
+    reply = echo.call("GET", f"/v2/echo/{path}")
+    assert (reply.status_code, "error" in reply.json()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [
+        ([5000, 10000, True], "policy"),
+        ({"ttl": -1}, "policy.ttl is -1"),
+        ({"ttl": "10000"}, "policy.ttl"),
+        ({"executionTimeout": 4999.5}, "policy.executionTimeout is 4999.5"),
+        ({"lowPriority": 1}, "policy.lowPriority is 1"),
+    ],
+)
+def test_an_odd_policy_is_refused_by_name(echo: Platform, policy: Any, word: str) -> None:
+    reply = echo.call("POST", "/v2/echo/run", {"input": 1, "policy": policy})
+    assert (reply.status_code, word in reply.json()["error"]) == (400, True), reply.text
+
+
+def test_whole_numbers_may_have_a_point_and_unknown_policies_are_the_workers(echo: Platform) -> None:
+    policy = {"executionTimeout": 60_000.0, "ttl": 6e5, "mine": [1]}
+    job = echo.run(1, policy=policy)
+    reply = echo.call("GET", "/v2/echo/job-take/w?gpu=x")
+    assert reply.json() == {"id": job, "input": 1, "policy": policy}
+
+
+@pytest.mark.parametrize("body", [[], [1], None, 5, "x"])
+def test_a_result_that_is_no_object_fails_the_job(echo: Platform, body: Any) -> None:
+    job = echo.run(1)
+    take(echo)
+    reply = echo.call("POST", f"/v2/echo/job-done/w/{job}", body)
+    state = echo.ended(job)
+    assert (reply.status_code, state["status"], "result" in state["error"]) == (200, "FAILED", True)
+
+
+def test_who_brings_the_result_is_told_as_the_worker(echo: Platform) -> None:
+    job = echo.run(1)
+    take(echo, "first")
+    assert post(echo, job, {"status": "IN_PROGRESS", "output": "mine"}, "second") == 200
+    assert "output" not in echo.status(job), "only who has the job says how far it is"
+    assert post(echo, job, {"output": 1}, "second") == 200
+    state = echo.ended(job)
+    assert (state["output"], state["workerId"]) == (1, "second")
+
+
+def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored(echo: Platform) -> None:
+    job = echo.run(1)
+    take(echo)
+    assert [
+        post(echo, job, {"output": "a"}, to="job-stream"),
+        post(echo, job, {"output": ["a"]}),
+        post(echo, job, {"output": "late"}, to="job-stream"),
+        post(echo, "nobody-knows-it", {"output": 1}, to="job-stream"),
+        post(echo, "nobody-knows-it", {"output": 1}),
+    ] == [200] * 5
+    echo.ended(job)
+    assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == [{"output": "a"}]
+
+
+def test_two_workers_with_one_name_are_noticed(echo: Platform) -> None:
+    question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: x\r\n\r\n"
+    with ExitStack() as open_questions:
+        for _ in range(3):
+            connection = socket.create_connection(("127.0.0.1", echo.port))
+            open_questions.enter_context(connection).sendall(question)
+        wait_until(lambda: "two workers seem to have one name" in echo.log(), "a warning")
+    jobs = [echo.run(n) for n in range(3)]
+    assert [take(echo, "alone") for _ in range(3)] == jobs
+    assert echo.log().count("two workers seem to have one name") == 1, "it is said once"
+
+
+def test_purge_takes_what_waits_and_leaves_what_workers_have(echo: Platform) -> None:
+    jobs = [echo.run(n) for n in range(150)]
+    assert take(echo) == jobs[0]
+    assert echo.call("POST", "/v2/echo/purge-queue").json() == {"removed": 149, "status": "completed"}
+    assert post(echo, jobs[0], {"output": 1}) == 200
+    assert echo.ended(jobs[0])["status"] == "COMPLETED"
+    assert {echo.status(job)["status"] for job in jobs[1:]} == {"CANCELLED"}
+
+
+def test_each_state_can_be_retried_or_says_why_not(echo: Platform) -> None:
+    def retry(job: str) -> tuple[int, str]:
+        reply = echo.call("POST", f"/v2/echo/retry/{job}")
+        return reply.status_code, reply.json().get("error", reply.json()["status"])
+
+    job = echo.run(1)
+    assert retry(job)[0] == 400 and "IN_QUEUE" in retry(job)[1]
+    take(echo)
+    assert "IN_PROGRESS" in retry(job)[1]
+    post(echo, job, {"error": "no"})
+    assert echo.ended(job)["error"] == "no"
+    assert retry(job) == (200, "IN_QUEUE")
+    assert echo.status(job) == {"id": job, "status": "IN_QUEUE"}, "nothing is left of before"
+    assert take(echo) == job
+    post(echo, job, {"output": 2})
+    assert echo.ended(job)["output"] == 2
+    assert "COMPLETED" in retry(job)[1]
+    canceled = echo.run(1)
+    echo.call("POST", f"/v2/echo/cancel/{canceled}")
+    assert "CANCELLED" in retry(canceled)[1]
+
+
+def test_every_end_is_told_to_the_webhook(echo: Platform, receiver: Receiver) -> None:
+    path = receiver.path()
+    hook = {"webhook": receiver.url + path}
+    failed, late = echo.run(1, **hook), echo.run(2, policy={"ttl": 10_000}, **hook)
+    purged, canceled = echo.run(3, **hook), echo.run(4, **hook)
+    assert take(echo) == failed
+    post(echo, failed, {"error": {"why": 1}})
+    echo.call("POST", f"/v2/echo/cancel/{canceled}")
+    assert echo.ended(late)["status"] == "TIMED_OUT"
+    echo.call("POST", "/v2/echo/purge-queue")
+    told = {each.json["id"]: each.json for each in receiver.wait(path, 4)}
+    assert {job: (state["status"], state["input"]) for job, state in told.items()} == {
+        failed: ("FAILED", 1),
+        late: ("TIMED_OUT", 2),
+        purged: ("CANCELLED", 3),
+        canceled: ("CANCELLED", 4),
+    }
+    assert told[failed]["error"] == '{"why": 1}'

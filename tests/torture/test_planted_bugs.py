@@ -1,0 +1,59 @@
+"""The torture program finds bugs: each of those that were planted, and names what is violated."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from servers import ROOT
+from torture_runner import torture
+
+#: Bug, profile in which it shows, seconds of load, what it violates.
+PLANTED = [
+    ("leaked-permit", "calm", 1, "I09"),
+    ("lost-webhook", "calm", 1, "I04"),
+    ("early-end", "patience", 2, "I03"),
+    ("stale-state", "calm", 1, "I03"),
+    ("deaf-cancel", "fickle", 2, "I07"),
+    ("repeated-put", "fickle", 2, "I21"),
+    ("foreign-logs", "crowd", 1, "I11"),
+    ("foreign-output", "crowd", 1, "I10"),
+    ("false-success", "calm", 1, "I22"),
+    ("forgotten-job", "calm", 1, "I01"),
+    ("repeated-id", "crowd", 2, "I12"),
+    ("slow-health", "calm", 4, "I16"),
+    ("extra-slot", "crowd", 1, "I09"),
+    ("lost-chunk", "crowd", 1, "I17"),
+    ("overtaking", "queue", 2, "I18"),
+    ("unfair", "accounts", 3, "I23"),
+    ("two-ends", "fickle", 2, "I02"),
+    ("leaked-descriptor", "crowd", 2, "I24"),
+    ("not-replaced", "crash", 2, "I09"),
+    ("unwritten-job", "killed", 2, "I01"),
+    ("lost-letter", "killed", 4, "I04"),
+    ("another-letter", "killed", 4, "C6"),
+    ("mixed-queue", "killed", 4, "I18"),
+    ("unwritten-job", "killed-line", 3, "I01"),
+    ("mixed-queue", "killed-line", 4, "I18"),
+    ("forgotten-cancel", "killed-line", 4, "I06"),
+    ("foreign-input", "killed-line", 2, "I10"),
+]
+
+
+@pytest.mark.parametrize(("bug", "profile", "seconds", "invariant"), PLANTED)
+def test_a_planted_bug_is_found(bug, profile, seconds, invariant, tmp_path):
+    run = ("--seconds", str(seconds), "--settle", "1", "--profile", profile)
+    done = torture(*run, "--plant", bug, logs=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(rf"\b{invariant}: [1-9]", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("profile", sorted({profile for _, profile, _, _ in PLANTED}))
+def test_nothing_is_found_where_nothing_is_planted(profile, tmp_path):
+    done = torture("--seconds", "2", "--profile", profile, logs=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_bug_that_can_be_planted_is_tried():
+    source = (ROOT / "crates" / "core" / "src" / "planted.rs").read_text()
+    assert set(re.findall(r'\("([a-z-]+)", Self::', source)) == {bug for bug, *_ in PLANTED}
