@@ -45,14 +45,15 @@ native: ## The Python extension for this checkout
 	mv python/tidegate/_native.abi3.so.new python/tidegate/_native.abi3.so
 .PHONY: native
 
-check: $(VENV)/tools native ## Formatting, lints, licences, types
+check: $(VENV)/tools native ## Formatting, lints, licences, types, names, language
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	PYTHONPATH=python $(VENV)/bin/python -m mypy.stubtest tidegate._native
-	$(VENV)/bin/python scripts/check_docs.py
+	$(VENV)/bin/python scripts/check_docs.py --sources
+	$(VENV)/bin/python scripts/check_names.py
 	scripts/deny.sh
 
 fmt: $(VENV)/tools ## Format everything
