@@ -33,7 +33,7 @@ impl Account {
     pub const ANONYMOUS: Self = Self(None);
 
     /// Those who wait in a line together. Nobody can be called so.
-    pub fn of_the_line() -> Self {
+    pub fn shared() -> Self {
         Self(Some("*".into()))
     }
 
@@ -104,6 +104,6 @@ mod tests {
     #[test]
     fn nobody_can_be_called_what_everybody_is() {
         assert_ne!(Account::parse("anonymous"), Ok(Account::ANONYMOUS));
-        assert!(Account::parse(Account::of_the_line().as_str()).is_err());
+        assert!(Account::parse(Account::shared().as_str()).is_err());
     }
 }

@@ -42,7 +42,7 @@ label!(Health: Unknown = "unknown", Starting = "starting", Ready = "ready", Busy
 
 /// How the setup of a model went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
+pub struct SetupReport {
     /// When the first child was started.
     pub started_at: Timestamp,
     /// When it was ready or had failed.
@@ -67,13 +67,13 @@ pub enum SetupStatus {
 
 /// All there is to say about a model at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct HealthReport {
     /// How it is.
     pub health: Health,
     /// How its setup went; absent before anything was started.
-    pub setup: Option<Setup>,
+    pub setup: Option<SetupReport>,
     /// What the model's own health check complains about; while it does not serve, how its last child died.
-    pub complaint: Option<String>,
+    pub health_error: Option<String>,
     /// The child's Python.
     pub python: Option<String>,
     /// The version of the `cog` package in the child.

@@ -4,9 +4,8 @@
 pub mod account;
 pub mod blobs;
 pub mod chain;
-pub mod crew;
 pub mod event;
-pub mod fair;
+pub mod fair_queue;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -17,6 +16,7 @@ pub mod lenient;
 pub mod meter;
 pub mod metrics;
 pub mod planted;
+pub mod pool_status;
 pub mod port;
 pub mod queue;
 pub mod record;

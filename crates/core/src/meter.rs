@@ -33,7 +33,7 @@ pub struct Histogram {
 
 /// A histogram at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub struct HistogramSnapshot {
     /// Of all values.
     pub sum: f64,
     /// How many values there were.
@@ -60,13 +60,13 @@ impl Histogram {
     }
 
     /// As it is now.
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> HistogramSnapshot {
         let bounds = self.bounds.iter().copied().chain([f64::MAX]);
         let buckets: Vec<(f64, u64)> = bounds
             .zip(&self.buckets)
             .map(|(bound, count)| (bound, count.load(Ordering::Relaxed)))
             .collect();
-        Reading {
+        HistogramSnapshot {
             sum: self.sum.load(Ordering::Relaxed) as f64 / FINE,
             count: buckets.iter().map(|(_, count)| count).sum(),
             buckets,
@@ -75,15 +75,15 @@ impl Histogram {
 }
 
 /// A label of a number: one of a closed set of words.
-pub trait Label: Copy + 'static {
+pub trait MetricLabel: Copy + 'static {
     /// All of them.
     const ALL: &'static [Self];
 
-    /// Its place in [`Label::ALL`].
-    fn place(self) -> usize;
+    /// Its place in [`MetricLabel::ALL`].
+    fn index(self) -> usize;
 
     /// The word.
-    fn word(self) -> &'static str;
+    fn as_str(self) -> &'static str;
 }
 
 /// A counter for each word of a label.
@@ -93,7 +93,7 @@ pub struct Counters<L> {
     label: std::marker::PhantomData<L>,
 }
 
-impl<L: Label> Default for Counters<L> {
+impl<L: MetricLabel> Default for Counters<L> {
     fn default() -> Self {
         Self {
             counters: L::ALL.iter().map(|_| Counter::default()).collect(),
@@ -102,10 +102,10 @@ impl<L: Label> Default for Counters<L> {
     }
 }
 
-impl<L: Label> Counters<L> {
+impl<L: MetricLabel> Counters<L> {
     /// The counter of this word.
     pub fn of(&self, label: L) -> &Counter {
-        &self.counters[label.place()]
+        &self.counters[label.index()]
     }
 
     /// Each word with its number.
@@ -118,14 +118,14 @@ impl<L: Label> Counters<L> {
 #[macro_export]
 macro_rules! label {
     ($label:ty: $($variant:ident = $word:literal),+ $(,)?) => {
-        impl $crate::meter::Label for $label {
+        impl $crate::meter::MetricLabel for $label {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            fn place(self) -> usize {
+            fn index(self) -> usize {
                 self as usize
             }
 
-            fn word(self) -> &'static str {
+            fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
                 }
@@ -134,7 +134,7 @@ macro_rules! label {
     };
 }
 
-label!(crate::record::Face: Cog = "cog", Replicate = "replicate", Runpod = "runpod");
+label!(crate::record::Api: Cog = "cog", Replicate = "replicate", Runpod = "runpod");
 label!(crate::JobKind: Prediction = "prediction", Training = "training");
 label!(crate::Status: Queued = "queued", Starting = "starting", Processing = "processing", Succeeded = "succeeded",
     Failed = "failed", Canceled = "canceled", Aborted = "aborted");
@@ -142,7 +142,7 @@ label!(crate::Status: Queued = "queued", Starting = "starting", Processing = "pr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Face;
+    use crate::record::Api;
     use crate::{JobKind, Status};
 
     #[test]
@@ -157,23 +157,23 @@ mod tests {
         assert!((reading.sum - 4.6).abs() < 1e-6);
     }
 
-    fn in_order<L: Label>() {
+    fn in_order<L: MetricLabel>() {
         for (place, label) in L::ALL.iter().enumerate() {
-            assert_eq!(label.place(), place, "{}", label.word());
+            assert_eq!(label.index(), place, "{}", label.as_str());
         }
     }
 
     #[test]
     fn every_word_has_its_own_place() {
-        in_order::<Face>();
+        in_order::<Api>();
         in_order::<JobKind>();
         in_order::<Status>();
     }
 
     #[test]
     fn words_are_counted_apart() {
-        let counters = Counters::<Face>::default();
-        counters.of(Face::Replicate).inc();
+        let counters = Counters::<Api>::default();
+        counters.of(Api::Replicate).inc();
         assert_eq!(
             counters.each().map(|(_, count)| count).collect::<Vec<_>>(),
             [0, 1, 0]

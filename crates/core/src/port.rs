@@ -7,18 +7,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::crew::Crew;
-use crate::health::{Health, Report};
+use crate::health::{Health, HealthReport};
+use crate::pool_status::PoolStatus;
 use crate::{Account, Event, Refusal, Work};
 
 /// A future that any room can hold.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Something that runs jobs of one model.
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
-    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal>;
+    fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal>;
 
     /// Whether a job may be left to wait for a place, however long that takes.
     fn accepts(&self) -> Result<(), Refusal> {
@@ -30,7 +30,7 @@ pub trait Executor: Send + Sync {
 
     /// How many places are worth asking for at once, for somebody who has jobs enough. More than one where places
     /// are given by the handful.
-    fn appetite(&self) -> usize {
+    fn max_pending(&self) -> usize {
         1
     }
 
@@ -43,47 +43,47 @@ pub trait Executor: Send + Sync {
     }
 
     /// How the model is, without asking its own health check.
-    fn report(&self) -> Report;
+    fn report(&self) -> HealthReport;
 
     /// How the model is, with what its own health check says. Simultaneous callers share one check.
-    async fn check(&self) -> Report;
+    async fn check(&self) -> HealthReport;
 
     /// Ends it. Jobs that still run are ended with it.
     async fn stop(&self) {}
 
     /// How many jobs at once the model's code wants at the moment, if it says. It never gets more than it has slots.
-    fn wants(&self) -> Option<usize> {
+    fn desired_concurrency(&self) -> Option<usize> {
         None
     }
 
     /// Waits until [`Executor::wants`] may say something else; for ever where it says nothing. One may wait.
-    async fn wants_changed(&self) {
+    async fn desired_concurrency_changed(&self) {
         std::future::pending().await
     }
 
     /// Who works on the jobs; nobody where that is not known.
-    fn crew(&self) -> Crew {
-        Crew::default()
+    fn pool_status(&self) -> PoolStatus {
+        PoolStatus::default()
     }
 }
 
 /// How long a job can wait for its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitPolicy {
     /// It does not wait: a place now, or none.
-    None,
+    NoWait,
     /// As long as the operator lets callers wait, and only for a model that works.
-    Short,
+    Bounded,
     /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.
-    Endless,
+    Unbounded,
 }
 
 /// What an executor gives to one job.
-pub enum Turn {
+pub enum Admitted {
     /// A place to run at once.
     Now(Box<dyn Admission>),
     /// A place in the line. Dropping it leaves the line.
-    Line(Later<Result<Box<dyn Admission>, Refusal>>),
+    Queued(BoxFuture<Result<Box<dyn Admission>, Refusal>>),
 }
 
 /// The right to run one job. Dropping it gives the place back.

@@ -22,9 +22,9 @@ pub struct QueueError(pub String);
 
 /// The name of a line: one for each version of a model. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LineName(Arc<str>);
+pub struct QueueName(Arc<str>);
 
-impl LineName {
+impl QueueName {
     /// The line with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
@@ -36,7 +36,7 @@ impl LineName {
     }
 }
 
-impl fmt::Display for LineName {
+impl fmt::Display for QueueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -44,36 +44,36 @@ impl fmt::Display for LineName {
 
 /// Who is before whom among the jobs of one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
+pub enum Priority {
     /// First come, first served.
     #[default]
-    Usual,
+    Normal,
     /// After all others of its account.
     Low,
 }
 
-impl Rank {
+impl Priority {
     /// The note about a job that lets others go first, if it says `true`.
-    pub const YIELDS: &str = "yields";
+    pub const CONTEXT_KEY: &str = "yields";
 
     /// What the notes about a job say.
-    pub fn noted(context: &BTreeMap<String, String>) -> Self {
-        match context.get(Self::YIELDS).map(String::as_str) {
+    pub fn from_context(context: &BTreeMap<String, String>) -> Self {
+        match context.get(Self::CONTEXT_KEY).map(String::as_str) {
             Some("true") => Self::Low,
-            Some(_) | None => Self::Usual,
+            Some(_) | None => Self::Normal,
         }
     }
 }
 
 /// A job in a line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct QueueEntry {
     /// Whose job.
     pub account: Account,
     /// Which.
     pub id: JobId,
     /// Before whom.
-    pub rank: Rank,
+    pub priority: Priority,
     /// After this moment nobody wants it any more.
     pub deadline: Option<Timestamp>,
 }
@@ -82,18 +82,18 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// In which line it stood.
-    pub line: LineName,
+    pub line: QueueName,
     /// Which job.
-    pub entry: Entry,
+    pub entry: QueueEntry,
     /// Means something to the queue only. Another one after each taking, so that who had it before has no say.
     pub ticket: String,
 }
 
 /// Who takes entries: one name for each process. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Holder(Arc<str>);
+pub struct Consumer(Arc<str>);
 
-impl Holder {
+impl Consumer {
     /// Somebody with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
@@ -107,7 +107,7 @@ impl Holder {
 
 /// How many are in a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Depth {
+pub struct QueueDepth {
     /// In nobody's hands.
     pub waiting: usize,
     /// In somebody's.
@@ -122,16 +122,16 @@ pub struct Depth {
 pub trait Queue: Send + Sync {
     /// Puts a job behind the others of its account. One that waits already stays where it is; one that is in hand
     /// waits again when that is done.
-    async fn push(&self, line: &LineName, entry: Entry) -> Result<(), QueueError>;
+    async fn push(&self, line: &QueueName, entry: QueueEntry) -> Result<(), QueueError>;
 
     /// Waits until more than so many stand in a line; says how many. They may be gone when they are asked for.
-    async fn waits(&self, line: &LineName, more_than: usize) -> Result<usize, QueueError>;
+    async fn waits(&self, line: &QueueName, more_than: usize) -> Result<usize, QueueError>;
 
     /// The next of a line; waits for one as long as `patience` lasts.
     async fn take(
         &self,
-        line: &LineName,
-        holder: &Holder,
+        line: &QueueName,
+        consumer: &Consumer,
         patience: Duration,
     ) -> Result<Option<Claim>, QueueError>;
 
@@ -139,29 +139,29 @@ pub trait Queue: Send + Sync {
     async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError>;
 
     /// A job is over, or is not to be done: its entry goes. Says whether it was still this claim's.
-    async fn done(&self, claim: &Claim) -> Result<bool, QueueError>;
+    async fn ack(&self, claim: &Claim) -> Result<bool, QueueError>;
 
     /// A job cannot be worked on now: its entry goes back to where it stood.
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError>;
 
     /// A job is over before its turn: it is not handed out any more.
-    async fn strike(
+    async fn remove(
         &self,
-        line: &LineName,
+        line: &QueueName,
         account: &Account,
         id: &JobId,
     ) -> Result<(), QueueError>;
 
     /// The entries whose deadline has come, waiting or taken. Each is told once; those that wait are struck.
-    async fn overdue(&self, now: Timestamp) -> Result<Vec<(LineName, Entry)>, QueueError>;
+    async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
 
     /// When the next deadline comes, if that is known.
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError>;
 
-    /// Entries that were taken and not renewed for `idle`, at most so many; `holder` has them from now on.
+    /// Entries that were taken and not renewed for `idle`, at most so many; `consumer` has them from now on.
     async fn lost(
         &self,
-        holder: &Holder,
+        consumer: &Consumer,
         idle: Duration,
         limit: usize,
     ) -> Result<Vec<Claim>, QueueError>;
@@ -174,33 +174,33 @@ pub trait Queue: Send + Sync {
         &self,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(LineName, Entry)>, QueueError>;
+    ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
 
     /// How many are in a line.
-    async fn depth(&self, line: &LineName) -> Result<Depth, QueueError>;
+    async fn depth(&self, line: &QueueName) -> Result<QueueDepth, QueueError>;
 }
 
 /// What becomes of an entry whose holder is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// Its job is over, or stands in a line again: this entry goes.
-    Over,
+    Remove,
     /// That cannot be said now: it is found again later.
-    Unknown,
+    Keep,
 }
 
 /// Who knows what became of the jobs that entries name.
 #[async_trait]
-pub trait Keeper: Send + Sync {
+pub trait UpkeepHandler: Send + Sync {
     /// The deadline of a job has come: ends it.
-    async fn overdue(&self, entry: &Entry);
+    async fn overdue(&self, entry: &QueueEntry);
 
     /// What this process works on itself, and so is not lost, however long nobody could say so.
     fn in_hand(&self) -> Vec<Claim>;
 
     /// Whoever had this entry is gone: ends the job, or has it done again. Says what becomes of the entry.
-    async fn lost(&self, claim: &Claim) -> Fate;
+    async fn lost(&self, claim: &Claim) -> Disposition;
 
     /// Whether nobody needs the entry any more: its job is over, or nobody knows it.
-    async fn is_over(&self, entry: &Entry) -> bool;
+    async fn is_over(&self, entry: &QueueEntry) -> bool;
 }

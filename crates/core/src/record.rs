@@ -15,9 +15,9 @@ use crate::{Account, JobId, JobKind, Status};
 
 /// A job as it is kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct JobRecord {
     /// What was asked for; never changes.
-    pub order: Order,
+    pub spec: JobSpec,
     /// How often it was given to a model. A report that names an older number is from the past.
     pub attempt: u32,
     /// How far it has come.
@@ -25,7 +25,7 @@ pub struct Record {
     /// When the model began, the last time.
     pub started_at: Option<Timestamp>,
     /// How it ended; absent until then.
-    pub ending: Option<Ending>,
+    pub completion: Option<Completion>,
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
     /// Whether somebody was told that it stops.
@@ -34,7 +34,7 @@ pub struct Record {
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub struct JobSpec {
     /// Its id, unique in the account.
     pub id: JobId,
     /// Whose it is.
@@ -54,9 +54,9 @@ pub struct Order {
     /// Of a training: the model that what it gives becomes a version of, `owner/name`.
     pub destination: Option<String>,
     /// Who is told.
-    pub hook: Option<Hook>,
+    pub hook: Option<WebhookSpec>,
     /// In whose words it is told and shown.
-    pub face: Face,
+    pub api: Api,
     /// After this moment nobody wants it any more.
     pub deadline: Option<Timestamp>,
     /// When it was accepted.
@@ -72,20 +72,20 @@ pub struct Target {
     pub version: String,
     /// The deployment that it came through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<Through>,
+    pub deployment: Option<DeploymentRef>,
 }
 
 /// A deployment, and which of its releases. Written down as `owner/name#2`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct Through {
+pub struct DeploymentRef {
     /// `owner/name`; neither can hold a `#`.
     pub deployment: String,
     /// Not known of jobs that were written down without it.
     pub release: Option<u64>,
 }
 
-impl fmt::Display for Through {
+impl fmt::Display for DeploymentRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.release {
             Some(release) => write!(f, "{}#{release}", self.deployment),
@@ -94,13 +94,13 @@ impl fmt::Display for Through {
     }
 }
 
-impl From<Through> for String {
-    fn from(through: Through) -> Self {
+impl From<DeploymentRef> for String {
+    fn from(through: DeploymentRef) -> Self {
         through.to_string()
     }
 }
 
-impl From<String> for Through {
+impl From<String> for DeploymentRef {
     fn from(text: String) -> Self {
         match text
             .split_once('#')
@@ -120,7 +120,7 @@ impl From<String> for Through {
 
 /// Who is told how a job goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hook {
+pub struct WebhookSpec {
     /// Where.
     pub url: String,
     /// Which kinds of message, by their names.
@@ -142,7 +142,7 @@ pub struct Hook {
 /// Which API a job came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Face {
+pub enum Api {
     /// Cog's.
     Cog,
     /// Replicate's.
@@ -153,7 +153,7 @@ pub enum Face {
 
 /// A job in a few words, for lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brief {
+pub struct JobSummary {
     /// Its id, unique in the account.
     pub id: JobId,
     /// Whose it is.
@@ -163,7 +163,7 @@ pub struct Brief {
     /// For whom.
     pub target: Target,
     /// By which API it came.
-    pub face: Face,
+    pub api: Api,
     /// How far it has come.
     pub status: Status,
     /// When it was accepted.
@@ -176,7 +176,7 @@ pub struct Brief {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ending {
+pub struct Completion {
     /// When.
     pub completed_at: Timestamp,
     /// What it gave, as JSON.
@@ -189,9 +189,9 @@ pub struct Ending {
     pub metrics: Map<String, Value>,
 }
 
-impl Ending {
+impl Completion {
     /// The end of a job of which nothing is known any more.
-    pub fn of_nothing() -> Self {
+    pub fn empty() -> Self {
         Self {
             completed_at: Timestamp::UNIX_EPOCH,
             output: None,
@@ -204,7 +204,7 @@ impl Ending {
 
 /// The last message about a job, kept until somebody has taken it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct OutboxMessage {
     /// The message's own id, the same over all attempts.
     pub id: String,
     /// Whose job it is about.
@@ -214,7 +214,7 @@ pub struct Letter {
     /// For which model the job was, `owner/name`.
     pub model: String,
     /// Where it goes.
-    pub hook: Hook,
+    pub hook: WebhookSpec,
     /// What it says.
     pub body: Bytes,
     /// When it was written.
@@ -227,7 +227,7 @@ pub struct Letter {
 
 /// A letter that is not sent any more, without what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OldLetter {
+pub struct SettledMessage {
     /// The message's own id.
     pub id: String,
     /// Whose job it is about.
@@ -243,12 +243,12 @@ pub struct OldLetter {
     /// How often it was tried.
     pub attempts: u32,
     /// What became of it.
-    pub settled: Settled,
+    pub settled: Settlement,
 }
 
 /// That a letter is not sent any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct Settlement {
     /// Since when.
     pub at: Timestamp,
     /// Why it was given up; absent when somebody has taken it.
@@ -266,7 +266,7 @@ mod tests {
             ("ann/app", "ann/app", None),
             ("ann/app#x", "ann/app#x", None),
         ] {
-            let through = Through::from(text.to_owned());
+            let through = DeploymentRef::from(text.to_owned());
             assert_eq!(
                 (through.deployment.as_str(), through.release),
                 (deployment, release)

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::meter::Histogram;
-use crate::record::{Brief, Ending, Letter, OldLetter, Order, Record, Settled};
+use crate::record::{
+    Completion, JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage, Settlement,
+};
 use crate::{Account, JobId, JobKind, Status};
 
 /// Why the store did not do it. Nothing of the call has happened, as far as can be known.
@@ -35,7 +37,7 @@ pub enum Inserted {
     /// It is kept from now on.
     New,
     /// One with this account and id is kept already.
-    Known(Box<Record>),
+    Known(Box<JobRecord>),
 }
 
 /// A page of a list, newest first. It may be shorter than asked for when its jobs are large; whether there
@@ -58,7 +60,7 @@ pub struct Cursor(pub String);
 
 /// Which jobs of an account are wanted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
+pub struct JobQuery {
     /// Whose.
     pub account: Account,
     /// Predictions or trainings.
@@ -75,7 +77,7 @@ pub struct Query {
 
 /// Which jobs are wanted, of all accounts. What is absent does not matter.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
+pub struct JobFilter {
     /// Whose.
     pub account: Option<Account>,
     /// With this id.
@@ -88,9 +90,9 @@ pub struct Wanted {
     pub limit: usize,
 }
 
-impl Wanted {
+impl JobFilter {
     /// Whether this one is among them.
-    pub fn takes(&self, job: &Brief) -> bool {
+    pub fn matches(&self, job: &JobSummary) -> bool {
         self.account
             .as_ref()
             .is_none_or(|account| *account == job.account)
@@ -105,18 +107,18 @@ impl Wanted {
 
 /// What came of sending a letter once.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Tried {
+pub enum SendOutcome {
     /// Nobody has taken it; it is tried again then.
-    Again(Timestamp),
+    Retry(Timestamp),
     /// It is not tried any more.
-    Settled(Settled),
+    Settled(Settlement),
 }
 
 /// What became of the wish to have a letter sent again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reopened {
     /// It is to be sent, from now on.
-    Letter(Box<Letter>),
+    Message(Box<OutboxMessage>),
     /// It is not settled: somebody sends it already.
     StillToBeSent,
     /// Nobody knows it.
@@ -147,7 +149,7 @@ impl Default for StoreMeter {
 
 /// The end of a job, with the message about it that must go out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finish {
+pub struct JobFinish {
     /// Whose job.
     pub account: Account,
     /// Which.
@@ -160,19 +162,19 @@ pub struct Finish {
     /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
     pub status: Status,
     /// How.
-    pub ending: Ending,
+    pub completion: Completion,
     /// Kept in the same moment, if somebody wants to be told.
-    pub letter: Option<Letter>,
+    pub letter: Option<OutboxMessage>,
 }
 
 /// What is written down about jobs.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Keeps a new job as `Queued`, unless its id is taken in its account.
-    async fn insert(&self, order: Order) -> Result<Inserted, StoreError>;
+    async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
     /// Keeps a new job as `Queued`, in the place of one of its account with the same id that is over.
-    async fn replace(&self, order: Order) -> Result<Inserted, StoreError>;
+    async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
     /// Notes that a job is given to a model and is `Processing` from `at`; the number of this attempt (the
     /// first is 1), or `None` when it is over or unknown.
@@ -188,21 +190,21 @@ pub trait Store: Send + Sync {
 
     /// Ends a job. `false` when it was over already, is unknown, or another attempt has it: nothing is changed
     /// then, and the letter is not kept. A job that never began is ended by attempt 0.
-    async fn finish(&self, finish: Finish) -> Result<bool, StoreError>;
+    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError>;
 
     /// One job.
-    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError>;
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError>;
 
     /// Jobs of an account, newest first: by `created_at`, those of one moment by the order of their acceptance.
-    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError>;
+    async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError>;
 
     /// Jobs of all accounts in a few words, the last accepted first.
-    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError>;
+    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError>;
 
     /// Jobs that are not over, oldest first, after the one with this number; each with its number. For
     /// taking up work after a restart. Fewer than `limit` may come although there are more (large inputs); when
     /// none comes, there are none. Numbers grow in the order of acceptance and are never given twice.
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError>;
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError>;
 
     /// Removes input, output and logs of jobs that were over before this moment; says of how many.
     /// Their input is `{}` from then on, their output absent, their logs empty; settled letters about them are gone.
@@ -215,22 +217,26 @@ pub trait Store: Send + Sync {
     /// Letters that are still to be sent, those that are not due as well, oldest first, after the one with this
     /// number; each with its number. Fewer than `limit` may come although there are more (large bodies); when none
     /// comes, there are none. Numbers grow in the order in which letters were kept.
-    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError>;
+    async fn pending_messages(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError>;
 
     /// A letter was tried. One that is settled is kept for a while, so that it can be looked up and sent again.
     /// Unknown ones are let pass.
-    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError>;
+    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError>;
 
     /// Letters that are settled, the last one first; of this account and about this job, if these are given.
-    async fn settled_letters(
+    async fn settled_messages(
         &self,
         account: Option<Account>,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<OldLetter>, StoreError>;
+    ) -> Result<Vec<SettledMessage>, StoreError>;
 
     /// Has a settled letter sent again, from this moment on. One of another account than this one is unknown.
-    async fn reopen_letter(
+    async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,

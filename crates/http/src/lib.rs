@@ -19,14 +19,14 @@ pub use traffic::Traffic;
 
 use std::sync::Arc;
 
-use tidegate_core::record::Face;
-use tidegate_service::{Wording, WordingOf};
+use tidegate_core::record::Api;
+use tidegate_service::{RendererFactory, WebhookRenderer};
 
 /// How the faces tell a job to the receiver of a webhook; a server has one of the two faces of Runpod.
-pub fn wording(replicate: replicate::Voice, runpod: fn() -> Wording) -> WordingOf {
-    Arc::new(move |face, hook| match face {
-        Face::Replicate => replicate.wording(hook),
-        Face::Runpod => runpod(),
-        Face::Cog => Wording::new(cog::reply::result_body),
+pub fn renderer(replicate: replicate::Voice, runpod: fn() -> WebhookRenderer) -> RendererFactory {
+    Arc::new(move |api, hook| match api {
+        Api::Replicate => replicate.renderer(hook),
+        Api::Runpod => runpod(),
+        Api::Cog => WebhookRenderer::new(cog::reply::result_body),
     })
 }

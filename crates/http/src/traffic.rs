@@ -6,7 +6,7 @@
 
 use axum::response::Response;
 use tidegate_core::label;
-use tidegate_core::meter::{Counter, Counters, Label};
+use tidegate_core::meter::{Counter, Counters, MetricLabel};
 
 /// What a request was for: the face, the resource, and how its paths begin. The first that fits counts, so
 /// those that are asked most stand first.
@@ -151,7 +151,7 @@ impl Traffic {
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.refused
             .each()
-            .map(|(reason, count)| (reason.word(), count))
+            .map(|(reason, count)| (reason.as_str(), count))
     }
 
     /// Face, resource, class of the status, and how often. What never came is left out.
@@ -160,15 +160,15 @@ impl Traffic {
     ) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
         let names = RESOURCES
             .iter()
-            .map(|(face, resource, _)| (*face, *resource))
+            .map(|(api, resource, _)| (*api, *resource))
             .chain([INDEX, OTHER]);
         names
             .zip(&self.answered)
-            .flat_map(|((face, resource), classes)| {
+            .flat_map(|((api, resource), classes)| {
                 classes
                     .each()
                     .filter(|(_, count)| *count > 0)
-                    .map(move |(class, count)| (face, resource, class.word(), count))
+                    .map(move |(class, count)| (api, resource, class.as_str(), count))
             })
     }
 }
@@ -185,7 +185,7 @@ mod tests {
             } else {
                 OTHER
             },
-            |(face, resource, _)| (*face, *resource),
+            |(api, resource, _)| (*api, *resource),
         )
     }
 

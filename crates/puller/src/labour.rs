@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
+use tidegate_core::port::{Admission, Admitted, Executor, Running, WaitPolicy};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -118,9 +118,12 @@ impl Labour {
     /// A place at the model; a job in hand waits for it as long as it takes.
     async fn admission(&self) -> Box<dyn Admission> {
         loop {
-            match self.executor.admit(&Account::ANONYMOUS, Patience::Endless) {
-                Ok(Turn::Now(admission)) => return admission,
-                Ok(Turn::Line(place)) => {
+            match self
+                .executor
+                .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
+            {
+                Ok(Admitted::Now(admission)) => return admission,
+                Ok(Admitted::Queued(place)) => {
                     if let Ok(admission) = place.await {
                         return admission;
                     }

@@ -225,7 +225,7 @@ impl Puller {
             let report = self.runner.labour.executor.report();
             if matches!(report.health, Health::SetupFailed | Health::Defunct) {
                 return report
-                    .complaint
+                    .health_error
                     .unwrap_or_else(|| "the model does not work any more".to_owned());
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -265,7 +265,7 @@ enum Loop {
 async fn limits(runner: &Runner) {
     loop {
         tokio::select! {
-            () = runner.labour.executor.wants_changed() => {}
+            () = runner.labour.executor.desired_concurrency_changed() => {}
             // A child that takes another one's place may have other slots.
             () = tokio::time::sleep(LIMIT_EVERY) => {}
         }
@@ -277,8 +277,8 @@ async fn limits(runner: &Runner) {
 /// could do the next one can.
 fn set_limit(runner: &Runner) {
     match (
-        runner.labour.executor.crew().slots,
-        runner.labour.executor.wants(),
+        runner.labour.executor.pool_status().slots,
+        runner.labour.executor.desired_concurrency(),
     ) {
         (0, _) => {}
         (slots, wanted) => runner.hand.set_limit(wanted.unwrap_or(slots).min(slots)),

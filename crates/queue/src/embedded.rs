@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use line::{Gone, Line};
-use tidegate_core::queue::{Claim, Depth, Entry, Holder, LineName, Queue, QueueError};
+use tidegate_core::queue::{Claim, Consumer, Queue, QueueDepth, QueueEntry, QueueError, QueueName};
 use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -23,9 +23,9 @@ pub struct Embedded {
 
 #[derive(Default)]
 struct Lines {
-    lines: HashMap<LineName, Line>,
+    lines: HashMap<QueueName, Line>,
     /// Entries by their deadlines, by the clock that nobody sets; those of one moment by their numbers.
-    deadlines: BTreeMap<(Instant, u64), (LineName, Entry)>,
+    deadlines: BTreeMap<(Instant, u64), (QueueName, QueueEntry)>,
     /// The number of the entry that came last, or of the taking.
     last: u64,
 }
@@ -36,11 +36,11 @@ impl Lines {
         self.last
     }
 
-    fn line(&mut self, name: &LineName) -> &mut Line {
+    fn line(&mut self, name: &QueueName) -> &mut Line {
         self.lines.entry(name.clone()).or_default()
     }
 
-    fn push(&mut self, name: &LineName, entry: Entry) {
+    fn push(&mut self, name: &QueueName, entry: QueueEntry) {
         let number = self.number();
         let due = entry.deadline.map(steady);
         let deadline = due.map(|due| ((due, number), (name.clone(), entry.clone())));
@@ -49,7 +49,7 @@ impl Lines {
         }
     }
 
-    fn forget(&mut self, name: &LineName, Gone { number, due, again }: Gone) {
+    fn forget(&mut self, name: &QueueName, Gone { number, due, again }: Gone) {
         due.map(|due| self.deadlines.remove(&(due, number)));
         if let Some(entry) = again {
             self.push(name, entry);
@@ -62,11 +62,11 @@ impl Embedded {
         f(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn came(&self, line: &LineName) -> Arc<Notify> {
+    fn came(&self, line: &QueueName) -> Arc<Notify> {
         self.with(|lines| Arc::clone(&lines.line(line).came))
     }
 
-    fn take_now(&self, name: &LineName) -> Option<Claim> {
+    fn take_now(&self, name: &QueueName) -> Option<Claim> {
         self.with(|lines| {
             let lease = lines.number();
             let entry = lines.line(name).take(lease)?;
@@ -104,12 +104,12 @@ fn lease(claim: &Claim) -> u64 {
 
 #[async_trait]
 impl Queue for Embedded {
-    async fn push(&self, name: &LineName, entry: Entry) -> Result<(), QueueError> {
+    async fn push(&self, name: &QueueName, entry: QueueEntry) -> Result<(), QueueError> {
         self.with(|lines| lines.push(name, entry));
         Ok(())
     }
 
-    async fn waits(&self, name: &LineName, more_than: usize) -> Result<usize, QueueError> {
+    async fn waits(&self, name: &QueueName, more_than: usize) -> Result<usize, QueueError> {
         let came = self.came(name);
         loop {
             let notified = came.notified();
@@ -125,8 +125,8 @@ impl Queue for Embedded {
 
     async fn take(
         &self,
-        name: &LineName,
-        _holder: &Holder,
+        name: &QueueName,
+        _holder: &Consumer,
         patience: Duration,
     ) -> Result<Option<Claim>, QueueError> {
         if let Some(claim) = self.take_now(name) {
@@ -153,9 +153,9 @@ impl Queue for Embedded {
         Ok(())
     }
 
-    async fn done(&self, claim: &Claim) -> Result<bool, QueueError> {
+    async fn ack(&self, claim: &Claim) -> Result<bool, QueueError> {
         Ok(
-            self.with(|lines| match lines.line(&claim.line).done(lease(claim)) {
+            self.with(|lines| match lines.line(&claim.line).ack(lease(claim)) {
                 Some(gone) => {
                     lines.forget(&claim.line, gone);
                     true
@@ -170,28 +170,28 @@ impl Queue for Embedded {
         Ok(())
     }
 
-    async fn strike(
+    async fn remove(
         &self,
-        name: &LineName,
+        name: &QueueName,
         account: &Account,
         id: &JobId,
     ) -> Result<(), QueueError> {
         self.with(|lines| {
-            if let Some(gone) = lines.line(name).strike(account, id) {
+            if let Some(gone) = lines.line(name).remove(account, id) {
                 lines.forget(name, gone);
             }
         });
         Ok(())
     }
 
-    async fn overdue(&self, now: Timestamp) -> Result<Vec<(LineName, Entry)>, QueueError> {
+    async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
         Ok(self.with(|lines| {
             let later = lines.deadlines.split_off(&(steady(now), u64::MAX));
             let overdue: Vec<_> = std::mem::replace(&mut lines.deadlines, later)
                 .into_values()
                 .collect();
             for (name, entry) in &overdue {
-                lines.line(name).strike(&entry.account, &entry.id);
+                lines.line(name).remove(&entry.account, &entry.id);
             }
             overdue
         }))
@@ -209,12 +209,12 @@ impl Queue for Embedded {
 
     async fn lost(
         &self,
-        _holder: &Holder,
+        _holder: &Consumer,
         idle: Duration,
         limit: usize,
     ) -> Result<Vec<Claim>, QueueError> {
         Ok(self.with(|lines| {
-            let names: Vec<LineName> = lines.lines.keys().cloned().collect();
+            let names: Vec<QueueName> = lines.lines.keys().cloned().collect();
             let mut claims = Vec::new();
             for name in names {
                 for old in lines.line(&name).idle(idle, limit - claims.len()) {
@@ -244,7 +244,7 @@ impl Queue for Embedded {
         &self,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(LineName, Entry)>, QueueError> {
+    ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
         Ok(self.with(|lines| {
             let mut old: Vec<_> = Vec::new();
             for (name, line) in &lines.lines {
@@ -261,7 +261,7 @@ impl Queue for Embedded {
         }))
     }
 
-    async fn depth(&self, name: &LineName) -> Result<Depth, QueueError> {
+    async fn depth(&self, name: &QueueName) -> Result<QueueDepth, QueueError> {
         Ok(self.with(|lines| lines.line(name).depth()))
     }
 }

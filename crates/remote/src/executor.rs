@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::crew::Crew;
-use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::port::{Admission, Admitted, Executor, Running, WaitPolicy};
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Work};
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,8 +23,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 #[async_trait]
 impl Executor for Remote {
-    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
-        if patience == Patience::None {
+    fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
+        if wait == WaitPolicy::NoWait {
             // Nobody knows who asks next.
             return Err(Refusal::AtCapacity);
         }
@@ -36,7 +36,7 @@ impl Executor for Remote {
         let closed = Refusal::NotReady {
             health: Health::Unknown,
         };
-        Ok(Turn::Line(Box::pin(async move {
+        Ok(Admitted::Queued(Box::pin(async move {
             let seat: Seat = place.await.map_err(|_| closed)?;
             Ok(Box::new(seat) as Box<dyn Admission>)
         })))
@@ -51,7 +51,7 @@ impl Executor for Remote {
     }
 
     /// A worker may ask for many jobs at once.
-    fn appetite(&self) -> usize {
+    fn max_pending(&self) -> usize {
         MOST_AT_ONCE
     }
 
@@ -60,18 +60,18 @@ impl Executor for Remote {
         None
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> HealthReport {
         // It takes jobs, also while no worker is there.
-        Report {
+        HealthReport {
             health: Health::Ready,
             setup: None,
-            complaint: None,
+            health_error: None,
             python: None,
             sdk: None,
         }
     }
 
-    async fn check(&self) -> Report {
+    async fn check(&self) -> HealthReport {
         self.report()
     }
 
@@ -79,12 +79,12 @@ impl Executor for Remote {
         self.close();
     }
 
-    fn crew(&self) -> Crew {
+    fn pool_status(&self) -> PoolStatus {
         let count = self.count();
-        Crew {
+        PoolStatus {
             slots: count.at_work(),
             free: count.idle,
-            ..Crew::default()
+            ..PoolStatus::default()
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_core::fair::{Fair, Owned};
+use tidegate_core::fair_queue::{FairQueue, HasOwner};
 use tidegate_core::{Account, Event, JobId, Outcome, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ pub(crate) struct Waiting {
     pub(crate) give: oneshot::Sender<Seat>,
 }
 
-impl Owned for Waiting {
+impl HasOwner for Waiting {
     type Owner = Account;
 
     fn owner(&self) -> &Account {
@@ -43,7 +43,7 @@ impl Owned for Waiting {
 
 #[derive(Default)]
 pub(crate) struct Ledger {
-    pub(crate) line: Fair<Waiting>,
+    pub(crate) line: FairQueue<Waiting>,
     /// Jobs that were begun and wait for another worker; they go before the line.
     again: VecDeque<JobId>,
     jobs: HashMap<JobId, Held>,

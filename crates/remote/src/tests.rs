@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_core::port::{Executor, Patience, Turn};
+use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -62,7 +62,7 @@ impl Desk {
     }
 
     fn run_for(&mut self, remote: &Remote, work: Work, account: Account) -> JoinHandle<Ran> {
-        let Ok(Turn::Line(place)) = remote.admit(&account, Patience::Endless) else {
+        let Ok(Admitted::Queued(place)) = remote.admit(&account, WaitPolicy::Unbounded) else {
             panic!("a line is always there")
         };
         let (tell, told) = tokio::sync::oneshot::channel();
@@ -239,7 +239,7 @@ async fn whoever_closes_answers_all_questions_and_still_hears() {
         );
         assert!(
             remote
-                .admit(&Account::ANONYMOUS, Patience::Endless)
+                .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
                 .is_err()
         );
         remote.hear(&worker("w"), &id("a"), done("1"));

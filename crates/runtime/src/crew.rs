@@ -1,7 +1,7 @@
 //! What is remembered of each child for whoever looks after the server.
 
 use jiff::Timestamp;
-use tidegate_core::crew::{Member, MemberState};
+use tidegate_core::pool_status::{ProcessState, ProcessStatus};
 
 use crate::state::Worker;
 
@@ -55,15 +55,15 @@ impl Notes {
     }
 
     /// As others see it; `idle` has the process of each free slot.
-    pub(crate) fn member(&self, number: usize, worker: &Worker, idle: &[u32]) -> Member {
+    pub(crate) fn member(&self, number: usize, worker: &Worker, idle: &[u32]) -> ProcessStatus {
         let state = match worker {
-            Worker::Starting => MemberState::Starting,
-            Worker::Ready(_) => MemberState::Ready,
-            Worker::SetupFailed => MemberState::SetupFailed,
-            Worker::Defunct => MemberState::Defunct,
+            Worker::Starting => ProcessState::Starting,
+            Worker::Ready(_) => ProcessState::Ready,
+            Worker::SetupFailed => ProcessState::SetupFailed,
+            Worker::Defunct => ProcessState::Defunct,
         };
         let free = idle.iter().filter(|pid| Some(**pid) == self.pid).count();
-        Member {
+        ProcessStatus {
             number,
             pid: self.pid,
             state,

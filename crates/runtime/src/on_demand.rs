@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tempfile::TempDir;
-use tidegate_core::crew::Crew;
-use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Later, Patience, Turn};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::port::{Admission, Admitted, BoxFuture, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 const START_AGAIN: Duration = Duration::from_secs(1);
 
 /// Loads a model. The error is for the log: it is tried again for the next who comes.
-pub type Start = Box<dyn Fn() -> Later<Result<Started, String>> + Send + Sync>;
+pub type Start = Box<dyn Fn() -> BoxFuture<Result<Started, String>> + Send + Sync>;
 
 /// A model that is being loaded.
 pub struct Started {
@@ -97,7 +97,11 @@ impl OnDemand {
     }
 
     /// A place when the model is there, however long that takes.
-    fn waits(&self, account: Account, number: u64) -> Later<Result<Box<dyn Admission>, Refusal>> {
+    fn waits(
+        &self,
+        account: Account,
+        number: u64,
+    ) -> BoxFuture<Result<Box<dyn Admission>, Refusal>> {
         let this = self.clone();
         Box::pin(async move {
             loop {
@@ -105,10 +109,10 @@ impl OnDemand {
                 let admitted =
                     match loaded
                         .runtime
-                        .admit_numbered(&account, Patience::Endless, number)
+                        .admit_numbered(&account, WaitPolicy::Unbounded, number)
                     {
-                        Ok(Turn::Now(admission)) => Ok(admission),
-                        Ok(Turn::Line(place)) => place.await,
+                        Ok(Admitted::Now(admission)) => Ok(admission),
+                        Ok(Admitted::Queued(place)) => place.await,
                         Err(refusal) => Err(refusal),
                     };
                 match admitted {
@@ -277,7 +281,7 @@ impl Guest for Inner {
 
 #[async_trait]
 impl Executor for OnDemand {
-    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
+    fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         self.inner.touch();
         let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
         let Some(loaded) = self
@@ -286,26 +290,26 @@ impl Executor for OnDemand {
             .load_full()
             .filter(|loaded| !loaded.has_failed())
         else {
-            return match patience {
-                Patience::None => Err(Refusal::AtCapacity),
-                Patience::Short | Patience::Endless => {
-                    Ok(Turn::Line(self.waits(account.clone(), number)))
+            return match wait {
+                WaitPolicy::NoWait => Err(Refusal::AtCapacity),
+                WaitPolicy::Bounded | WaitPolicy::Unbounded => {
+                    Ok(Admitted::Queued(self.waits(account.clone(), number)))
                 }
             };
         };
-        if patience == Patience::None {
-            return loaded.runtime.admit_numbered(account, patience, number);
+        if wait == WaitPolicy::NoWait {
+            return loaded.runtime.admit_numbered(account, wait, number);
         }
         // Who made it load waits until it has.
-        let patience = if loaded.runtime.health() == Health::Starting {
-            Patience::Endless
+        let wait = if loaded.runtime.health() == Health::Starting {
+            WaitPolicy::Unbounded
         } else {
-            patience
+            wait
         };
-        match loaded.runtime.admit_numbered(account, patience, number) {
-            Ok(Turn::Line(place)) => {
+        match loaded.runtime.admit_numbered(account, wait, number) {
+            Ok(Admitted::Queued(place)) => {
                 let (this, account) = (self.clone(), account.clone());
-                Ok(Turn::Line(Box::pin(async move {
+                Ok(Admitted::Queued(Box::pin(async move {
                     match place.await {
                         Err(_) if !this.inner.is_there(&loaded) => {
                             this.waits(account, number).await
@@ -315,7 +319,7 @@ impl Executor for OnDemand {
                 })))
             }
             Err(_) if !self.inner.is_there(&loaded) => {
-                Ok(Turn::Line(self.waits(account.clone(), number)))
+                Ok(Admitted::Queued(self.waits(account.clone(), number)))
             }
             admitted => admitted,
         }
@@ -344,33 +348,33 @@ impl Executor for OnDemand {
         Some(told.unwrap_or_else(|| Arc::clone(&self.inner.schema)))
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> HealthReport {
         match self.inner.loaded.load().as_ref() {
             Some(loaded) => loaded.runtime.report(),
             // It takes jobs, which is all that anybody asks.
-            None => Report {
+            None => HealthReport {
                 health: Health::Ready,
                 setup: None,
-                complaint: None,
+                health_error: None,
                 python: None,
                 sdk: None,
             },
         }
     }
 
-    async fn check(&self) -> Report {
+    async fn check(&self) -> HealthReport {
         match self.inner.loaded.load_full() {
             Some(loaded) => loaded.runtime.check().await,
             None => self.report(),
         }
     }
 
-    fn crew(&self) -> Crew {
+    fn pool_status(&self) -> PoolStatus {
         self.inner
             .loaded
             .load()
             .as_ref()
-            .map(|loaded| loaded.runtime.crew())
+            .map(|loaded| loaded.runtime.pool_status())
             .unwrap_or_default()
     }
 

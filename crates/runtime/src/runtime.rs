@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::crew::Crew;
-use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Patience, Turn};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ struct Checks {
 /// What a health check has found.
 #[derive(Clone, Default)]
 struct Checked {
-    complaint: Option<String>,
+    health_error: Option<String>,
 }
 
 impl Runtime {
@@ -126,18 +126,18 @@ impl Runtime {
     pub(crate) fn admit_numbered(
         &self,
         account: &Account,
-        patience: Patience,
+        wait: WaitPolicy,
         number: u64,
-    ) -> Result<Turn, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         if self.shared.state.is_open()
             && let Some(permit) = self.try_take()
         {
-            return Ok(Turn::Now(self.admission(permit)));
+            return Ok(Admitted::Now(self.admission(permit)));
         }
         match self.shared.state.health(|| self.shared.pool.count()) {
-            Health::Ready | Health::Busy if patience == Patience::None => Err(Refusal::AtCapacity),
+            Health::Ready | Health::Busy if wait == WaitPolicy::NoWait => Err(Refusal::AtCapacity),
             Health::Ready | Health::Busy | Health::Starting | Health::Unknown
-                if patience == Patience::Endless =>
+                if wait == WaitPolicy::Unbounded =>
             {
                 self.join_line(account, LineLimit::None, number)
             }
@@ -149,7 +149,12 @@ impl Runtime {
         }
     }
 
-    fn join_line(&self, account: &Account, limit: LineLimit, number: u64) -> Result<Turn, Refusal> {
+    fn join_line(
+        &self,
+        account: &Account,
+        limit: LineLimit,
+        number: u64,
+    ) -> Result<Admitted, Refusal> {
         let (tx, rx) = oneshot::channel();
         match self.shared.pool.join(
             Seat {
@@ -159,10 +164,10 @@ impl Runtime {
             },
             limit,
         ) {
-            Ok(Joined::Now(permit)) => Ok(Turn::Now(self.admission(permit))),
+            Ok(Joined::Now(permit)) => Ok(Admitted::Now(self.admission(permit))),
             Ok(Joined::Waits) => {
                 let runtime = self.clone();
-                Ok(Turn::Line(Box::pin(async move {
+                Ok(Admitted::Queued(Box::pin(async move {
                     match rx.await {
                         Ok(permit) => Ok(runtime.admission(permit)),
                         Err(_) => Err(Refusal::NotReady {
@@ -190,7 +195,7 @@ impl Runtime {
         let runtime = self.clone();
         self.shared.tasks.spawn(async move {
             let checked = Checked {
-                complaint: runtime.ask_children().await,
+                health_error: runtime.ask_children().await,
             };
             *runtime.checks() = Checks {
                 running: None,
@@ -219,8 +224,8 @@ impl Runtime {
 
 #[async_trait]
 impl Executor for Runtime {
-    fn admit(&self, account: &Account, patience: Patience) -> Result<Turn, Refusal> {
-        self.admit_numbered(account, patience, 0)
+    fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
+        self.admit_numbered(account, wait, 0)
     }
 
     fn accepts(&self) -> Result<(), Refusal> {
@@ -242,32 +247,36 @@ impl Executor for Runtime {
         self.shared.state.description()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> HealthReport {
         self.shared.state.report(|| self.shared.pool.count())
     }
 
-    fn wants(&self) -> Option<usize> {
-        self.shared.state.wants()
+    fn desired_concurrency(&self) -> Option<usize> {
+        self.shared.state.desired_concurrency()
     }
 
-    async fn wants_changed(&self) {
-        self.shared.state.wants_changed.notified().await;
+    async fn desired_concurrency_changed(&self) {
+        self.shared
+            .state
+            .desired_concurrency_changed
+            .notified()
+            .await;
     }
 
-    fn crew(&self) -> Crew {
+    fn pool_status(&self) -> PoolStatus {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();
         self.shared
             .pool
             .each_idle(|link| idle.push(link.child.pid()));
-        Crew {
+        PoolStatus {
             slots: count.total,
             free: count.idle,
-            ..self.shared.state.crew(&idle)
+            ..self.shared.state.pool_status(&idle)
         }
     }
 
-    async fn check(&self) -> Report {
+    async fn check(&self) -> HealthReport {
         let mut report = self.report();
         if matches!(report.health, Health::Ready | Health::Busy)
             && !self.shared.state.checkable().is_empty()
@@ -279,9 +288,9 @@ impl Executor for Runtime {
                     Err(_) => None,
                 };
             // A check that takes its time is told when it is over; until then the one before counts.
-            report.complaint = checked
+            report.health_error = checked
                 .unwrap_or_else(|| self.checks().last.clone())
-                .complaint;
+                .health_error;
         }
         report
     }

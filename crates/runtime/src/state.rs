@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
-use tidegate_core::crew::{Cause, Crew};
-use tidegate_core::health::{Health, Report, Setup, SetupStatus};
+use tidegate_core::health::{Health, HealthReport, SetupReport, SetupStatus};
 use tidegate_core::meter::Counters;
+use tidegate_core::pool_status::{DeathCause, PoolStatus};
 use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
 
@@ -19,18 +19,18 @@ use crate::slots::Count;
 /// What is known about a model; written by the supervisor, read by everybody.
 pub(crate) struct State {
     inner: Mutex<Inner>,
-    deaths: Counters<Cause>,
+    deaths: Counters<DeathCause>,
     /// Set once every child has been ready: until then there are no slots for callers.
     open: AtomicBool,
     /// Says that a child's code may want another number of jobs at once.
-    pub(crate) wants_changed: Notify,
+    pub(crate) desired_concurrency_changed: Notify,
 }
 
 struct Inner {
     workers: Vec<Worker>,
     /// What else is known about each of them.
     notes: Vec<Notes>,
-    setup: Setup,
+    setup: SetupReport,
     schema: Option<Arc<Bytes>>,
     /// What the model's code says, which is known before it is loaded.
     description: Option<Arc<Bytes>>,
@@ -61,7 +61,7 @@ const MAX_SETUP_LOGS: usize = 1024 * 1024;
 
 impl State {
     pub(crate) fn new(workers: usize) -> Self {
-        let setup = Setup {
+        let setup = SetupReport {
             started_at: Timestamp::now(),
             completed_at: None,
             status: SetupStatus::Starting,
@@ -82,7 +82,7 @@ impl State {
             inner: Mutex::new(inner),
             deaths: Counters::default(),
             open: AtomicBool::new(false),
-            wants_changed: Notify::new(),
+            desired_concurrency_changed: Notify::new(),
         }
     }
 
@@ -111,12 +111,12 @@ impl State {
     }
 
     /// Counts the death of a child.
-    pub(crate) fn died(&self, cause: Cause) {
+    pub(crate) fn died(&self, cause: DeathCause) {
         self.deaths.of(cause).inc();
     }
 
     /// Who works here; `idle` has the process of each free slot.
-    pub(crate) fn crew(&self, idle: &[u32]) -> Crew {
+    pub(crate) fn pool_status(&self, idle: &[u32]) -> PoolStatus {
         let mut children = self.with(|inner| {
             let each = inner.workers.iter().zip(&inner.notes).enumerate();
             each.map(|(number, (worker, notes))| notes.member(number, worker, idle))
@@ -125,15 +125,15 @@ impl State {
         for child in &mut children {
             child.memory = child.pid.and_then(memory_of);
         }
-        Crew {
+        PoolStatus {
             children,
             deaths: self.deaths.each().collect(),
-            ..Crew::default()
+            ..PoolStatus::default()
         }
     }
 
     /// How many jobs at once the children's code wants, together.
-    pub(crate) fn wants(&self) -> Option<usize> {
+    pub(crate) fn desired_concurrency(&self) -> Option<usize> {
         self.with(|inner| {
             let each = inner.workers.iter().filter_map(|worker| {
                 if let Worker::Ready(child) = worker {
@@ -174,7 +174,7 @@ impl State {
                 self.open.store(true, Ordering::Release);
             }
         });
-        self.wants_changed.notify_one();
+        self.desired_concurrency_changed.notify_one();
     }
 
     /// A model that serves jobs goes on to take what it takes, whatever a new child reads.
@@ -234,13 +234,13 @@ impl State {
         self.with(|inner| inner.health(count()))
     }
 
-    pub(crate) fn report(&self, count: impl FnOnce() -> Count) -> Report {
+    pub(crate) fn report(&self, count: impl FnOnce() -> Count) -> HealthReport {
         self.with(|inner| {
             let health = inner.health(count());
-            Report {
+            HealthReport {
                 health,
                 setup: Some(inner.setup.clone()),
-                complaint: inner
+                health_error: inner
                     .end
                     .clone()
                     .filter(|_| matches!(health, Health::Starting | Health::Defunct)),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
-use tidegate_core::crew::Cause;
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{HealthcheckStatus, Response};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -108,7 +108,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
             }
             Err(error) if !was_ready => {
                 let reason = chain(&error).to_string();
-                shared.state.died(Cause::Setup);
+                shared.state.died(DeathCause::Setup);
                 shared.state.setup_failed(worker, &reason);
                 shared.pool.send_line_away();
                 shared
@@ -116,7 +116,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                     .phase(worker, Phase::Failed { reason: &reason });
                 return;
             }
-            Err(error) => (chain(&error).to_string(), Cause::Setup, false),
+            Err(error) => (chain(&error).to_string(), DeathCause::Setup, false),
         };
         // Of a model that leaves, a child that has given back its last slot is not replaced.
         if shared.stop.is_cancelled() || shared.pool.is_closed() {
@@ -279,18 +279,18 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
         };
         match message {
             Ok(Response::HealthcheckResult { id, status, error }) => {
-                let complaint = match status {
+                let health_error = match status {
                     HealthcheckStatus::Healthy => None,
                     HealthcheckStatus::Unhealthy => {
                         Some(error.unwrap_or_else(|| "unhealthy".to_owned()))
                     }
                 };
-                child.healthcheck_answered(id, complaint);
+                child.healthcheck_answered(id, health_error);
             }
             Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
             Ok(Response::Wants { slots }) => {
                 child.wants(slots);
-                shared.state.wants_changed.notify_one();
+                shared.state.desired_concurrency_changed.notify_one();
             }
             Ok(other) => note(&other),
             Err(error) => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tidegate_core::record::Face;
+use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, OutputValue, Refusal, chain};
 
 use crate::files::{Files, Giver};
@@ -13,7 +13,7 @@ use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 
 /// Checks inputs, fetches their files, and makes the files of outputs into something that can be sent.
-pub struct Carrier {
+pub struct JobIo {
     files: Files,
     /// Names a place for the files of a job.
     scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>,
@@ -23,7 +23,7 @@ pub struct Carrier {
 
 /// An input that fits, with its files.
 #[derive(Debug)]
-pub struct Carried {
+pub struct PreparedInput {
     /// What goes to the model.
     pub input: Bytes,
     /// The files: JSON pointer into the input to local path.
@@ -32,7 +32,7 @@ pub struct Carried {
     pub scratch: PathBuf,
 }
 
-impl Carrier {
+impl JobIo {
     /// A carrier that keeps files in the places that `scratch` names.
     pub fn new(files: Files, scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Carrier {
         &self,
         document: Option<Arc<Bytes>>,
         input: &Bytes,
-    ) -> Result<Carried, String> {
+    ) -> Result<PreparedInput, String> {
         let schema = document.map(|document| self.schema(document)).transpose()?;
         let checked = match &schema {
             None => Checked::untouched(input),
@@ -67,7 +67,7 @@ impl Carrier {
                 .await
                 .map_err(|error| error.to_string())?,
         };
-        Ok(Carried {
+        Ok(PreparedInput {
             input: checked.json,
             files,
             scratch,
@@ -87,7 +87,7 @@ impl Carrier {
         let giver = Giver {
             account: &Account::ANONYMOUS,
             id,
-            face: Face::Cog,
+            api: Api::Cog,
         };
         self.files.settle(value, giver, scratch).await
     }

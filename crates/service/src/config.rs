@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tidegate_core::port::Executor;
 use tidegate_core::queue::Queue;
-use tidegate_core::record::{Face, Hook, Target};
+use tidegate_core::record::{Api, Target, WebhookSpec};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
 
 use crate::files::Files;
 use crate::input::Checked;
-use crate::webhook::{Secrets, Wording};
+use crate::webhook::{Secrets, WebhookRenderer};
 
 /// How the desk is set up.
 pub struct Config {
@@ -45,11 +45,11 @@ pub struct Config {
     /// What becomes of jobs that the model worked on when the server died.
     pub on_lost: OnLost,
     /// How a face writes a job, for webhooks of jobs that are taken up again.
-    pub wording: WordingOf,
+    pub renderer: RendererFactory,
 }
 
 /// How a face writes a job for this receiver.
-pub type WordingOf = Arc<dyn Fn(Face, &Hook) -> Wording + Send + Sync>;
+pub type RendererFactory = Arc<dyn Fn(Api, &WebhookSpec) -> WebhookRenderer + Send + Sync>;
 
 /// What becomes of a job that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum OnLost {
 
 /// What the desk works with.
 #[derive(Clone)]
-pub struct Tools {
+pub struct Deps {
     /// Runs the jobs.
     pub executor: Arc<dyn Executor>,
     /// Gets files in and out.
@@ -84,7 +84,7 @@ pub struct Tools {
     pub store: Option<Arc<dyn Store>>,
 }
 
-impl Tools {
+impl Deps {
     /// Refuses a job whose files do not fit on the disk. Most jobs have none and are not asked.
     pub(crate) fn room_for(&self, checked: &Checked) -> Result<(), Refusal> {
         let spilled = if checked.json.len() > self.spill_above {

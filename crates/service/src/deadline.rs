@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::snapshot::Terminal;
+use crate::snapshot::TerminalState;
 
 /// The times that bound one job.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,11 +31,11 @@ pub(crate) enum Stop {
 
 impl Stop {
     /// What the job ends as.
-    pub(crate) fn terminal(self) -> Terminal {
+    pub(crate) fn terminal(self) -> TerminalState {
         match self {
-            Self::Asked | Self::Deadline => Terminal::Canceled,
-            Self::TooLate => Terminal::Aborted,
-            Self::TookTooLong(limit) => Terminal::Failed(format!(
+            Self::Asked | Self::Deadline => TerminalState::Canceled,
+            Self::TooLate => TerminalState::Aborted,
+            Self::TookTooLong(limit) => TerminalState::Failed(format!(
                 "the model did not finish within {limit:?} and was stopped; the limit is --job-timeout"
             )),
         }

@@ -11,14 +11,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
-use tidegate_core::port::{Admission, Later, Patience, Turn};
-use tidegate_core::queue::{Entry, Holder, Rank};
+use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
+use tidegate_core::queue::{Consumer, Priority, QueueEntry};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId, Refusal};
 
 use crate::hands::Held;
 use crate::job::Job;
-use crate::jobs::{Inner, Jobs};
+use crate::jobs::{Inner, JobService};
 use crate::parking::Parked;
 use crate::room::Room;
 use crate::taking::Launch;
@@ -29,9 +29,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 
 /// A place to run, as soon as there is one.
-type Place = Later<Result<Box<dyn Admission>, Refusal>>;
+type Place = BoxFuture<Result<Box<dyn Admission>, Refusal>>;
 
-impl Jobs {
+impl JobService {
     /// Leaves a job in the line of this desk. It is known and written down already.
     pub(crate) async fn wait_in_line(
         &self,
@@ -39,13 +39,13 @@ impl Jobs {
         room: Room,
         kept: Option<(Arc<dyn Store>, u32)>,
     ) {
-        let rank = Rank::noted(&launch.context);
+        let priority = Priority::from_context(&launch.context);
         let parked = Parked::new(self.clone(), launch, room, kept);
         let job = Arc::clone(parked.job());
-        let entry = Entry {
+        let entry = QueueEntry {
             account: job.account().clone(),
             id: job.id().clone(),
-            rank,
+            priority,
             deadline: job.deadline(),
         };
         if job.input().is_none() {
@@ -73,9 +73,13 @@ impl Jobs {
         };
         let desk = parked.desk.clone();
         desk.inner.tasks.clone().spawn(async move {
-            desk.strike(parked.job()).await;
+            desk.remove(parked.job()).await;
             parked
-                .run(None, Turn::Line(Box::pin(std::future::pending())), None)
+                .run(
+                    None,
+                    Admitted::Queued(Box::pin(std::future::pending())),
+                    None,
+                )
                 .await;
         });
     }
@@ -93,18 +97,18 @@ impl Jobs {
         let began_at = parked.left().and_then(|left| left.began_at);
         let (desk, admission) = (parked.desk.clone(), seat(began_at));
         desk.inner.tasks.clone().spawn(async move {
-            desk.strike(parked.job()).await;
-            parked.run(None, Turn::Now(admission), began_at).await;
+            desk.remove(parked.job()).await;
+            parked.run(None, Admitted::Now(admission), began_at).await;
         });
     }
 
     /// Takes the entry of a job out of the line.
-    async fn strike(&self, job: &Job) {
+    async fn remove(&self, job: &Job) {
         if let Err(error) = self
             .inner
             .tools
             .queue
-            .strike(&self.inner.line, job.account(), job.id())
+            .remove(&self.inner.line, job.account(), job.id())
             .await
         {
             tracing::warn!(job = %job.id(), %error, "a job that does not wait any longer stays in its line");
@@ -112,7 +116,7 @@ impl Jobs {
         self.inner.stirred.notify_one();
     }
 
-    fn start(&self, parked: Parked, turn: Turn, held: Held) {
+    fn start(&self, parked: Parked, turn: Admitted, held: Held) {
         self.inner.tasks.spawn(parked.run(Some(held), turn, None));
     }
 
@@ -153,17 +157,17 @@ impl Jobs {
             tools, succession, ..
         } = &*self.inner;
         // Those who wait in the line together take turns with each who waits at the model itself.
-        let together = Account::of_the_line();
-        let own = tools.executor.admit(&together, Patience::Endless);
+        let together = Account::shared();
+        let own = tools.executor.admit(&together, WaitPolicy::Unbounded);
         let turn = own.or_else(|refusal| match succession.executor(&tools.executor) {
             Some(next) if !Arc::ptr_eq(&next, &tools.executor) => {
-                next.admit(&together, Patience::Endless)
+                next.admit(&together, WaitPolicy::Unbounded)
             }
             Some(_) | None => Err(refusal),
         });
         match turn {
-            Ok(Turn::Now(admission)) => Box::pin(std::future::ready(Ok(admission))),
-            Ok(Turn::Line(place)) => place,
+            Ok(Admitted::Now(admission)) => Box::pin(std::future::ready(Ok(admission))),
+            Ok(Admitted::Queued(place)) => place,
             Err(refusal) => Box::pin(async move {
                 tokio::time::sleep(ASK_AGAIN).await;
                 Err(refusal)
@@ -172,18 +176,18 @@ impl Jobs {
     }
 
     /// Gives a place to the next of the line.
-    async fn seat(&self, holder: &Holder, admitted: Result<Box<dyn Admission>, Refusal>) {
+    async fn seat(&self, consumer: &Consumer, admitted: Result<Box<dyn Admission>, Refusal>) {
         let admission = match admitted {
             Ok(admission) => admission,
-            Err(refusal) => return self.without_places(holder, &refusal).await,
+            Err(refusal) => return self.without_places(consumer, &refusal).await,
         };
-        if let Some((parked, held)) = self.next_in_line(holder).await {
-            self.start(parked, Turn::Now(admission), held);
+        if let Some((parked, held)) = self.next_in_line(consumer).await {
+            self.start(parked, Admitted::Now(admission), held);
         }
     }
 
     /// There are no places. Those who wait go on waiting, unless there never will be one.
-    async fn without_places(&self, holder: &Holder, refusal: &Refusal) {
+    async fn without_places(&self, consumer: &Consumer, refusal: &Refusal) {
         let gone = self
             .inner
             .succession
@@ -192,19 +196,19 @@ impl Jobs {
         if !gone && self.inner.tools.store.is_some() {
             return;
         }
-        while let Some((parked, held)) = self.next_in_line(holder).await {
+        while let Some((parked, held)) = self.next_in_line(consumer).await {
             self.start(
                 parked,
-                Turn::Line(Box::pin(std::future::ready(Err(refusal.clone())))),
+                Admitted::Queued(Box::pin(std::future::ready(Err(refusal.clone())))),
                 held,
             );
         }
     }
 
-    async fn next_in_line(&self, holder: &Holder) -> Option<(Parked, Held)> {
+    async fn next_in_line(&self, consumer: &Consumer) -> Option<(Parked, Held)> {
         let queue = &self.inner.tools.queue;
         loop {
-            let claim = match queue.take(&self.inner.line, holder, Duration::ZERO).await {
+            let claim = match queue.take(&self.inner.line, consumer, Duration::ZERO).await {
                 Ok(claim) => claim?,
                 Err(error) => {
                     tracing::error!(line = %self.inner.line, %error, "the next job cannot be taken");
@@ -222,16 +226,16 @@ impl Jobs {
             match parked {
                 Some(parked) => return Some((parked, held)),
                 // It was over before its turn, or its end is being written.
-                None => held.done().await,
+                None => held.ack().await,
             }
         }
     }
 }
 
 /// Pulls until the desk gets no more jobs and has none.
-async fn direct(desk: Jobs) {
+async fn direct(desk: JobService) {
     let inner = &*desk.inner;
-    let (queue, holder) = (&*inner.tools.queue, Holder::new("here"));
+    let (queue, consumer) = (&*inner.tools.queue, Consumer::new("here"));
     let mut places: FuturesUnordered<Place> = FuturesUnordered::new();
     let mut renews = tokio::time::interval(RENEW_EVERY);
     loop {
@@ -243,14 +247,14 @@ async fn direct(desk: Jobs) {
         if (leaves || inner.leaving.is_cancelled()) && desk.may_leave(leaves) {
             return;
         }
-        let (asked, appetite) = (places.len(), inner.tools.executor.appetite());
+        let (asked, max_pending) = (places.len(), inner.tools.executor.max_pending());
         let mut closing = pin!(inner.closing.cancelled());
         let mut leaving = pin!(inner.leaving.cancelled());
         tokio::select! {
             biased;
-            Some(admitted) = places.next() => desk.seat(&holder, admitted).await,
-            waiting = queue.waits(&inner.line, asked), if !leaves && asked < appetite => match waiting {
-                Ok(waiting) => places.extend((asked..waiting.min(appetite)).map(|_| desk.place())),
+            Some(admitted) = places.next() => desk.seat(&consumer, admitted).await,
+            waiting = queue.waits(&inner.line, asked), if !leaves && asked < max_pending => match waiting {
+                Ok(waiting) => places.extend((asked..waiting.min(max_pending)).map(|_| desk.place())),
                 Err(error) => {
                     tracing::error!(line = %inner.line, %error, "it cannot be seen who waits");
                     tokio::time::sleep(ASK_AGAIN).await;

@@ -4,17 +4,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_core::queue::{Claim, LineName, Queue};
+use tidegate_core::queue::{Claim, Queue, QueueName};
 use tokio::sync::Notify;
 
 /// What is in hand, of all desks.
 #[derive(Default)]
 pub(crate) struct Hands {
-    claims: Mutex<HashMap<(LineName, String), Claim>>,
+    claims: Mutex<HashMap<(QueueName, String), Claim>>,
 }
 
 impl Hands {
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<(LineName, String), Claim>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<(QueueName, String), Claim>) -> R) -> R {
         f(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -40,7 +40,7 @@ impl Hands {
     }
 
     /// What is in hand of a line.
-    pub(crate) fn of(&self, line: &LineName) -> Vec<Claim> {
+    pub(crate) fn of(&self, line: &QueueName) -> Vec<Claim> {
         self.with(|claims| {
             claims
                 .values()
@@ -62,8 +62,8 @@ pub(crate) struct Held {
 
 impl Held {
     /// The job is over, and that is written down.
-    pub(crate) async fn done(self) {
-        if let Err(error) = self.queue.done(&self.claim).await {
+    pub(crate) async fn ack(self) {
+        if let Err(error) = self.queue.ack(&self.claim).await {
             // The entry is found again, and the record says that its job is over.
             tracing::warn!(job = %self.claim.entry.id, %error, "a job that is over could not be taken out of its line");
         }
@@ -77,6 +77,6 @@ impl Drop for Held {
     }
 }
 
-fn key(claim: &Claim) -> (LineName, String) {
+fn key(claim: &Claim) -> (QueueName, String) {
     (claim.line.clone(), claim.ticket.clone())
 }

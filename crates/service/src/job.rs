@@ -11,15 +11,15 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::{Brief, Face, Hook, Target};
+use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::snapshot::{Progress, Seen, Snapshot};
-use crate::stream::{History, MAX_READERS, Reader, StreamEvent, StreamRefusal, Streamed};
+use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
+use crate::stream::{History, MAX_READERS, StreamEvent, StreamReader, StreamRefusal, Streamed};
 
 pub(crate) use moves::End;
 
@@ -45,12 +45,12 @@ struct Live {
     account: Account,
     id: JobId,
     kind: JobKind,
-    face: Face,
+    api: Api,
     target: Arc<Target>,
     secrets: Vec<String>,
     created_at: Timestamp,
     deadline: Option<Timestamp>,
-    hook: Option<Arc<Hook>>,
+    hook: Option<Arc<WebhookSpec>>,
     data_removed: bool,
     born: Instant,
     /// The most that it may give, in bytes.
@@ -101,14 +101,14 @@ pub(crate) struct NewJob {
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     /// By which API it came.
-    pub(crate) face: Face,
+    pub(crate) api: Api,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
     /// When it was accepted, by this server or one before it.
     pub(crate) created_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
-    pub(crate) hook: Option<Arc<Hook>>,
+    pub(crate) hook: Option<Arc<WebhookSpec>>,
     pub(crate) for_readers: bool,
     /// How many events are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
@@ -139,7 +139,7 @@ impl Job {
             account: new.account,
             id: new.id,
             kind: new.kind,
-            face: new.face,
+            api: new.api,
             target: new.target,
             secrets: new.secrets,
             created_at: new.created_at,
@@ -180,8 +180,8 @@ impl Job {
     }
 
     /// In whose words it came.
-    pub(crate) fn face(&self) -> Face {
-        self.live.face
+    pub(crate) fn api(&self) -> Api {
+        self.live.api
     }
 
     /// After this moment nobody wants it any more.
@@ -190,7 +190,7 @@ impl Job {
     }
 
     /// Who is told about it.
-    pub(crate) fn hook(&self) -> Option<&Hook> {
+    pub(crate) fn hook(&self) -> Option<&WebhookSpec> {
         self.live.hook.as_deref()
     }
 
@@ -205,15 +205,15 @@ impl Job {
     }
 
     /// The job in a few words.
-    pub fn brief(&self) -> Brief {
+    pub fn summary(&self) -> JobSummary {
         let (status, started_at, completed_at) =
             self.with(|state| (state.status, state.started_at, state.completed_at));
-        Brief {
+        JobSummary {
             id: self.live.id.clone(),
             account: self.live.account.clone(),
             kind: self.live.kind,
             target: (*self.live.target).clone(),
-            face: self.live.face,
+            api: self.live.api,
             status,
             created_at: self.live.created_at,
             started_at,
@@ -261,7 +261,7 @@ impl Job {
     }
 
     /// What has come beyond what was seen; waits for something, or for the end.
-    pub async fn progress(&self, seen: Seen) -> Progress {
+    pub async fn progress(&self, seen: ReadPosition) -> OutputDelta {
         self.until(|state| state.progress(seen)).await
     }
 
@@ -272,7 +272,7 @@ impl Job {
     }
 
     /// Follows the job. A job without history shows nothing until its end.
-    pub fn follow(self: &Arc<Self>) -> Result<Reader, StreamRefusal> {
+    pub fn follow(self: &Arc<Self>) -> Result<StreamReader, StreamRefusal> {
         let entry = self.with(|state| {
             let history = state.history.get_or_insert_with(|| History::new(0));
             if history.readers >= MAX_READERS {
@@ -281,7 +281,7 @@ impl Job {
             history.readers += 1;
             Ok(history.entry(state.status.is_terminal()))
         })?;
-        Ok(Reader::new(Arc::clone(self), entry))
+        Ok(StreamReader::new(Arc::clone(self), entry))
     }
 
     pub(crate) fn reader_left(&self) {
@@ -347,7 +347,7 @@ impl Job {
     /// The output of a job with this status as one JSON text. The one returned value of a job that is not over
     /// is a list in Cog's words, but not in Replicate's.
     fn output_in(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
-        let is_bare = status.is_terminal() || self.live.face == Face::Replicate;
+        let is_bare = status.is_terminal() || self.live.api == Api::Replicate;
         match &state.output[..count] {
             [only] if state.returned && is_bare => Some(only.clone()),
             [] if status != Status::Succeeded => None,
@@ -382,7 +382,7 @@ impl State {
         }
     }
 
-    fn progress(&self, seen: Seen) -> Option<Progress> {
+    fn progress(&self, seen: ReadPosition) -> Option<OutputDelta> {
         let values = if self.joined {
             self.output.iter().flat_map(parted).collect()
         } else {
@@ -391,7 +391,7 @@ impl State {
         let outputs: Vec<Bytes> = values.into_iter().skip(seen.outputs).collect();
         let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
         let over = self.status.is_terminal();
-        (over || !outputs.is_empty() || !logs.is_empty()).then_some(Progress {
+        (over || !outputs.is_empty() || !logs.is_empty()).then_some(OutputDelta {
             outputs,
             logs,
             over,

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use tidegate_core::health::{Health, Report};
+use tidegate_core::health::{Health, HealthReport};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
-use tidegate_core::queue::LineName;
-use tidegate_core::record::{Record, Target, Through};
-use tidegate_core::store::{Page, Query, StoreError};
+use tidegate_core::queue::QueueName;
+use tidegate_core::record::{DeploymentRef, JobRecord, Target};
+use tidegate_core::store::{JobQuery, Page, StoreError};
 use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
 use tidegate_net::Url;
 use tokio::sync::Notify;
@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit;
-use crate::config::{Config, OnLost, Tools, WordingOf};
+use crate::config::{Config, Deps, OnLost, RendererFactory};
 use crate::hands::Hands;
 use crate::input::ModelSchema;
 use crate::job::Job;
 use crate::keeping::Noting;
-use crate::meter::Meter;
+use crate::meter::JobMetrics;
 use crate::parking::Parking;
 use crate::registry::{Registry, Retention};
 use crate::succession::Succession;
 use crate::training::VersionMaker;
-use crate::webhook::{Bounds, Deliveries, SenderTools, Waiting};
+use crate::webhook::{Bounds, DeliveryLog, SenderTools, Waiting};
 
 /// Webhooks that wait to be sent again.
 const WAITING: Bounds = Bounds {
@@ -44,15 +44,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The desk. Cloning gives another handle.
 #[derive(Clone)]
-pub struct Jobs {
+pub struct JobService {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    pub(crate) tools: Arc<Tools>,
+    pub(crate) tools: Arc<Deps>,
     pub(crate) senders: Arc<SenderTools>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<JobMetrics>,
     schema: ArcSwapOption<ModelSchema>,
     pub(crate) stream_history: usize,
     pub(crate) predictions_are: JobKind,
@@ -62,14 +62,14 @@ pub(crate) struct Inner {
     pub(crate) keep_for: Duration,
     pub(crate) keep_data_for: Option<Duration>,
     pub(crate) on_lost: OnLost,
-    pub(crate) wording: WordingOf,
+    pub(crate) renderer: RendererFactory,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) succession: Succession,
     /// Makes versions of what trainings give.
     pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
     /// The line that jobs wait in, those who do, and what is in hand.
-    pub(crate) line: LineName,
+    pub(crate) line: QueueName,
     pub(crate) parking: Arc<Parking>,
     pub(crate) hands: Arc<Hands>,
     /// Whether somebody pulls jobs out of the line.
@@ -92,7 +92,7 @@ impl Inner {
     }
 
     /// What a job is for; most come through no deployment and share it.
-    pub(crate) fn target_of(&self, deployment: Option<Through>) -> Arc<Target> {
+    pub(crate) fn target_of(&self, deployment: Option<DeploymentRef>) -> Arc<Target> {
         match deployment {
             None => Arc::clone(&self.target),
             Some(_) => Arc::new(Target {
@@ -103,11 +103,11 @@ impl Inner {
     }
 }
 
-impl Jobs {
+impl JobService {
     /// Opens the desk.
-    pub fn new(tools: Tools, config: Config) -> Self {
+    pub fn new(tools: Deps, config: Config) -> Self {
         let closing = CancellationToken::new();
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(JobMetrics::default());
         let senders = SenderTools {
             net: Arc::clone(&tools.net),
             tasks: TaskTracker::new(),
@@ -151,7 +151,7 @@ impl Jobs {
             keep_for: config.keep_for,
             keep_data_for: config.keep_data_for,
             on_lost: config.on_lost,
-            wording: config.wording,
+            renderer: config.renderer,
             tasks: TaskTracker::new(),
             closing,
             succession: Succession::default(),
@@ -187,14 +187,14 @@ impl Jobs {
         &self,
         executor: Arc<dyn Executor>,
         target: Target,
-        meter: Arc<Meter>,
+        meter: Arc<JobMetrics>,
         waiting: Arc<Waiting>,
     ) -> Self {
         let same = &*self.inner;
         let inner = Inner {
-            tools: Arc::new(Tools {
+            tools: Arc::new(Deps {
                 executor,
-                ..Tools::clone(&same.tools)
+                ..Deps::clone(&same.tools)
             }),
             senders: Arc::new(SenderTools {
                 meter: Arc::clone(&meter),
@@ -219,7 +219,7 @@ impl Jobs {
             keep_for: same.keep_for,
             keep_data_for: same.keep_data_for,
             on_lost: same.on_lost,
-            wording: Arc::clone(&same.wording),
+            renderer: Arc::clone(&same.renderer),
             tasks: TaskTracker::new(),
             closing: same.closing.clone(),
             succession: Succession::default(),
@@ -259,7 +259,7 @@ impl Jobs {
     }
 
     /// Jobs of an account that are written down, newest first. Those that are not over are as they are now.
-    pub async fn list(&self, query: Query) -> Result<Page<Arc<Job>>, StoreError> {
+    pub async fn list(&self, query: JobQuery) -> Result<Page<Arc<Job>>, StoreError> {
         let Some(store) = &self.inner.tools.store else {
             return Ok(Page {
                 items: Vec::new(),
@@ -272,14 +272,12 @@ impl Jobs {
             next,
             previous,
         } = store.list(query).await?;
-        let live = |record: Record| match self
+        let live = |record: JobRecord| match self
             .inner
             .registry
-            .get(&record.order.account, &record.order.id)
+            .get(&record.spec.account, &record.spec.id)
         {
-            Some(known) if known.input().is_none() => {
-                Arc::new(known.with_input(record.order.input))
-            }
+            Some(known) if known.input().is_none() => Arc::new(known.with_input(record.spec.input)),
             Some(known) => known,
             None => Arc::new(Job::restored(record)),
         };
@@ -351,7 +349,7 @@ impl Jobs {
     }
 
     /// What became of the last webhooks.
-    pub fn deliveries(&self) -> &Deliveries {
+    pub fn deliveries(&self) -> &DeliveryLog {
         &self.inner.senders.deliveries
     }
 
@@ -398,7 +396,7 @@ impl Jobs {
     }
 
     /// How the model is, as its own health check says too.
-    pub async fn health(&self) -> Report {
+    pub async fn health(&self) -> HealthReport {
         if planted(Planted::SlowHealth) && !self.inner.registry.running().is_empty() {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
@@ -417,7 +415,7 @@ impl Jobs {
             self.cancel_all();
             self.emptied().await;
         }
-        self.letters_sent(deadline).await;
+        self.flush_webhooks(deadline).await;
         in_time
     }
 
@@ -440,7 +438,7 @@ impl Jobs {
     }
 
     /// Waits until what is to be told has been told, for all desks.
-    pub(crate) async fn letters_sent(&self, deadline: tokio::time::Instant) {
+    pub(crate) async fn flush_webhooks(&self, deadline: tokio::time::Instant) {
         self.inner.senders.tasks.close();
         // A receiver gets at least a moment for the last message, even when the time is up.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
@@ -458,8 +456,8 @@ impl Jobs {
 
 /// A line of its own for each desk: a version that comes back while it leaves is another desk, and an endpoint of the
 /// same name another endpoint.
-fn line_of(target: &Target) -> LineName {
+fn line_of(target: &Target) -> QueueName {
     static DESKS: AtomicU64 = AtomicU64::new(0);
     let number = DESKS.fetch_add(1, Ordering::Relaxed);
-    LineName::new(&format!("{}:{}#{number}", target.model, target.version))
+    QueueName::new(&format!("{}:{}#{number}", target.model, target.version))
 }

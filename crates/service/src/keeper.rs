@@ -2,18 +2,18 @@
 
 use async_trait::async_trait;
 use tidegate_core::chain;
-use tidegate_core::queue::{Claim, Entry, Fate, Keeper};
+use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
 use tidegate_core::store::StoreError;
 
-use crate::models::Models;
-use crate::snapshot::Terminal;
+use crate::models::ModelRegistry;
+use crate::snapshot::TerminalState;
 
 /// Why a job failed whose task was lost.
 const LOST: &str = "whoever worked on the job is gone, and it will not be tried again (--on-lost)";
 
 #[async_trait]
-impl Keeper for Models {
-    async fn overdue(&self, entry: &Entry) {
+impl UpkeepHandler for ModelRegistry {
+    async fn overdue(&self, entry: &QueueEntry) {
         // One that runs knows its deadline itself.
         if let Some(job) = self.lookup().known(&entry.account, &entry.id) {
             self.lookup().wake(&job);
@@ -24,17 +24,17 @@ impl Keeper for Models {
         self.lookup().inner.hands.all()
     }
 
-    async fn lost(&self, claim: &Claim) -> Fate {
+    async fn lost(&self, claim: &Claim) -> Disposition {
         match self.take_up(&claim.entry).await {
             Ok(fate) => fate,
             Err(error) => {
                 tracing::error!(job = %claim.entry.id, error = %chain(&error), "a job that was lost cannot be taken up yet");
-                Fate::Unknown
+                Disposition::Keep
             }
         }
     }
 
-    async fn is_over(&self, entry: &Entry) -> bool {
+    async fn is_over(&self, entry: &QueueEntry) -> bool {
         match self.lookup().look(&entry.account, &entry.id).await {
             Some(job) => job.status().is_terminal(),
             None => true,
@@ -42,8 +42,8 @@ impl Keeper for Models {
     }
 }
 
-impl Models {
-    async fn take_up(&self, entry: &Entry) -> Result<Fate, StoreError> {
+impl ModelRegistry {
+    async fn take_up(&self, entry: &QueueEntry) -> Result<Disposition, StoreError> {
         let lookup = self.lookup();
         let live = lookup
             .known(&entry.account, &entry.id)
@@ -56,19 +56,19 @@ impl Models {
             None => None,
         };
         if let Some((store, record)) = record.filter(|(_, record)| !record.status.is_terminal()) {
-            let desk = self.desk_for(&record.order.target);
+            let desk = self.desk_for(&record.spec.target);
             if let Some(desk) = desk
                 .as_ref()
                 .filter(|desk| !record.cancel_asked && desk.may_run_again(&record))
             {
                 live.inspect(|job| lookup.inner.registry.forget(job));
                 desk.run_again(store, record).await;
-                return Ok(Fate::Over);
+                return Ok(Disposition::Remove);
             }
             let terminal = if record.cancel_asked {
-                Terminal::Canceled
+                TerminalState::Canceled
             } else {
-                Terminal::Failed(LOST.to_owned())
+                TerminalState::Failed(LOST.to_owned())
             };
             desk.as_ref()
                 .unwrap_or(lookup)
@@ -76,11 +76,11 @@ impl Models {
                 .await?;
         }
         if let Some(job) = live
-            && let Some(end) = job.settle(Terminal::Failed(LOST.to_owned()))
+            && let Some(end) = job.settle(TerminalState::Failed(LOST.to_owned()))
         {
             job.end(end);
             lookup.inner.registry.over(job);
         }
-        Ok(Fate::Over)
+        Ok(Disposition::Remove)
     }
 }

@@ -11,8 +11,8 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::{Ending, Letter};
-use tidegate_core::store::{Finish, Store, StoreError};
+use tidegate_core::record::{Completion, OutboxMessage};
+use tidegate_core::store::{JobFinish, Store, StoreError};
 use tidegate_core::{Status, chain};
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ pub(crate) enum Noting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     Somebody,
-    Nobody,
+    NoExecutor,
 }
 
 impl Kept {
@@ -86,7 +86,7 @@ impl Kept {
 
     /// When the job may be left in the line: nobody waits for it, so another server can take it up.
     pub(crate) fn may_be_left(&self) -> Option<CancellationToken> {
-        (self.waits == Waits::Nobody).then(|| self.closing.clone())
+        (self.waits == Waits::NoExecutor).then(|| self.closing.clone())
     }
 
     /// The model is about to begin. A job that must not be begun twice waits here until that is noted; for
@@ -136,7 +136,7 @@ impl Kept {
             .webhook
             .as_ref()
             .map(|webhook| letter(webhook, job, &then));
-        let ending = Ending {
+        let completion = Completion {
             completed_at: then.completed_at.unwrap_or(then.created_at),
             output: then.output,
             logs: then.logs,
@@ -148,13 +148,13 @@ impl Kept {
         }
         let mut tries_at_the_end = 0;
         loop {
-            let finish = Finish {
+            let finish = JobFinish {
                 account: job.account().clone(),
                 id: job.id().clone(),
                 attempt: self.attempt,
                 began_at: self.unnoted,
                 status: end.status,
-                ending: ending.clone(),
+                completion: completion.clone(),
                 letter: letter.clone(),
             };
             match self.store.finish(finish).await {
@@ -179,7 +179,7 @@ impl Kept {
 #[expect(clippy::large_enum_variant, reason = "there is one for a moment")]
 pub(crate) enum Finished {
     /// It is written down, with the message about it if somebody wants one.
-    Written(Option<Letter>),
+    Written(Option<OutboxMessage>),
     /// Somebody else has ended the job, and tells.
     ByAnother,
     /// The server goes before the store could take it: the next one finds the job unfinished.
@@ -193,15 +193,15 @@ fn with_time(mut metrics: Map<String, Value>, predict_time: Option<f64>) -> Map<
 }
 
 /// The message about the end of a job. The body is a picture of it as it will be then.
-pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> Letter {
+pub(crate) fn letter(webhook: &Webhook, job: &Job, then: &Snapshot) -> OutboxMessage {
     let now = Timestamp::now();
-    Letter {
+    OutboxMessage {
         id: message_id(),
         account: job.account().clone(),
         job: job.id().clone(),
         model: job.target().model.clone(),
         hook: webhook.to_hook(),
-        body: webhook.wording.write(then),
+        body: webhook.renderer.write(then),
         created_at: now,
         attempts: 0,
         next_at: now,

@@ -1,7 +1,7 @@
 //! The desk: takes jobs in, gives each to an executor, and is the only place that moves a job's
 //! status.
 //!
-//! [`Jobs`] is the door. Behind it, each accepted job has one task, its `tracker`, that writes the
+//! [`JobService`] is the door. Behind it, each accepted job has one task, its `tracker`, that writes the
 //! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
 //! dialect a request came in.
 
@@ -44,24 +44,24 @@ mod tuned;
 mod upkeep;
 mod webhook;
 
-pub use cabinet::{Cabinet, FileRules, Filed, FilingError, Incoming, Label};
-pub use carrier::{Carried, Carrier};
-pub use config::{Config, OnLost, Tools, WordingOf};
+pub use cabinet::{FileMetadata, FileRules, FileStore, FileStoreError, FileWriter, StoredFile};
+pub use carrier::{JobIo, PreparedInput};
+pub use config::{Config, Deps, OnLost, RendererFactory};
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
 pub use input::ModelSchema;
 pub use job::Job;
-pub use jobs::Jobs;
-pub use meter::{AttemptResult, Meter, Reason};
-pub use models::{Model, Models, Nobody, Version};
+pub use jobs::JobService;
+pub use meter::{AttemptResult, JobMetrics, RefusalReason};
+pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
 pub use resume::Resumed;
-pub use seeing::{Queue, Share};
-pub use snapshot::{Progress, Seen, Snapshot, Terminal};
-pub use stream::{Reader, StreamEvent, StreamRefusal, Streamed};
-pub use submission::{Delivery, Replay, Submission, Submitted, Ticket};
-pub use trained::{Register, Trained, Weights};
-pub use training::{Training, Unmade, VersionMaker};
+pub use seeing::{AccountShare, QueueStatus};
+pub use snapshot::{OutputDelta, ReadPosition, Snapshot, TerminalState};
+pub use stream::{StreamEvent, StreamReader, StreamRefusal, Streamed};
+pub use submission::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
+pub use trained::{TrainedVersion, TrainedVersions, Weights};
+pub use training::{Training, VersionError, VersionMaker};
 pub use tuned::Tuned;
 pub use webhook::{
-    Attempt, BadSecret, Deliveries, DeliveryRecord, DeliveryState, EventFilter, NotReplayed, Pace,
-    Secrets, Webhook, WebhookEvent, Wording,
+    Attempt, BadSecret, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError,
+    Secrets, UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,
 };

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::meter::{Counter, Counters, Histogram, Label};
-use tidegate_core::record::Face;
+use tidegate_core::meter::{Counter, Counters, Histogram, MetricLabel};
+use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
 
 /// Seconds between acceptance and begin: mostly nothing, at times hours.
@@ -21,11 +21,11 @@ const DELIVERY: &[f64] = &[0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
 /// What one desk has counted since the start.
 #[derive(Debug)]
-pub struct Meter {
+pub struct JobMetrics {
     /// By face and kind.
     jobs: Box<[Jobs]>,
     /// By face.
-    refused: Box<[Counters<Reason>]>,
+    refused: Box<[Counters<RefusalReason>]>,
     /// Seconds between acceptance and begin.
     pub wait: Histogram,
     /// Seconds between begin and end.
@@ -46,7 +46,7 @@ struct Jobs {
 
 /// Why a job was not taken in, without the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum RefusalReason {
     /// [`Refusal::NotReady`]
     NotReady,
     /// [`Refusal::AtCapacity`]
@@ -69,7 +69,7 @@ pub enum Reason {
     Closing,
 }
 
-label!(Reason: NotReady = "not_ready", AtCapacity = "at_capacity", InvalidInput = "invalid_input", IdInUse = "id_in_use",
+label!(RefusalReason: NotReady = "not_ready", AtCapacity = "at_capacity", InvalidInput = "invalid_input", IdInUse = "id_in_use",
     InputDiffers = "input_differs", NotStreaming = "not_streaming", BadWebhook = "bad_webhook", NoSpace = "no_space",
     StoreUnavailable = "store_unavailable", Closing = "closing");
 
@@ -88,7 +88,7 @@ pub enum AttemptResult {
 
 label!(AttemptResult: Delivered = "delivered", NotTaken = "not_taken", NoAnswer = "no_answer", NotAllowed = "not_allowed");
 
-impl From<&Refusal> for Reason {
+impl From<&Refusal> for RefusalReason {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotReady { .. } => Self::NotReady,
@@ -105,13 +105,13 @@ impl From<&Refusal> for Reason {
     }
 }
 
-impl Default for Meter {
+impl Default for JobMetrics {
     fn default() -> Self {
         Self {
-            jobs: (0..Face::ALL.len() * JobKind::ALL.len())
+            jobs: (0..Api::ALL.len() * JobKind::ALL.len())
                 .map(|_| Jobs::default())
                 .collect(),
-            refused: Face::ALL.iter().map(|_| Counters::default()).collect(),
+            refused: Api::ALL.iter().map(|_| Counters::default()).collect(),
             wait: Histogram::new(WAIT),
             run: Histogram::new(RUN),
             attempts: Counters::default(),
@@ -121,13 +121,13 @@ impl Default for Meter {
     }
 }
 
-impl Meter {
-    pub(crate) fn accepted(&self, face: Face, kind: JobKind) {
-        self.jobs(face, kind).accepted.inc();
+impl JobMetrics {
+    pub(crate) fn accepted(&self, api: Api, kind: JobKind) {
+        self.jobs(api, kind).accepted.inc();
     }
 
-    pub(crate) fn refused(&self, face: Face, refusal: &Refusal) {
-        self.refused[face.place()].of(refusal.into()).inc();
+    pub(crate) fn refused(&self, api: Api, refusal: &Refusal) {
+        self.refused[api.index()].of(refusal.into()).inc();
     }
 
     pub(crate) fn began(&self, waited: Duration) {
@@ -135,14 +135,8 @@ impl Meter {
     }
 
     /// `ran` is absent for a job that never began.
-    pub(crate) fn finished(
-        &self,
-        face: Face,
-        kind: JobKind,
-        status: Status,
-        ran: Option<Duration>,
-    ) {
-        self.jobs(face, kind).finished.of(status).inc();
+    pub(crate) fn finished(&self, api: Api, kind: JobKind, status: Status, ran: Option<Duration>) {
+        self.jobs(api, kind).finished.of(status).inc();
         if let Some(ran) = ran {
             self.run.observe(ran.as_secs_f64());
         }
@@ -154,45 +148,43 @@ impl Meter {
     }
 
     /// How many jobs came by each face.
-    pub fn accepted_jobs(&self) -> impl Iterator<Item = (Face, JobKind, u64)> {
+    pub fn accepted_jobs(&self) -> impl Iterator<Item = (Api, JobKind, u64)> {
         self.each()
-            .map(|(face, kind, jobs)| (face, kind, jobs.accepted.get()))
+            .map(|(api, kind, jobs)| (api, kind, jobs.accepted.get()))
     }
 
     /// How many jobs ended how; only in ends, a job that goes on has none.
-    pub fn finished_jobs(&self) -> impl Iterator<Item = (Face, JobKind, Status, u64)> {
-        let ends = |(face, kind, jobs): (Face, JobKind, &'_ Jobs)| {
+    pub fn finished_jobs(&self) -> impl Iterator<Item = (Api, JobKind, Status, u64)> {
+        let ends = |(api, kind, jobs): (Api, JobKind, &'_ Jobs)| {
             let ends: Vec<_> = jobs
                 .finished
                 .each()
                 .filter(|(status, _)| status.is_terminal())
                 .collect();
             ends.into_iter()
-                .map(move |(status, count)| (face, kind, status, count))
+                .map(move |(status, count)| (api, kind, status, count))
         };
         self.each().flat_map(ends)
     }
 
     /// How many requests were refused by each face.
-    pub fn refusals(&self) -> impl Iterator<Item = (Face, Reason, u64)> {
-        Face::ALL
+    pub fn refusals(&self) -> impl Iterator<Item = (Api, RefusalReason, u64)> {
+        Api::ALL
             .iter()
             .zip(&self.refused)
-            .flat_map(|(face, reasons)| {
-                reasons.each().map(|(reason, count)| (*face, reason, count))
-            })
+            .flat_map(|(api, reasons)| reasons.each().map(|(reason, count)| (*api, reason, count)))
     }
 
-    fn each(&self) -> impl Iterator<Item = (Face, JobKind, &Jobs)> {
-        Face::ALL.iter().flat_map(|face| {
+    fn each(&self) -> impl Iterator<Item = (Api, JobKind, &Jobs)> {
+        Api::ALL.iter().flat_map(|api| {
             JobKind::ALL
                 .iter()
-                .map(|kind| (*face, *kind, self.jobs(*face, *kind)))
+                .map(|kind| (*api, *kind, self.jobs(*api, *kind)))
         })
     }
 
-    fn jobs(&self, face: Face, kind: JobKind) -> &Jobs {
-        &self.jobs[face.place() * JobKind::ALL.len() + kind.place()]
+    fn jobs(&self, api: Api, kind: JobKind) -> &Jobs {
+        &self.jobs[api.index() * JobKind::ALL.len() + kind.index()]
     }
 }
 
@@ -202,21 +194,21 @@ mod tests {
 
     #[test]
     fn each_face_kind_and_end_is_counted_apart() {
-        let meter = Meter::default();
-        meter.accepted(Face::Replicate, JobKind::Training);
+        let meter = JobMetrics::default();
+        meter.accepted(Api::Replicate, JobKind::Training);
         meter.finished(
-            Face::Replicate,
+            Api::Replicate,
             JobKind::Training,
             Status::Failed,
             Some(Duration::from_secs(2)),
         );
-        meter.finished(Face::Cog, JobKind::Prediction, Status::Canceled, None);
-        meter.refused(Face::Cog, &Refusal::AtCapacity);
+        meter.finished(Api::Cog, JobKind::Prediction, Status::Canceled, None);
+        meter.refused(Api::Cog, &Refusal::AtCapacity);
         let accepted: Vec<_> = meter
             .accepted_jobs()
             .filter(|(.., count)| *count > 0)
             .collect();
-        assert_eq!(accepted, [(Face::Replicate, JobKind::Training, 1)]);
+        assert_eq!(accepted, [(Api::Replicate, JobKind::Training, 1)]);
         let finished: Vec<_> = meter
             .finished_jobs()
             .filter(|(.., count)| *count > 0)
@@ -224,12 +216,12 @@ mod tests {
         assert_eq!(
             finished,
             [
-                (Face::Cog, JobKind::Prediction, Status::Canceled, 1),
-                (Face::Replicate, JobKind::Training, Status::Failed, 1)
+                (Api::Cog, JobKind::Prediction, Status::Canceled, 1),
+                (Api::Replicate, JobKind::Training, Status::Failed, 1)
             ]
         );
         let refused: Vec<_> = meter.refusals().filter(|(.., count)| *count > 0).collect();
-        assert_eq!(refused, [(Face::Cog, Reason::AtCapacity, 1)]);
+        assert_eq!(refused, [(Api::Cog, RefusalReason::AtCapacity, 1)]);
         assert_eq!(meter.run.read().count, 1, "what never began has not run");
     }
 }

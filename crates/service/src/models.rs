@@ -10,15 +10,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Executor, Patience, Turn};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::queue::Queue;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_core::{Account, Refusal};
 use tokio_util::task::TaskTracker;
 
-use crate::jobs::Jobs;
+use crate::jobs::JobService;
 use crate::resume::Resumed;
 use crate::tuned::Tuned;
 
@@ -26,11 +26,11 @@ use crate::tuned::Tuned;
 const IN_HAND: Duration = Duration::from_secs(1);
 
 /// Runs nothing: for a desk that only looks jobs up.
-pub struct Nobody;
+pub struct NoExecutor;
 
 #[async_trait]
-impl Executor for Nobody {
-    fn admit(&self, _account: &Account, _patience: Patience) -> Result<Turn, Refusal> {
+impl Executor for NoExecutor {
+    fn admit(&self, _account: &Account, _wait: WaitPolicy) -> Result<Admitted, Refusal> {
         Err(Refusal::NotReady {
             health: Health::Unknown,
         })
@@ -46,30 +46,30 @@ impl Executor for Nobody {
         None
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> HealthReport {
+        HealthReport {
             health: Health::Unknown,
             setup: None,
-            complaint: None,
+            health_error: None,
             python: None,
             sdk: None,
         }
     }
 
-    async fn check(&self) -> Report {
+    async fn check(&self) -> HealthReport {
         self.report()
     }
 }
 
 /// All models on offer. Cloning gives another handle.
 #[derive(Clone)]
-pub struct Models {
+pub struct ModelRegistry {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
     /// Knows the jobs of all models, and has none itself.
-    lookup: Jobs,
+    lookup: JobService,
     shelf: ArcSwap<Shelf>,
     /// Versions that were trained, newest first.
     pub(crate) tuned: ArcSwap<Vec<Arc<Tuned>>>,
@@ -81,20 +81,20 @@ pub(crate) struct Inner {
     leaving: TaskTracker,
 }
 
-type Shelf = BTreeMap<String, Arc<Model>>;
+type Shelf = BTreeMap<String, Arc<ServedModel>>;
 
 /// A model on offer: whichever version of it is served now.
-pub struct Model {
+pub struct ServedModel {
     name: String,
-    now: ArcSwap<Version>,
+    now: ArcSwap<ServedVersion>,
     /// What was served before, newest first.
-    past: Mutex<Vec<Arc<Version>>>,
+    past: Mutex<Vec<Arc<ServedVersion>>>,
 }
 
 /// One version of a model, with the desk that takes its jobs.
-pub struct Version {
+pub struct ServedVersion {
     /// The desk; its target says which version this is.
-    pub jobs: Jobs,
+    pub jobs: JobService,
     /// When the model's files were changed last.
     pub created_at: Timestamp,
     /// What the model says about itself, in one sentence.
@@ -103,7 +103,7 @@ pub struct Version {
     pub folder: PathBuf,
 }
 
-impl Version {
+impl ServedVersion {
     /// Runs its jobs.
     pub fn executor(&self) -> Arc<dyn Executor> {
         Arc::clone(&self.jobs.inner.tools.executor)
@@ -115,8 +115,8 @@ impl Version {
     }
 }
 
-impl Model {
-    pub(crate) fn new(version: Version) -> Self {
+impl ServedModel {
+    pub(crate) fn new(version: ServedVersion) -> Self {
         Self {
             name: version.jobs.target().model.clone(),
             now: ArcSwap::from_pointee(version),
@@ -130,18 +130,18 @@ impl Model {
     }
 
     /// The version that is served now.
-    pub fn now(&self) -> Arc<Version> {
+    pub fn now(&self) -> Arc<ServedVersion> {
         self.now.load_full()
     }
 
     /// The desk of the version that is served now.
-    pub fn jobs(&self) -> Jobs {
+    pub fn jobs(&self) -> JobService {
         self.now.load().jobs.clone()
     }
 
     /// All versions since the server was started, newest first; one that came back is there once. Only the first
     /// takes jobs.
-    pub fn versions(&self) -> Vec<Arc<Version>> {
+    pub fn versions(&self) -> Vec<Arc<ServedVersion>> {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashSet::new();
         std::iter::once(self.now())
@@ -151,9 +151,9 @@ impl Model {
     }
 }
 
-impl Models {
+impl ModelRegistry {
     /// No models yet; `lookup` finds the jobs of all.
-    pub fn new(lookup: Jobs) -> Self {
+    pub fn new(lookup: JobService) -> Self {
         let inner = Inner {
             lookup,
             shelf: ArcSwap::default(),
@@ -168,7 +168,7 @@ impl Models {
     }
 
     /// A desk that finds and cancels the jobs of all models, and takes none.
-    pub fn lookup(&self) -> &Jobs {
+    pub fn lookup(&self) -> &JobService {
         &self.inner.lookup
     }
 
@@ -178,12 +178,12 @@ impl Models {
     }
 
     /// The model with this name.
-    pub fn get(&self, name: &str) -> Option<Arc<Model>> {
+    pub fn get(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.inner.shelf.load().get(name).cloned()
     }
 
     /// The model whose present version this is.
-    pub fn of_version(&self, id: &str) -> Option<Arc<Model>> {
+    pub fn of_version(&self, id: &str) -> Option<Arc<ServedModel>> {
         self.inner
             .shelf
             .load()
@@ -193,12 +193,12 @@ impl Models {
     }
 
     /// All that are served from folders, by name.
-    pub fn all(&self) -> Vec<Arc<Model>> {
+    pub fn all(&self) -> Vec<Arc<ServedModel>> {
         self.inner.shelf.load().values().cloned().collect()
     }
 
     /// The desks of all versions that take jobs, those of versions that were trained last.
-    pub fn desks(&self) -> Vec<Jobs> {
+    pub fn desks(&self) -> Vec<JobService> {
         let trained = self.tuned();
         let trained = trained.iter().filter_map(|tuned| tuned.jobs());
         self.all()
@@ -209,13 +209,13 @@ impl Models {
     }
 
     /// Offers a model, or another version of one. The version before ends what it has taken, and leaves.
-    pub fn offer(&self, version: Version) {
+    pub fn offer(&self, version: ServedVersion) {
         let _turn = self.changing();
         let mut shelf = Shelf::clone(&self.inner.shelf.load());
         match shelf.get(&version.jobs.target().model) {
             Some(model) => self.succeed(model, Arc::new(version)),
             None => {
-                let model = Model::new(version);
+                let model = ServedModel::new(version);
                 shelf.insert(model.name.clone(), Arc::new(model));
                 self.inner.shelf.store(Arc::new(shelf));
             }
@@ -240,7 +240,7 @@ impl Models {
     }
 
     /// Puts another version in the place of the one that is served.
-    pub(crate) fn succeed(&self, model: &Model, version: Arc<Version>) {
+    pub(crate) fn succeed(&self, model: &ServedModel, version: Arc<ServedVersion>) {
         let before = model.now.swap(Arc::clone(&version));
         before
             .jobs
@@ -256,13 +256,13 @@ impl Models {
     }
 
     /// Lets a model go that nothing comes after.
-    pub(crate) fn end(&self, model: &Model) {
+    pub(crate) fn end(&self, model: &ServedModel) {
         model.now().jobs.inner.succession.pass_to(None);
         self.dismiss(model.now());
     }
 
     /// Ends a version when its jobs are over.
-    fn dismiss(&self, version: Arc<Version>) {
+    fn dismiss(&self, version: Arc<ServedVersion>) {
         self.inner.leaving.spawn(async move {
             // Somebody may have it in hand and be about to bring a job.
             tokio::time::sleep(IN_HAND).await;
@@ -285,7 +285,7 @@ impl Models {
     }
 
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
-    pub(crate) fn desk_for(&self, target: &Target) -> Option<Jobs> {
+    pub(crate) fn desk_for(&self, target: &Target) -> Option<JobService> {
         // With other weights it would be another answer.
         if let Some(tuned) = self.once_called(target) {
             return tuned.jobs();
@@ -311,9 +311,9 @@ impl Models {
         } = &*self.inner;
         lookup.inner.closing.cancel();
         leaving.close();
-        let desks: Vec<Jobs> = self.desks().into_iter().chain([lookup.clone()]).collect();
+        let desks: Vec<JobService> = self.desks().into_iter().chain([lookup.clone()]).collect();
         let emptied = async || {
-            join_all(desks.iter().map(Jobs::emptied)).await;
+            join_all(desks.iter().map(JobService::emptied)).await;
             leaving.wait().await;
         };
         let in_time = tokio::time::timeout_at(deadline, emptied()).await.is_ok();
@@ -321,7 +321,7 @@ impl Models {
             lookup.cancel_all();
             emptied().await;
         }
-        lookup.letters_sent(deadline).await;
+        lookup.flush_webhooks(deadline).await;
         in_time
     }
 

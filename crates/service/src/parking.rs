@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use tidegate_core::queue::LineName;
+use tidegate_core::queue::QueueName;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
 use crate::job::Job;
-use crate::jobs::Jobs;
+use crate::jobs::JobService;
 use crate::room::{Memory, Room};
 use crate::taking::Launch;
 
@@ -25,7 +25,7 @@ pub(crate) struct Parking {
 struct Inner {
     jobs: HashMap<(Account, JobId), Parked>,
     /// How many of each account wait in each line. None of them is empty.
-    lines: HashMap<LineName, HashMap<Account, usize>>,
+    lines: HashMap<QueueName, HashMap<Account, usize>>,
     /// Whose those are that a server before this one has left: who works on them knows their ids only.
     left: HashMap<JobId, Account>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Left {
 /// A job that waits.
 pub(crate) struct Parked {
     /// The desk that took it.
-    pub(crate) desk: Jobs,
+    pub(crate) desk: JobService,
     pub(crate) needs: Needs,
     /// Where it is written down, and how often it was given to a model before.
     pub(crate) kept: Option<(Arc<dyn Store>, u32)>,
@@ -66,7 +66,7 @@ pub(crate) struct Away {
 impl Parked {
     /// A job with everything that it needs, as far as there is room for that.
     pub(crate) fn new(
-        desk: Jobs,
+        desk: JobService,
         launch: Launch,
         room: Room,
         kept: Option<(Arc<dyn Store>, u32)>,
@@ -143,7 +143,7 @@ impl Parking {
     }
 
     /// The job with this id, if it waits in this line and was left by a server before this one.
-    pub(crate) fn take_left(&self, line: &LineName, id: &JobId) -> Option<Parked> {
+    pub(crate) fn take_left(&self, line: &QueueName, id: &JobId) -> Option<Parked> {
         self.with(|inner| {
             let key = (inner.left.get(id)?.clone(), id.clone());
             if inner.jobs.get(&key)?.desk.inner.line != *line {
@@ -184,7 +184,7 @@ impl Parking {
     }
 
     /// The jobs of a line that are not written down.
-    pub(crate) fn unwritten(&self, line: &LineName) -> Vec<Arc<Job>> {
+    pub(crate) fn unwritten(&self, line: &QueueName) -> Vec<Arc<Job>> {
         let of_it = |parked: &&Parked| parked.kept.is_none() && parked.desk.inner.line == *line;
         self.with(|inner| {
             inner
@@ -197,12 +197,12 @@ impl Parking {
     }
 
     /// Whether nobody waits in a line.
-    pub(crate) fn is_empty(&self, line: &LineName) -> bool {
+    pub(crate) fn is_empty(&self, line: &QueueName) -> bool {
         self.with(|inner| !inner.lines.contains_key(line))
     }
 
     /// How many of an account wait in a line.
-    pub(crate) fn count(&self, line: &LineName, account: &Account) -> usize {
+    pub(crate) fn count(&self, line: &QueueName, account: &Account) -> usize {
         self.with(|inner| {
             inner
                 .lines

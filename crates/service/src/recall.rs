@@ -7,15 +7,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tidegate_core::chain;
 use tidegate_core::planted::{Planted, planted, the_one_before};
-use tidegate_core::port::Turn;
+use tidegate_core::port::Admitted;
 use tidegate_core::store::{Store, StoreError};
 
 use crate::hands::Held;
 use crate::job::Job;
-use crate::jobs::{Inner, Jobs};
+use crate::jobs::{Inner, JobService};
 use crate::keeping::{Finished, Kept, Waits};
 use crate::parking::{Away, Needs, Parked};
-use crate::snapshot::Terminal;
+use crate::snapshot::TerminalState;
 use crate::taking::Launch;
 use crate::tracker::Tracker;
 
@@ -30,7 +30,7 @@ enum Unread {
     Lost(String),
 }
 
-impl Jobs {
+impl JobService {
     /// The job with its input, wherever that is.
     pub(crate) async fn with_input(&self, job: Arc<Job>) -> Arc<Job> {
         let Some(store) = self
@@ -43,7 +43,7 @@ impl Jobs {
             return job;
         };
         match store.get(job.account(), job.id()).await {
-            Ok(Some(record)) => Arc::new(job.with_input(record.order.input)),
+            Ok(Some(record)) => Arc::new(job.with_input(record.spec.input)),
             Ok(None) => job,
             Err(error) => {
                 tracing::error!(job = %job.id(), error = %chain(&error), "the input of a job that waits could not be read");
@@ -61,13 +61,13 @@ impl Jobs {
                     if planted(Planted::ForeignInput)
                         && let Some(other) = the_one_before(
                             Planted::ForeignInput,
-                            &String::from_utf8_lossy(&record.order.input),
+                            &String::from_utf8_lossy(&record.spec.input),
                         )
                     {
-                        record.order.input = other.into();
+                        record.spec.input = other.into();
                     }
-                    let job = Arc::new(job.with_input(record.order.input.clone()));
-                    return Ok(self.launch_again(record.order, job, away.deadline));
+                    let job = Arc::new(job.with_input(record.spec.input.clone()));
+                    return Ok(self.launch_again(record.spec, job, away.deadline));
                 }
                 Ok(None) => return Err(Unread::Lost("it is not in the store any more".to_owned())),
                 Err(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_))) => {
@@ -99,27 +99,27 @@ impl Jobs {
             ..
         } = &*self.inner;
         tracing::error!(job = %job.id(), reason, "the input of a job cannot be read: it has failed");
-        let Some(end) = job.settle(Terminal::Failed(format!(
+        let Some(end) = job.settle(TerminalState::Failed(format!(
             "the server cannot read what the job needs: {reason}"
         ))) else {
             return;
         };
         let webhook = job
             .hook()
-            .and_then(|hook| self.webhook_for(job.face(), hook));
+            .and_then(|hook| self.webhook_for(job.api(), hook));
         let kept = Kept::new(
             store,
             webhook.as_ref(),
             attempt,
             self.inner.noting(),
-            Waits::Nobody,
+            Waits::NoExecutor,
             closing.clone(),
         );
         let finished = kept.finish(job, &end).await;
         if let Some(held) = held {
-            held.done().await;
+            held.ack().await;
         }
-        meter.finished(job.face(), job.kind(), end.status, None);
+        meter.finished(job.api(), job.kind(), end.status, None);
         job.end(end);
         registry.over(Arc::clone(job));
         if let Finished::Written(Some(letter)) = finished {
@@ -131,7 +131,7 @@ impl Jobs {
 impl Parked {
     /// Lets a job run that has waited. `held` is its entry, if it was taken out of the line; `began_at` is there if
     /// somebody has it already, from a server before this one.
-    pub(crate) async fn run(self, held: Option<Held>, turn: Turn, began_at: Option<Timestamp>) {
+    pub(crate) async fn run(self, held: Option<Held>, turn: Admitted, began_at: Option<Timestamp>) {
         let Self { desk, needs, kept } = self;
         let (away, store, attempt) = match (needs, kept) {
             (Needs::AtHand(launch, room), kept) => {
@@ -148,8 +148,8 @@ impl Parked {
         };
         // Any number may be over before their turn in one moment; those that have a place are few.
         let _room = match turn {
-            Turn::Now(_) => None,
-            Turn::Line(_) => Some(desk.inner.parking.memory.for_recalled(away.weight).await),
+            Admitted::Now(_) => None,
+            Admitted::Queued(_) => Some(desk.inner.parking.memory.for_recalled(away.weight).await),
         };
         match desk.recall(&away, &*store).await {
             Ok(launch) => {

@@ -9,7 +9,7 @@ use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
 use crate::Job;
-use crate::submission::Replay;
+use crate::submission::OnDuplicateId;
 
 /// How much of the past is kept.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Registry {
 
     /// Adds a job unless one of its account with its id is running, which is returned instead. A past one gives way to a
     /// new request, but is the answer to the same one.
-    pub(crate) fn insert(&self, job: Arc<Job>, replay: Replay) -> Result<(), Arc<Job>> {
+    pub(crate) fn insert(&self, job: Arc<Job>, replay: OnDuplicateId) -> Result<(), Arc<Job>> {
         let key = key_of(&job);
         self.with(|inner| match inner.jobs.entry(key) {
             Entry::Vacant(place) => {
@@ -77,7 +77,7 @@ impl Registry {
                 Ok(())
             }
             Entry::Occupied(known)
-                if replay == Replay::Answer || !known.get().status().is_terminal() =>
+                if replay == OnDuplicateId::Answer || !known.get().status().is_terminal() =>
             {
                 Err(Arc::clone(known.get()))
             }

@@ -9,21 +9,23 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::port::Patience;
-use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target};
-use tidegate_core::store::{Finish, Store, StoreError};
+use tidegate_core::port::WaitPolicy;
+use tidegate_core::record::{
+    Api, Completion, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec,
+};
+use tidegate_core::store::{JobFinish, Store, StoreError};
 
 use crate::config::OnLost;
 use crate::input::Checked;
 use crate::job::{Job, NewJob, now};
-use crate::jobs::{Inner, Jobs};
+use crate::jobs::{Inner, JobService};
 use crate::keeping::letter;
 use crate::parking::Left;
-use crate::snapshot::Terminal;
-use crate::submission::{Delivery, Replay};
+use crate::snapshot::TerminalState;
+use crate::submission::{OnDuplicateId, ResponseMode};
 use crate::taking::Launch;
 use crate::upkeep::{Upkeep, What};
-use crate::webhook::{Pace, Webhook, WebhookEvent, Wording, deliver, message_id};
+use crate::webhook::{UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer, deliver, message_id};
 
 /// How many are read at once.
 const BATCH: usize = 500;
@@ -39,7 +41,7 @@ pub struct Resumed {
     pub letters: usize,
 }
 
-impl Jobs {
+impl JobService {
     /// Takes up what is left in the store, each job by the desk of its model. To be called once, before
     /// callers come.
     pub async fn resume(
@@ -65,12 +67,12 @@ impl Jobs {
                 batch.reverse();
             }
             for (_, record) in batch {
-                let desk = desk_of(&record.order.target);
+                let desk = desk_of(&record.spec.target);
                 if record.cancel_asked {
                     resumed.failed += 1;
                     desk.as_ref()
                         .unwrap_or(self)
-                        .end_lost(&store, record, Terminal::Canceled)
+                        .end_lost(&store, record, TerminalState::Canceled)
                         .await?;
                     continue;
                 }
@@ -81,12 +83,12 @@ impl Jobs {
                         continue;
                     }
                     Some(_) => "the server was ended while the model worked on it, and will not try it again (--on-lost)".to_owned(),
-                    None => format!("the server was ended, and the model `{}` is not served any more", record.order.target.model),
+                    None => format!("the server was ended, and the model `{}` is not served any more", record.spec.target.model),
                 };
                 resumed.failed += 1;
                 desk.as_ref()
                     .unwrap_or(self)
-                    .end_lost(&store, record, Terminal::Failed(lost))
+                    .end_lost(&store, record, TerminalState::Failed(lost))
                     .await?;
             }
         }
@@ -100,7 +102,7 @@ impl Jobs {
     ) -> Result<usize, StoreError> {
         let (mut count, mut after) = (0, 0);
         loop {
-            let batch = store.letters(after, BATCH).await?;
+            let batch = store.pending_messages(after, BATCH).await?;
             let Some((last, _)) = batch.last() else {
                 return Ok(count);
             };
@@ -110,7 +112,7 @@ impl Jobs {
                     continue;
                 }
                 let letter = if planted(Planted::AnotherLetter) {
-                    Letter {
+                    OutboxMessage {
                         id: message_id(),
                         ..letter
                     }
@@ -140,7 +142,7 @@ impl Jobs {
         } = &*self.inner;
         let whole = Upkeep {
             store: Arc::clone(store),
-            what: What::Jobs,
+            what: What::JobService,
             after: *keep_for,
         };
         let data = keep_data_for
@@ -156,7 +158,7 @@ impl Jobs {
     }
 
     /// One that the model had not begun with is only late.
-    pub(crate) fn may_run_again(&self, record: &Record) -> bool {
+    pub(crate) fn may_run_again(&self, record: &JobRecord) -> bool {
         match self.inner.on_lost {
             _ if record.attempt == 0 => true,
             OnLost::Fail => false,
@@ -165,24 +167,24 @@ impl Jobs {
     }
 
     /// Has a job that was written down wait for the model again.
-    pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: Record) {
-        let Record {
-            order,
+    pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: JobRecord) {
+        let JobRecord {
+            spec,
             attempt,
             started_at,
             ..
         } = record;
-        let Some(launch) = self.again(order, started_at) else {
+        let Some(launch) = self.again(spec, started_at) else {
             return;
         };
         let kept = Some((Arc::clone(store), attempt));
         let job = &launch.job;
         // Callers of Cog's API wait at the model itself: whoever was before them stays before them.
-        let at_model = (job.face() == Face::Cog).then(|| {
+        let at_model = (job.api() == Api::Cog).then(|| {
             self.inner
                 .tools
                 .executor
-                .admit(job.account(), Patience::Endless)
+                .admit(job.account(), WaitPolicy::Unbounded)
         });
         match at_model {
             Some(Ok(turn)) => {
@@ -202,21 +204,21 @@ impl Jobs {
     }
 
     /// A job that was written down, ready to wait; nothing when it is known already.
-    fn again(&self, order: Order, began_at: Option<Timestamp>) -> Option<Launch> {
-        let deadline = order
+    fn again(&self, spec: JobSpec, began_at: Option<Timestamp>) -> Option<Launch> {
+        let deadline = spec
             .deadline
             .map(|at| tokio::time::Instant::now() + until(at));
         let new = NewJob {
-            account: order.account.clone(),
-            id: order.id.clone(),
-            kind: order.kind,
-            face: order.face,
-            target: Arc::new(order.target.clone()),
-            input: order.input.clone(),
-            secrets: order.secrets.clone(),
-            created_at: order.created_at,
-            deadline: order.deadline,
-            hook: order.hook.clone().map(Arc::new),
+            account: spec.account.clone(),
+            id: spec.id.clone(),
+            kind: spec.kind,
+            api: spec.api,
+            target: Arc::new(spec.target.clone()),
+            input: spec.input.clone(),
+            secrets: spec.secrets.clone(),
+            created_at: spec.created_at,
+            deadline: spec.deadline,
+            hook: spec.hook.clone().map(Arc::new),
             for_readers: false,
             history: Some(self.inner.stream_history),
             max_output: self.inner.max_output,
@@ -224,35 +226,35 @@ impl Jobs {
         let job = Arc::new(Job::new(new));
         self.inner
             .registry
-            .insert(Arc::clone(&job), Replay::Answer)
+            .insert(Arc::clone(&job), OnDuplicateId::Answer)
             .ok()?;
         Some(Launch {
             left: Some(Left { began_at }),
-            ..self.launch_again(order, job, deadline)
+            ..self.launch_again(spec, job, deadline)
         })
     }
 
     /// What a job that was written down needs to run.
     pub(crate) fn launch_again(
         &self,
-        order: Order,
+        spec: JobSpec,
         job: Arc<Job>,
         deadline: Option<tokio::time::Instant>,
     ) -> Launch {
-        let webhook = self.webhook_of(&order);
+        let webhook = self.webhook_of(&spec);
         let checked = Checked {
-            files: addresses(&order),
-            secrets: order.secrets,
-            ..Checked::untouched(&order.input)
+            files: addresses(&spec),
+            secrets: spec.secrets,
+            ..Checked::untouched(&spec.input)
         };
-        let (context, destination) = (order.context, order.destination);
+        let (context, destination) = (spec.context, spec.destination);
         Launch {
             job,
             checked,
             context,
             destination,
             webhook,
-            delivery: Delivery::Later,
+            delivery: ResponseMode::Async,
             deadline,
             left: None,
         }
@@ -262,45 +264,45 @@ impl Jobs {
     pub(crate) async fn end_lost(
         &self,
         store: &Arc<dyn Store>,
-        record: Record,
-        terminal: Terminal,
+        record: JobRecord,
+        terminal: TerminalState,
     ) -> Result<(), StoreError> {
         let webhook = self
-            .webhook_of(&record.order)
+            .webhook_of(&record.spec)
             .filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
-        let completed_at = now().max(record.started_at.unwrap_or(record.order.created_at));
+        let completed_at = now().max(record.started_at.unwrap_or(record.spec.created_at));
         let (status, error) = match terminal {
-            Terminal::Succeeded => (Status::Succeeded, None),
-            Terminal::Failed(error) => (Status::Failed, Some(error)),
-            Terminal::Canceled => (Status::Canceled, None),
-            Terminal::Aborted => (Status::Aborted, None),
+            TerminalState::Succeeded => (Status::Succeeded, None),
+            TerminalState::Failed(error) => (Status::Failed, Some(error)),
+            TerminalState::Canceled => (Status::Canceled, None),
+            TerminalState::Aborted => (Status::Aborted, None),
         };
-        let ending = Ending {
+        let completion = Completion {
             completed_at,
             error,
-            ..Ending::of_nothing()
+            ..Completion::empty()
         };
         let (account, id, attempt) = (
-            record.order.account.clone(),
-            record.order.id.clone(),
+            record.spec.account.clone(),
+            record.spec.id.clone(),
             record.attempt,
         );
         self.inner
             .meter
-            .finished(record.order.face, record.order.kind, status, None);
-        let over = Record {
+            .finished(record.spec.api, record.spec.kind, status, None);
+        let over = JobRecord {
             status,
-            ending: Some(ending.clone()),
+            completion: Some(completion.clone()),
             ..record
         };
         let letter = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = Finish {
+        let finish = JobFinish {
             account,
             id,
             attempt,
             began_at: None,
             status,
-            ending,
+            completion,
             letter: letter.clone(),
         };
         if store.finish(finish).await?
@@ -311,11 +313,13 @@ impl Jobs {
         Ok(())
     }
 
-    pub(crate) fn send_again(&self, letter: Letter) {
+    pub(crate) fn send_again(&self, letter: OutboxMessage) {
         // Its words are written already, and nothing comes before it.
-        let Some(webhook) =
-            Webhook::of_hook(&letter.hook, Pace::Newest, Wording::new(|_| Bytes::new()))
-        else {
+        let Some(webhook) = Webhook::of_hook(
+            &letter.hook,
+            UpdatePolicy::Newest,
+            WebhookRenderer::new(|_| Bytes::new()),
+        ) else {
             tracing::error!(
                 message = letter.id,
                 "a webhook that was written down cannot be read"
@@ -329,17 +333,22 @@ impl Jobs {
         });
     }
 
-    fn webhook_of(&self, order: &Order) -> Option<Arc<Webhook>> {
-        self.webhook_for(order.face, order.hook.as_ref()?)
+    fn webhook_of(&self, spec: &JobSpec) -> Option<Arc<Webhook>> {
+        self.webhook_for(spec.api, spec.hook.as_ref()?)
     }
 
     /// How somebody is told about a job that was written down.
-    pub(crate) fn webhook_for(&self, face: Face, hook: &Hook) -> Option<Arc<Webhook>> {
-        Webhook::of_hook(hook, Pace::of(face), (self.inner.wording)(face, hook)).map(Arc::new)
+    pub(crate) fn webhook_for(&self, api: Api, hook: &WebhookSpec) -> Option<Arc<Webhook>> {
+        Webhook::of_hook(
+            hook,
+            UpdatePolicy::of(api),
+            (self.inner.renderer)(api, hook),
+        )
+        .map(Arc::new)
     }
 }
 
-fn of_restored(webhook: &Webhook, over: Record) -> Letter {
+fn of_restored(webhook: &Webhook, over: JobRecord) -> OutboxMessage {
     let job = Job::restored(over);
     letter(webhook, &job, &job.snapshot())
 }
@@ -350,16 +359,16 @@ fn until(at: Timestamp) -> Duration {
 }
 
 /// The addresses of files in an input, by JSON pointer.
-fn addresses(order: &Order) -> Vec<(String, String)> {
-    if order.files.is_empty() {
+fn addresses(spec: &JobSpec) -> Vec<(String, String)> {
+    if spec.files.is_empty() {
         return Vec::new();
     }
-    let input: Value = serde_json::from_slice(&order.input).unwrap_or_default();
+    let input: Value = serde_json::from_slice(&spec.input).unwrap_or_default();
     let address = |pointer: &String| {
         Some((
             pointer.clone(),
             input.pointer(pointer)?.as_str()?.to_owned(),
         ))
     };
-    order.files.iter().filter_map(address).collect()
+    spec.files.iter().filter_map(address).collect()
 }

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tidegate_core::crew::Crew;
-use tidegate_core::health::Report;
-use tidegate_core::record::{Brief, Face};
-use tidegate_core::store::{StoreError, Wanted};
+use tidegate_core::health::HealthReport;
+use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::record::{Api, JobSummary};
+use tidegate_core::store::{JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
 
 use crate::job::Job;
-use crate::jobs::Jobs;
-use crate::meter::Meter;
+use crate::jobs::JobService;
+use crate::meter::JobMetrics;
 
 /// The jobs of a desk that are not over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueStatus {
     /// All of them.
-    pub all: Share,
+    pub all: AccountShare,
     /// Those of each account that has some.
-    pub accounts: BTreeMap<Account, Share>,
+    pub accounts: BTreeMap<Account, AccountShare>,
 }
 
 /// Jobs that are not over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct AccountShare {
     /// How many wait for a slot.
     pub waiting: usize,
     /// How many have one.
@@ -34,7 +34,7 @@ pub struct Share {
     pub oldest: Option<Timestamp>,
 }
 
-impl Share {
+impl AccountShare {
     fn count(&mut self, status: Status, accepted_at: Timestamp) {
         if status == Status::Queued {
             self.waiting += 1;
@@ -48,24 +48,24 @@ impl Share {
     }
 }
 
-impl Jobs {
+impl JobService {
     /// What was counted.
-    pub fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &JobMetrics {
         &self.inner.meter
     }
 
     /// Counts a request that a face has refused in our name before it came to us.
-    pub fn count_refusal(&self, face: Face, refusal: &Refusal) {
-        self.inner.meter.refused(face, refusal);
+    pub fn count_refusal(&self, api: Api, refusal: &Refusal) {
+        self.inner.meter.refused(api, refusal);
     }
 
     /// Who works on the jobs.
-    pub fn crew(&self) -> Crew {
-        self.inner.tools.executor.crew()
+    pub fn pool_status(&self) -> PoolStatus {
+        self.inner.tools.executor.pool_status()
     }
 
     /// How the model is, without asking its own health check.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> HealthReport {
         self.inner.tools.executor.report()
     }
 
@@ -75,8 +75,8 @@ impl Jobs {
     }
 
     /// Who waits and who runs.
-    pub fn queue(&self) -> Queue {
-        let mut queue = Queue::default();
+    pub fn queue(&self) -> QueueStatus {
+        let mut queue = QueueStatus::default();
         for job in self.inner.registry.all() {
             let status = job.status();
             if !status.is_terminal() && job.target().model == self.inner.target.model {
@@ -92,18 +92,18 @@ impl Jobs {
     }
 
     /// The wanted jobs that are in memory: those that are not over, and some that are.
-    pub fn in_memory(&self, wanted: &Wanted) -> Vec<Brief> {
+    pub fn in_memory(&self, wanted: &JobFilter) -> Vec<JobSummary> {
         self.inner
             .registry
             .all()
             .iter()
-            .map(|job| job.brief())
-            .filter(|brief| wanted.takes(brief))
+            .map(|job| job.summary())
+            .filter(|brief| wanted.matches(brief))
             .collect()
     }
 
     /// The wanted jobs that are written down, newest first. All desks of a server have one store.
-    pub async fn written_down(&self, wanted: &Wanted) -> Result<Vec<Brief>, StoreError> {
+    pub async fn written_down(&self, wanted: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         match &self.inner.tools.store {
             Some(store) => store.recent(wanted.clone()).await,
             None => Ok(Vec::new()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tidegate_core::record::{Hook, Target};
+use tidegate_core::record::{Target, WebhookSpec};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A job at one moment.
@@ -42,14 +42,14 @@ pub struct Snapshot {
     /// After this moment nobody wants it any more.
     pub deadline: Option<Timestamp>,
     /// Who is told about it.
-    pub hook: Option<Arc<Hook>>,
+    pub hook: Option<Arc<WebhookSpec>>,
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
 }
 
 /// How much of a job somebody has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReadPosition {
     /// Values.
     pub outputs: usize,
     /// Bytes of the logs.
@@ -58,7 +58,7 @@ pub struct Seen {
 
 /// What a job has given beyond what was seen.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct OutputDelta {
     /// Values, each one JSON text.
     pub outputs: Vec<Bytes>,
     /// What it has printed.
@@ -69,7 +69,7 @@ pub struct Progress {
 
 /// How a job ends.
 #[derive(Debug)]
-pub enum Terminal {
+pub enum TerminalState {
     /// With what it has given.
     Succeeded,
     /// With an error.

@@ -139,14 +139,14 @@ pub(crate) enum Entry {
 }
 
 /// Follows one job. Dropping it is noticed: a job made for its readers is canceled with the last.
-pub struct Reader {
+pub struct StreamReader {
     job: Arc<Job>,
     cursor: usize,
     truncated: Option<usize>,
     over: bool,
 }
 
-impl Reader {
+impl StreamReader {
     pub(crate) fn new(job: Arc<Job>, entry: Entry) -> Self {
         let (cursor, truncated) = match entry {
             Entry::At(cursor) => (cursor, None),
@@ -187,7 +187,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         self.job.reader_left();
     }

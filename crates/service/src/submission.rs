@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_core::port::Later;
-use tidegate_core::record::{Face, Through};
+use tidegate_core::port::BoxFuture;
+use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{Account, JobId, JobKind};
 use tokio_util::task::TaskTracker;
 
 use crate::job::Job;
-use crate::stream::Reader;
+use crate::stream::StreamReader;
 use crate::webhook::Webhook;
 
 /// A job that somebody wants done.
@@ -29,15 +29,15 @@ pub struct Submission {
     /// Notes for the model.
     pub context: BTreeMap<String, String>,
     /// How the caller gets the answer.
-    pub delivery: Delivery,
+    pub delivery: ResponseMode,
     /// What happens when the id is known already.
-    pub replay: Replay,
+    pub replay: OnDuplicateId,
     /// The caller wants nothing of it any more after this time.
     pub deadline: Option<Duration>,
     /// In whose words it came.
-    pub face: Face,
+    pub api: Api,
     /// The deployment that it came through.
-    pub deployment: Option<Through>,
+    pub deployment: Option<DeploymentRef>,
     /// Of a training: the model that what it gives becomes a version of, `owner/name`.
     pub destination: Option<String>,
 }
@@ -45,24 +45,24 @@ pub struct Submission {
 impl Submission {
     /// Whether somebody may come back for it: then it is written down.
     pub(crate) fn is_kept(&self) -> bool {
-        self.delivery == Delivery::Later || self.id.is_some() || self.webhook.is_some()
+        self.delivery == ResponseMode::Async || self.id.is_some() || self.webhook.is_some()
     }
 }
 
 /// How a caller gets the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ResponseMode {
     /// Waits for it; the job is canceled when it leaves.
     Wait,
     /// Comes back for it, or is told by webhook; the job goes on without it.
-    Later,
+    Async,
     /// Follows the job; it is canceled when the last who follows leaves.
     Stream,
 }
 
 /// What happens when the id of a submission is known already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replay {
+pub enum OnDuplicateId {
     /// The same request again: show what became of it.
     Answer,
     /// A new request: refused while the other runs.
@@ -84,11 +84,11 @@ pub struct Ticket {
     pub(crate) job: Arc<Job>,
     /// The job's tracker, when the caller waits: it runs inside [`Ticket::ended`], so that the answer
     /// comes without a change of task.
-    pub(crate) tracker: Option<Later<()>>,
+    pub(crate) tracker: Option<BoxFuture<()>>,
     pub(crate) tasks: TaskTracker,
     /// The caller waits: gone caller, gone job.
     pub(crate) cancel_on_drop: bool,
-    pub(crate) reader: Option<Reader>,
+    pub(crate) reader: Option<StreamReader>,
 }
 
 impl Ticket {
@@ -97,7 +97,7 @@ impl Ticket {
         &self.job
     }
 
-    /// Waits until the job is over. A job that was submitted with [`Delivery::Wait`] runs in this call.
+    /// Waits until the job is over. A job that was submitted with [`ResponseMode::Wait`] runs in this call.
     pub async fn ended(&mut self) {
         if let Some(tracker) = &mut self.tracker {
             tracker.await;
@@ -112,8 +112,8 @@ impl Ticket {
         Arc::clone(&self.job)
     }
 
-    /// The stream of a job that was submitted with [`Delivery::Stream`].
-    pub fn into_reader(mut self) -> Option<Reader> {
+    /// The stream of a job that was submitted with [`ResponseMode::Stream`].
+    pub fn into_reader(mut self) -> Option<StreamReader> {
         self.reader.take()
     }
 }

@@ -4,17 +4,17 @@ use std::sync::{Arc, OnceLock};
 
 use tidegate_core::port::Executor;
 
-use crate::jobs::Jobs;
+use crate::jobs::JobService;
 
 /// What has come after the version of a desk. Cloning gives another handle to the same.
 #[derive(Clone, Default)]
 pub(crate) struct Succession {
-    next: Arc<OnceLock<Option<Jobs>>>,
+    next: Arc<OnceLock<Option<JobService>>>,
 }
 
 impl Succession {
     /// Another version has taken the place, or nobody has. A version is replaced once.
-    pub(crate) fn pass_to(&self, next: Option<Jobs>) {
+    pub(crate) fn pass_to(&self, next: Option<JobService>) {
         self.next.set(next).ok();
     }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
-use tidegate_core::port::{Later, Patience, Turn};
-use tidegate_core::record::{Face, Order};
+use tidegate_core::port::{Admitted, BoxFuture, WaitPolicy};
+use tidegate_core::record::{Api, JobSpec};
 use tidegate_core::store::{Inserted, Store, StoreError};
 use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
 
@@ -18,12 +18,12 @@ use crate::hands::Held;
 use crate::heavy::heavy;
 use crate::input::{Checked, ModelSchema};
 use crate::job::{Job, NewJob, now};
-use crate::jobs::{Inner, Jobs};
+use crate::jobs::{Inner, JobService};
 use crate::keeping::{Kept, Noting, Waits};
 use crate::parking::Left;
 use crate::random;
 use crate::room::Room;
-use crate::submission::{Delivery, Replay, Submission, Submitted, Ticket};
+use crate::submission::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 use crate::tracker::Tracker;
 use crate::webhook::{Sender, Webhook};
 use tokio::sync::oneshot;
@@ -31,16 +31,16 @@ use tokio::sync::oneshot;
 /// How many jobs of one account may wait for a model: what is not their inputs is held in memory.
 const MAX_WAITING: usize = 1_000_000;
 
-impl Jobs {
+impl JobService {
     /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
     /// written down first; for the others nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let face = submission.face;
+        let api = submission.api;
         match self.take_in(submission).await {
             Ok(Submitted::Running(job)) => Ok(Submitted::Running(self.with_input(job).await)),
             Ok(submitted) => Ok(submitted),
             Err(refusal) => {
-                self.inner.meter.refused(face, &refusal);
+                self.inner.meter.refused(api, &refusal);
                 Err(refusal)
             }
         }
@@ -78,28 +78,30 @@ impl Jobs {
         if let Some(id) = submission
             .id
             .as_ref()
-            .filter(|_| submission.replay == Replay::Answer)
+            .filter(|_| submission.replay == OnDuplicateId::Answer)
             && self.inner.registry.get(&submission.account, id).is_none()
             && let Some(record) = store.get(&submission.account, id).await.map_err(unkept)?
         {
             return self.replay(Arc::new(Job::restored(record)), &submission);
         }
-        let (replay, face, named) = (submission.replay, submission.face, submission.id.is_some());
+        let (replay, api, named) = (submission.replay, submission.api, submission.id.is_some());
         let (prepared, place) = match self.prepare(submission)? {
             Prepared::Known(submitted) => return Ok(submitted),
             Prepared::New(prepared, place) => (prepared, place),
         };
-        let order = self.order(&prepared, face);
+        let spec = self.spec(&prepared, api);
         let place = match place {
-            Place::Turn(turn @ Turn::Now(_)) if !named && self.may_begin_unwritten(&prepared) => {
-                return self.begin_while_writing(store, prepared, turn, order).await;
+            Place::Admitted(turn @ Admitted::Now(_))
+                if !named && self.may_begin_unwritten(&prepared) =>
+            {
+                return self.begin_while_writing(store, prepared, turn, spec).await;
             }
             place => place,
         };
         // A new request may take the id of one that is over.
         let inserted = match replay {
-            Replay::Answer => store.insert(order).await,
-            Replay::Refuse => store.replace(order).await,
+            OnDuplicateId::Answer => store.insert(spec).await,
+            OnDuplicateId::Refuse => store.replace(spec).await,
         };
         match inserted {
             Ok(Inserted::New) => {}
@@ -107,8 +109,8 @@ impl Jobs {
                 self.inner.registry.forget(&prepared.job);
                 let known = Arc::new(Job::restored(*record));
                 return match replay {
-                    Replay::Answer => known_again(known, &prepared.checked.json),
-                    Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
+                    OnDuplicateId::Answer => known_again(known, &prepared.checked.json),
+                    OnDuplicateId::Refuse => Err(Refusal::IdInUse(known.id().clone())),
                 };
             }
             Err(error) => {
@@ -127,7 +129,10 @@ impl Jobs {
         let keeps = !self.inner.store_fails.load(Ordering::Relaxed);
         // Files would be fetched from somebody who was not to be called yet.
         let alone = launch.checked.files.is_empty();
-        keeps && alone && launch.delivery == Delivery::Later && self.inner.noting() == Noting::Later
+        keeps
+            && alone
+            && launch.delivery == ResponseMode::Async
+            && self.inner.noting() == Noting::Later
     }
 
     /// Lets a job begin while it is written down: the disk is slower than the model's first step. Until it is
@@ -136,15 +141,15 @@ impl Jobs {
         &self,
         store: Arc<dyn Store>,
         launch: Launch,
-        turn: Turn,
-        order: Order,
+        turn: Admitted,
+        spec: JobSpec,
     ) -> Result<Submitted, Refusal> {
         let job = Arc::clone(&launch.job);
         let (tell, written) = oneshot::channel();
         let mut tracker = self.tracker(launch, Some((Arc::clone(&store), 0)), None);
         tracker.written = Some(written);
         self.inner.tasks.spawn(tracker.run(turn));
-        match store.insert(order).await {
+        match store.insert(spec).await {
             Ok(Inserted::New) => {}
             // Its id was made a moment ago.
             Ok(Inserted::Known(_)) => return Err(Refusal::IdInUse(job.id().clone())),
@@ -154,7 +159,7 @@ impl Jobs {
             }
         }
         audit::created(&job);
-        self.inner.meter.accepted(job.face(), job.kind());
+        self.inner.meter.accepted(job.api(), job.kind());
         // A tracker that is gone has nothing to hear.
         tell.send(()).ok();
         Ok(Submitted::New(Ticket {
@@ -172,22 +177,22 @@ impl Jobs {
         if let Some(known) = submission
             .id
             .as_ref()
-            .filter(|_| submission.replay == Replay::Answer)
+            .filter(|_| submission.replay == OnDuplicateId::Answer)
             .and_then(|id| inner.registry.get(&submission.account, id))
         {
             return self.replay(known, &submission).map(Prepared::Known);
         }
-        let schema = match submission.face {
+        let schema = match submission.api {
             // It is refused until the model is loaded, and its input is of no interest until then.
-            Face::Cog => self.schema(),
-            Face::Replicate | Face::Runpod => self.description(),
+            Api::Cog => self.schema(),
+            Api::Replicate | Api::Runpod => self.description(),
         };
-        if submission.delivery == Delivery::Stream
+        if submission.delivery == ResponseMode::Stream
             && !schema.as_ref().is_some_and(|schema| schema.streaming)
         {
             return Err(Refusal::NotStreaming);
         }
-        if schema.is_none() && submission.face != Face::Cog {
+        if schema.is_none() && submission.api != Api::Cog {
             match inner.tools.executor.report().health {
                 // Workers elsewhere say nothing about what they take.
                 Health::Ready | Health::Busy => {}
@@ -205,15 +210,15 @@ impl Jobs {
             return Err(Refusal::Closing);
         }
         inner.tools.room_for(&checked)?;
-        let place = match submission.face {
-            Face::Cog => Place::Turn(
+        let place = match submission.api {
+            Api::Cog => Place::Admitted(
                 inner
                     .tools
                     .executor
-                    .admit(&submission.account, Patience::Short)?,
+                    .admit(&submission.account, WaitPolicy::Bounded)?,
             ),
             // Whoever comes by an API of a queue expects one.
-            Face::Replicate | Face::Runpod => self.place_in_line(&submission, &checked)?,
+            Api::Replicate | Api::Runpod => self.place_in_line(&submission, &checked)?,
         };
         if planted(Planted::LeakedDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
@@ -238,7 +243,7 @@ impl Jobs {
                 )
             }),
             kind: submission.kind,
-            face: submission.face,
+            api: submission.api,
             target: inner.target_of(submission.deployment),
             created_at,
             deadline: submission
@@ -250,15 +255,15 @@ impl Jobs {
                 .map(|webhook| Arc::new(webhook.to_hook())),
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
-            for_readers: submission.delivery == Delivery::Stream,
+            for_readers: submission.delivery == ResponseMode::Stream,
             history,
             max_output: inner.max_output,
         }));
         if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
             // Dropping the place gives the slot back.
             return match submission.replay {
-                Replay::Answer => known_again(known, &checked.json).map(Prepared::Known),
-                Replay::Refuse => Err(Refusal::IdInUse(known.id().clone())),
+                OnDuplicateId::Answer => known_again(known, &checked.json).map(Prepared::Known),
+                OnDuplicateId::Refuse => Err(Refusal::IdInUse(known.id().clone())),
             };
         }
         let Submission {
@@ -293,15 +298,15 @@ impl Jobs {
         } = &*self.inner;
         let account = &submission.account;
         if parking.is_empty(line)
-            && let Ok(now @ Turn::Now(_)) = tools.executor.admit(account, Patience::None)
+            && let Ok(now @ Admitted::Now(_)) = tools.executor.admit(account, WaitPolicy::NoWait)
         {
-            return Ok(Place::Turn(now));
+            return Ok(Place::Admitted(now));
         }
         tools.executor.accepts()?;
         if parking.count(line, account) >= MAX_WAITING {
             return Err(Refusal::AtCapacity);
         }
-        if tools.store.is_some() && submission.delivery == Delivery::Later {
+        if tools.store.is_some() && submission.delivery == ResponseMode::Async {
             return Ok(Place::Line(parking.memory.for_written(checked.weight())));
         }
         parking
@@ -321,19 +326,19 @@ impl Jobs {
         let inner = &*self.inner;
         let (job, delivery) = (Arc::clone(&launch.job), launch.delivery);
         audit::created(&job);
-        inner.meter.accepted(job.face(), job.kind());
+        inner.meter.accepted(job.api(), job.kind());
         // Before the tracker runs, so that nothing is missed.
-        let reader = if delivery == Delivery::Stream {
+        let reader = if delivery == ResponseMode::Stream {
             job.follow().ok()
         } else {
             None
         };
-        let waits = delivery == Delivery::Wait;
-        let mut tracker: Option<Later<()>> = None;
+        let waits = delivery == ResponseMode::Wait;
+        let mut tracker: Option<BoxFuture<()>> = None;
         match place {
             _ if planted_now_and_then(Planted::ForgottenJob) && !waits => {}
             Place::Line(room) => self.wait_in_line(launch, room, kept).await,
-            Place::Turn(turn) => {
+            Place::Admitted(turn) => {
                 let run = self.tracker(launch, kept, None).run(turn);
                 if waits {
                     tracker = Some(Box::pin(inner.tasks.track_future(run)));
@@ -369,8 +374,8 @@ impl Jobs {
             deadline,
             left: _,
         } = launch;
-        let waits = if delivery == Delivery::Later {
-            Waits::Nobody
+        let waits = if delivery == ResponseMode::Async {
+            Waits::NoExecutor
         } else {
             Waits::Somebody
         };
@@ -415,9 +420,9 @@ impl Jobs {
     }
 
     /// What is written down about a new job.
-    fn order(&self, launch: &Launch, face: Face) -> Order {
+    fn spec(&self, launch: &Launch, api: Api) -> JobSpec {
         let job = &launch.job;
-        Order {
+        JobSpec {
             id: job.id().clone(),
             account: job.account().clone(),
             kind: job.kind(),
@@ -433,7 +438,7 @@ impl Jobs {
             context: launch.context.clone(),
             destination: launch.destination.clone(),
             hook: job.hook().cloned(),
-            face,
+            api,
             deadline: job.deadline(),
             created_at: job.created_at(),
         }
@@ -480,7 +485,7 @@ enum Prepared {
 /// Where a job begins.
 enum Place {
     /// At the model, or in the short line in front of it.
-    Turn(Turn),
+    Admitted(Admitted),
     /// In the line that jobs wait in however long it takes.
     Line(Room),
 }
@@ -493,7 +498,7 @@ pub(crate) struct Launch {
     /// Of a training: the model that what it gives becomes a version of.
     pub(crate) destination: Option<String>,
     pub(crate) webhook: Option<Arc<Webhook>>,
-    pub(crate) delivery: Delivery,
+    pub(crate) delivery: ResponseMode,
     pub(crate) deadline: Option<tokio::time::Instant>,
     /// Absent when this server has taken it in.
     pub(crate) left: Option<Left>,

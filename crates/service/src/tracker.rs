@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
-use tidegate_core::port::{Admission, Later, Patience, Turn};
+use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
 use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Tools;
+use crate::config::Deps;
 use crate::deadline::{Deadlines, Stop};
 use crate::files::Giver;
 use crate::hands::Held;
 use crate::job::Job;
 use crate::keeping::{Finished, Kept, Noting};
-use crate::meter::Meter;
+use crate::meter::JobMetrics;
 use crate::registry::Registry;
-use crate::snapshot::Terminal;
+use crate::snapshot::TerminalState;
 use crate::started::{Started, abandon, next_of};
 use crate::succession::Succession;
 use crate::training::{VersionMaker, with_its_version};
@@ -46,13 +46,13 @@ pub(crate) struct Tracker {
     /// Of a training: the model that what it gives becomes a version of.
     pub(crate) destination: Option<String>,
     pub(crate) hook: Option<Sender>,
-    pub(crate) tools: Arc<Tools>,
+    pub(crate) tools: Arc<Deps>,
     /// Makes a version of what a training gives.
     pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
     /// Who runs it if the version that it was accepted for cannot and is replaced.
     pub(crate) succession: Succession,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<JobMetrics>,
     /// What is written down about the job, if it is.
     pub(crate) kept: Option<Box<Kept>>,
     /// When the job is stopped even if nobody asks.
@@ -68,7 +68,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    pub(crate) async fn run(mut self, turn: Turn) {
+    pub(crate) async fn run(mut self, turn: Admitted) {
         let terminal = match self.through(turn).await {
             Some(terminal) if self.is_written().await => terminal,
             // Nobody is told anything: another server finds it as it was, or it was never accepted.
@@ -79,7 +79,7 @@ impl Tracker {
             }
         };
         // First of all: from here on nobody is told that it can still be stopped.
-        let succeeded = matches!(terminal, Terminal::Succeeded);
+        let succeeded = matches!(terminal, TerminalState::Succeeded);
         tracing::debug!(job = %self.job.id(), ?terminal, "job over");
         let settled = self.job.settle(terminal);
         // A job that did not get to its end may have left files that nobody has heard of.
@@ -99,10 +99,10 @@ impl Tracker {
         };
         // Before the id can be used again.
         if let Some(held) = self.held {
-            held.done().await;
+            held.ack().await;
         }
         self.meter
-            .finished(self.job.face(), self.job.kind(), end.status, end.ran);
+            .finished(self.job.api(), self.job.kind(), end.status, end.ran);
         self.job.end(end);
         self.registry.over(Arc::clone(&self.job));
         if let Some(hook) = self.hook.filter(|_| tells)
@@ -113,18 +113,20 @@ impl Tracker {
     }
 
     /// The job's way to its end; `None` when it is left to the next server.
-    async fn through(&mut self, turn: Turn) -> Option<Terminal> {
+    async fn through(&mut self, turn: Admitted) -> Option<TerminalState> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         let leave_at = self.kept.as_ref().and_then(|kept| kept.may_be_left());
         tokio::pin!(stopped);
         let (mut turn, mut sent_away) = (turn, false);
         let admission = loop {
             let place = match turn {
-                Turn::Now(admission) => match self.deadlines.at_start(self.job.cancel_token()) {
-                    Some(stop) => return Some(stop.terminal()),
-                    None => break admission,
-                },
-                Turn::Line(place) => place,
+                Admitted::Now(admission) => {
+                    match self.deadlines.at_start(self.job.cancel_token()) {
+                        Some(stop) => return Some(stop.terminal()),
+                        None => break admission,
+                    }
+                }
+                Admitted::Queued(place) => place,
             };
             let admitted = tokio::select! {
                 biased;
@@ -133,10 +135,10 @@ impl Tracker {
                 admitted = place => admitted,
             };
             turn = match admitted {
-                Ok(admission) => Turn::Now(admission),
+                Ok(admission) => Admitted::Now(admission),
                 // Nobody is kept waiting: it waits until the model works again, in this server or the next.
-                Err(_) if leave_at.is_some() && !sent_away => Turn::Line(self.line_again()),
-                Err(refusal) => return Some(Terminal::Failed(late_refusal(&refusal))),
+                Err(_) if leave_at.is_some() && !sent_away => Admitted::Queued(self.line_again()),
+                Err(refusal) => return Some(TerminalState::Failed(late_refusal(&refusal))),
             };
             sent_away = true;
         };
@@ -151,11 +153,11 @@ impl Tracker {
             };
             match fetched {
                 Ok(files) => self.work.files = files,
-                Err(error) => return Some(Terminal::Failed(error.to_string())),
+                Err(error) => return Some(TerminalState::Failed(error.to_string())),
             }
         }
         if self.job.cancel_token().is_cancelled() {
-            return Some(Terminal::Canceled);
+            return Some(TerminalState::Canceled);
         }
         self.on_executor(admission).await
     }
@@ -173,7 +175,7 @@ impl Tracker {
     }
 
     /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
-    fn line_again(&self) -> Later<Result<Box<dyn Admission>, Refusal>> {
+    fn line_again(&self) -> BoxFuture<Result<Box<dyn Admission>, Refusal>> {
         let (own, succession, account) = (
             Arc::clone(&self.tools.executor),
             self.succession.clone(),
@@ -185,9 +187,9 @@ impl Tracker {
                 let executor = succession.executor(&own).ok_or(Refusal::NotReady {
                     health: Health::Unknown,
                 })?;
-                match executor.admit(&account, Patience::Endless) {
-                    Ok(Turn::Now(admission)) => return Ok(admission),
-                    Ok(Turn::Line(place)) => match place.await {
+                match executor.admit(&account, WaitPolicy::Unbounded) {
+                    Ok(Admitted::Now(admission)) => return Ok(admission),
+                    Ok(Admitted::Queued(place)) => match place.await {
                         Ok(admission) => return Ok(admission),
                         Err(_) => continue,
                     },
@@ -245,7 +247,7 @@ impl Tracker {
         noting
     }
 
-    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<Terminal> {
+    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<TerminalState> {
         let Started {
             mut running,
             noting,
@@ -292,7 +294,7 @@ impl Tracker {
                     let given = tokio::select! {
                         biased;
                         stop = &mut stopped, if asked.is_none() => Err(stop.terminal()),
-                        given = self.give(value) => given.map_err(Terminal::Failed),
+                        given = self.give(value) => given.map_err(TerminalState::Failed),
                     };
                     if let Err(terminal) = given {
                         abandon(running).await;
@@ -320,7 +322,9 @@ impl Tracker {
                         Err(terminal) => terminal,
                     };
                     // The slot is free before anybody can see the end.
-                    if planted(Planted::LeakedPermit) && matches!(terminal, Terminal::Failed(_)) {
+                    if planted(Planted::LeakedPermit)
+                        && matches!(terminal, TerminalState::Failed(_))
+                    {
                         std::mem::forget(running);
                         return Some(terminal);
                     }
@@ -332,36 +336,40 @@ impl Tracker {
     }
 
     /// What the model returned, or how else it ended.
-    async fn given(&mut self, outcome: Outcome) -> Result<Option<bytes::Bytes>, Terminal> {
+    async fn given(&mut self, outcome: Outcome) -> Result<Option<bytes::Bytes>, TerminalState> {
         match outcome {
             Outcome::Succeeded { output: None } => Ok(None),
             Outcome::Succeeded {
                 output: Some(value),
-            } => self.settle(value).await.map(Some).map_err(Terminal::Failed),
+            } => self
+                .settle(value)
+                .await
+                .map(Some)
+                .map_err(TerminalState::Failed),
             Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Ok(None),
-            Outcome::Failed { error } => Err(Terminal::Failed(error)),
-            Outcome::Canceled => Err(Terminal::Canceled),
+            Outcome::Failed { error } => Err(TerminalState::Failed(error)),
+            Outcome::Canceled => Err(TerminalState::Canceled),
         }
     }
 
     /// Cannot be stopped any more: a version that was made is not taken back.
-    async fn conclude(&mut self, output: Option<bytes::Bytes>) -> Terminal {
+    async fn conclude(&mut self, output: Option<bytes::Bytes>) -> TerminalState {
         let Some(output) = output else {
-            return Terminal::Succeeded;
+            return TerminalState::Succeeded;
         };
         let output =
             match with_its_version(&self.maker, &self.job, self.destination.as_deref(), output)
                 .await
             {
                 Ok(output) => output,
-                Err(error) => return Terminal::Failed(error),
+                Err(error) => return TerminalState::Failed(error),
             };
         match self.job.returned(output) {
             Ok(moment) => {
                 self.tell_output(moment);
-                Terminal::Succeeded
+                TerminalState::Succeeded
             }
-            Err(error) => Terminal::Failed(error.to_string()),
+            Err(error) => TerminalState::Failed(error.to_string()),
         }
     }
 
@@ -392,7 +400,7 @@ impl Tracker {
         let giver = Giver {
             account: self.job.account(),
             id: self.job.id(),
-            face: self.job.face(),
+            api: self.job.api(),
         };
         self.tools
             .files

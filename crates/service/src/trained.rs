@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::store::{Documents, StoreError};
 use tidegate_core::{Account, JobId, chain};
 
-use crate::cabinet::{Cabinet, FilingError};
+use crate::cabinet::{FileStore, FileStoreError};
 use crate::files::name;
 use crate::training::Training;
 
@@ -30,7 +30,7 @@ const MAX_TEXT: usize = 16 * 1024;
 
 /// A version that was trained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trained {
+pub struct TrainedVersion {
     /// The model that it is a version of, `owner/name`.
     pub model: String,
     /// Who has trained it; empty if that was nobody in particular.
@@ -64,7 +64,7 @@ pub enum Weights {
     Text(String),
 }
 
-impl Trained {
+impl TrainedVersion {
     /// 64 hexadecimal digits.
     pub fn id(&self) -> &str {
         self.ids.first().map_or("", String::as_str)
@@ -141,26 +141,26 @@ impl Weights {
 }
 
 /// Where versions that were trained are written down, and their weights kept.
-pub struct Register {
+pub struct TrainedVersions {
     documents: Arc<dyn Documents>,
-    cabinet: Option<Arc<Cabinet>>,
+    cabinet: Option<Arc<FileStore>>,
 }
 
-impl Register {
+impl TrainedVersions {
     /// A register that keeps files only if there is a cabinet.
-    pub fn new(documents: Arc<dyn Documents>, cabinet: Option<Arc<Cabinet>>) -> Self {
+    pub fn new(documents: Arc<dyn Documents>, cabinet: Option<Arc<FileStore>>) -> Self {
         Self { documents, cabinet }
     }
 
     /// All of them, oldest first. Weights that belong to none are removed: to be called once, before trainings end.
-    pub async fn all(&self) -> Result<Vec<Trained>, StoreError> {
-        let mut all: Vec<Trained> = Vec::new();
+    pub async fn all(&self) -> Result<Vec<TrainedVersion>, StoreError> {
+        let mut all: Vec<TrainedVersion> = Vec::new();
         for (name, json) in self.documents.all(SHELF, "").await? {
             all.push(read(&name, &json)?);
         }
         all.sort_by_key(|trained| trained.created_at);
         if let Some(cabinet) = &self.cabinet {
-            let keys: HashSet<String> = all.iter().map(Trained::key).collect();
+            let keys: HashSet<String> = all.iter().map(TrainedVersion::key).collect();
             cabinet.remove_weights(|key| !keys.contains(key)).await?;
         }
         Ok(all)
@@ -173,7 +173,7 @@ impl Register {
         training: &Training<'_>,
         source: &str,
         source_version: &str,
-    ) -> Result<Option<Trained>, FilingError> {
+    ) -> Result<Option<TrainedVersion>, FileStoreError> {
         let file = self.cabinet.as_ref().and_then(|cabinet| {
             Some((
                 cabinet,
@@ -191,7 +191,7 @@ impl Register {
             }
             None => return Ok(None),
         };
-        let trained = Trained {
+        let trained = TrainedVersion {
             model: training.destination.to_owned(),
             account: name_of(training.account).to_owned(),
             training: training.id.to_string(),
@@ -201,7 +201,7 @@ impl Register {
             ids: Vec::new(),
         };
         // What was learned before is the same version.
-        let known = self.known(&trained).await?.map(|known| Trained {
+        let known = self.known(&trained).await?.map(|known| TrainedVersion {
             created_at: trained.created_at,
             ..known
         });
@@ -220,14 +220,14 @@ impl Register {
         Ok(Some(trained))
     }
 
-    async fn known(&self, trained: &Trained) -> Result<Option<Trained>, StoreError> {
+    async fn known(&self, trained: &TrainedVersion) -> Result<Option<TrainedVersion>, StoreError> {
         let key = trained.key();
         let kept = self.documents.fetch(SHELF, &key).await?;
         kept.map(|json| read(&key, &json)).transpose()
     }
 
     /// Writes a version down, in the place of what it was before.
-    pub async fn keep(&self, trained: &Trained) -> Result<(), StoreError> {
+    pub async fn keep(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let json = serde_json::to_vec(trained)
             .expect("it has string keys")
             .into();
@@ -235,7 +235,7 @@ impl Register {
     }
 
     /// Forgets a version, and then its weights.
-    pub async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
+    pub async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let key = trained.key();
         for id in &trained.ids {
             self.documents
@@ -261,7 +261,7 @@ impl Register {
     }
 
     /// Brings the weights into an empty folder. A copy: the model may write into it.
-    pub async fn bring(&self, trained: &Trained, folder: &Path) -> Result<(), String> {
+    pub async fn bring(&self, trained: &TrainedVersion, folder: &Path) -> Result<(), String> {
         let Weights::File { id, .. } = &trained.weights else {
             return Ok(());
         };
@@ -275,7 +275,7 @@ impl Register {
     }
 }
 
-fn read(name: &str, json: &[u8]) -> Result<Trained, StoreError> {
+fn read(name: &str, json: &[u8]) -> Result<TrainedVersion, StoreError> {
     serde_json::from_slice(json)
         .map_err(|error| StoreError::Corrupt(format!("`{name}` on the shelf `{SHELF}`: {error}")))
 }
@@ -309,8 +309,8 @@ fn name_of(account: &Account) -> &str {
 }
 
 #[cfg(test)]
-pub(crate) fn sample() -> Trained {
-    let trained = Trained {
+pub(crate) fn sample() -> TrainedVersion {
+    let trained = TrainedVersion {
         model: "me/mine".to_owned(),
         account: "me".to_owned(),
         training: "t".to_owned(),
@@ -349,19 +349,19 @@ mod tests {
             sha256: sha256.to_owned(),
         };
         let others = [
-            Trained {
+            TrainedVersion {
                 model: "me/other".to_owned(),
                 ..one.clone()
             },
-            Trained {
+            TrainedVersion {
                 weights: Weights::Text("x".to_owned()),
                 ..one.clone()
             },
-            Trained {
+            TrainedVersion {
                 weights: file("00"),
                 ..one.clone()
             },
-            Trained {
+            TrainedVersion {
                 weights: file("01"),
                 ..one.clone()
             },
@@ -375,7 +375,7 @@ mod tests {
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 5);
-        let again = Trained {
+        let again = TrainedVersion {
             training: "another".to_owned(),
             created_at: Timestamp::MAX,
             ..one.clone()

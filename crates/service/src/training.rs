@@ -10,9 +10,9 @@ use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_core::{Account, JobId};
 
-use crate::cabinet::FilingError;
+use crate::cabinet::FileStoreError;
 use crate::job::Job;
-use crate::trained::Trained;
+use crate::trained::TrainedVersion;
 
 /// The key of an output that holds what was trained, and the one that names the version that it became.
 const WEIGHTS: &str = "weights";
@@ -34,22 +34,22 @@ pub struct Training<'a> {
 
 /// Why no version was made of what a training gave.
 #[derive(Debug, thiserror::Error)]
-pub enum Unmade {
+pub enum VersionError {
     /// Nobody knows any more whose code would run the weights.
     #[error("the version that was trained has been removed meanwhile")]
     Removed,
     /// The weights could not be kept, or the version could not be written down.
     #[error(transparent)]
-    Unkept(#[from] FilingError),
+    Unkept(#[from] FileStoreError),
 }
 
-impl From<StoreError> for Unmade {
+impl From<StoreError> for VersionError {
     fn from(error: StoreError) -> Self {
         Self::Unkept(error.into())
     }
 }
 
-impl Unmade {
+impl VersionError {
     fn told(&self) -> String {
         match self {
             Self::Removed => self.to_string(),
@@ -63,10 +63,10 @@ impl Unmade {
 pub trait VersionMaker: Send + Sync {
     /// Makes a version, which is written down and takes jobs when this returns. `None` when there is nothing
     /// in the weights that a model could be given.
-    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, Unmade>;
+    async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError>;
 
     /// Removes a version. Jobs that it has begun with are finished.
-    async fn remove_version(&self, trained: &Trained) -> Result<(), StoreError>;
+    async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError>;
 }
 
 /// What a training gave, with the name of the version that was made of it, if one was. The error is for who wanted it.
@@ -109,7 +109,7 @@ fn weights_in(output: &Bytes) -> Option<(Said, String)> {
     Some((said, weights))
 }
 
-fn with_version(mut said: Said, trained: &Trained) -> Bytes {
+fn with_version(mut said: Said, trained: &TrainedVersion) -> Bytes {
     let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a text is JSON");
     said.insert(VERSION.to_owned(), name);
     serde_json::to_vec(&said)

@@ -7,27 +7,27 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 
-use crate::jobs::Jobs;
-use crate::models::{Model, Models, Version};
-use crate::trained::Trained;
+use crate::jobs::JobService;
+use crate::models::{ModelRegistry, ServedModel, ServedVersion};
+use crate::trained::TrainedVersion;
 use crate::training::VersionMaker;
 
 /// A version that was trained.
 pub struct Tuned {
     /// What is kept of it.
-    pub kept: Trained,
+    pub kept: TrainedVersion,
     /// What it is now, and what it was since the server was started; nothing while its source is not served.
-    model: Option<Arc<Model>>,
+    model: Option<Arc<ServedModel>>,
 }
 
 impl Tuned {
     /// The version that takes its jobs now.
-    pub fn now(&self) -> Option<Arc<Version>> {
+    pub fn now(&self) -> Option<Arc<ServedVersion>> {
         Some(self.model.as_ref()?.now())
     }
 
     /// All that it was since the server was started, newest first. Only the first takes jobs.
-    pub fn versions(&self) -> Vec<Arc<Version>> {
+    pub fn versions(&self) -> Vec<Arc<ServedVersion>> {
         self.model
             .as_ref()
             .map(|model| model.versions())
@@ -35,12 +35,12 @@ impl Tuned {
     }
 
     /// Takes its jobs now.
-    pub fn jobs(&self) -> Option<Jobs> {
+    pub fn jobs(&self) -> Option<JobService> {
         Some(self.model.as_ref()?.jobs())
     }
 }
 
-impl Models {
+impl ModelRegistry {
     /// Who makes versions of what trainings give.
     pub fn versions_made_by(&self, maker: Weak<dyn VersionMaker>) {
         // Said once, when the server is put together.
@@ -74,7 +74,7 @@ impl Models {
     }
 
     /// The desk for jobs of this target; an id of the past leads to the version that came after it.
-    pub fn desk_of(&self, target: &Target) -> Option<Jobs> {
+    pub fn desk_of(&self, target: &Target) -> Option<JobService> {
         match self.once_called(target) {
             Some(tuned) => tuned.jobs(),
             None => Some(self.get(&target.model)?.jobs()),
@@ -90,7 +90,7 @@ impl Models {
     }
 
     /// Knows a version that was trained, and offers it if it can be run. What it was before ends what it has taken.
-    pub fn offer_tuned(&self, kept: Trained, version: Option<Version>) {
+    pub fn offer_tuned(&self, kept: TrainedVersion, version: Option<ServedVersion>) {
         let _turn = self.changing();
         let key = kept.key();
         let mut all = self.tuned();
@@ -103,7 +103,7 @@ impl Models {
                 self.succeed(&model, Arc::new(version));
                 Some(model)
             }
-            (None, Some(version)) => Some(Arc::new(Model::new(version))),
+            (None, Some(version)) => Some(Arc::new(ServedModel::new(version))),
             (Some(model), None) => {
                 self.end(&model);
                 None
@@ -116,7 +116,7 @@ impl Models {
     }
 
     /// Knows a version that was trained no longer. It ends what it has taken.
-    pub fn forget(&self, kept: &Trained) {
+    pub fn forget(&self, kept: &TrainedVersion) {
         let _turn = self.changing();
         let (key, mut all) = (kept.key(), self.tuned());
         let Some(place) = all.iter().position(|tuned| tuned.kept.key() == key) else {

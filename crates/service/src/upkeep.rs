@@ -28,7 +28,7 @@ pub(crate) enum What {
     /// Input, output and logs.
     Data,
     /// Everything.
-    Jobs,
+    JobService,
 }
 
 impl Upkeep {
@@ -52,7 +52,7 @@ impl Upkeep {
         loop {
             let removed = match self.what {
                 What::Data => self.store.remove_data(before, BATCH).await?,
-                What::Jobs => self.store.forget(before, BATCH).await?,
+                What::JobService => self.store.forget(before, BATCH).await?,
             };
             if removed < BATCH {
                 return Ok(());

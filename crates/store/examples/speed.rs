@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_core::store::Store;
-use tidegate_store::conformance::samples::{ann, finish, id, order};
+use tidegate_store::conformance::samples::{ann, finish, id, spec};
 use tidegate_store::{Options, Sqlite};
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = parent.join(format!("tidegate-speed-{}", std::process::id()));
     let store = Arc::new(Sqlite::open(&folder, &Options::default())?);
 
-    store.insert(order(KNOWN)).await?;
+    store.insert(spec(KNOWN)).await?;
     show(
         "sync of 4 KiB, file grows",
         1,
@@ -58,11 +58,11 @@ fn sync_times(folder: &Path, places: u64) -> std::io::Result<Vec<Duration>> {
 }
 
 async fn insert(store: Arc<Sqlite>, name: String) {
-    store.insert(order(&name)).await.expect("room for a job");
+    store.insert(spec(&name)).await.expect("room for a job");
 }
 
 async fn whole(store: Arc<Sqlite>, name: String) {
-    store.insert(order(&name)).await.expect("room for a job");
+    store.insert(spec(&name)).await.expect("room for a job");
     let attempt = store
         .begin(&ann(), &id(&name), jiff::Timestamp::now())
         .await

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
 use tidegate_net::{Networks, Url, check_address};
-use tidegate_service::{Cabinet, FileRules, Register, Secrets};
+use tidegate_service::{FileRules, FileStore, Secrets, TrainedVersions};
 use tidegate_store::Memory;
 
 use crate::cli::Serve;
@@ -27,7 +27,7 @@ pub(crate) struct Platform {
     documents: Option<Arc<dyn Documents>>,
     /// Things that callers make; without a place to write, in memory.
     shelves: Arc<dyn Documents>,
-    files: Option<(Arc<Cabinet>, Arc<Links>)>,
+    files: Option<(Arc<FileStore>, Arc<Links>)>,
     public_url: Option<Url>,
 }
 
@@ -54,13 +54,16 @@ impl Platform {
     }
 
     /// The files that are kept, if any can be.
-    pub(crate) fn cabinet(&self) -> Option<Arc<Cabinet>> {
+    pub(crate) fn cabinet(&self) -> Option<Arc<FileStore>> {
         self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
     }
 
     /// Where versions that were trained are written down.
-    pub(crate) fn register(&self) -> Arc<Register> {
-        Arc::new(Register::new(Arc::clone(&self.shelves), self.cabinet()))
+    pub(crate) fn register(&self) -> Arc<TrainedVersions> {
+        Arc::new(TrainedVersions::new(
+            Arc::clone(&self.shelves),
+            self.cabinet(),
+        ))
     }
 
     /// The face. Webhooks are signed from now on, if the secret for it can be kept.
@@ -93,7 +96,7 @@ impl Platform {
 async fn files(
     args: &Serve,
     data: Option<&Opened>,
-) -> anyhow::Result<Option<(Arc<Cabinet>, Arc<Links>)>> {
+) -> anyhow::Result<Option<(Arc<FileStore>, Arc<Links>)>> {
     let Some(data) = data else {
         return match &args.files_store {
             None => Ok(None),
@@ -115,7 +118,7 @@ async fn files(
         max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
     };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
-    let cabinet = Cabinet::open(blobs, spool, documents, rules)
+    let cabinet = FileStore::open(blobs, spool, documents, rules)
         .await
         .context("the place where files are kept cannot be used")?;
     let links = Links::new(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_service::Models;
+use tidegate_service::ModelRegistry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +64,7 @@ impl Cause {
 
 /// Drains. A second signal while it lasts is the caller's business.
 pub(crate) async fn drain(
-    models: &Models,
+    models: &ModelRegistry,
     patience: Duration,
     goodbye: &CancellationToken,
     http: impl Future<Output = ()>,

@@ -16,7 +16,9 @@ use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
 use tidegate_queue::Embedded;
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
-use tidegate_service::{Cabinet, Carrier, Config, Files, Jobs, OnLost, Secrets, Tools, room_in};
+use tidegate_service::{
+    Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, room_in,
+};
 
 use crate::cli::{Mode, ModelArgs};
 use crate::compat::CogEnv;
@@ -43,7 +45,7 @@ pub(crate) struct Setting {
     pub(crate) max_output: usize,
     pub(crate) waiting_memory: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) cabinet: Option<Arc<Cabinet>>,
+    pub(crate) cabinet: Option<Arc<FileStore>>,
     /// Variables that the model must not have, besides those of every server.
     pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
@@ -136,7 +138,11 @@ impl Workshop {
     }
 
     /// The desk of a model, with everything that a desk needs.
-    pub(crate) fn desk(&self, executor: Arc<dyn Executor>, target: Target) -> anyhow::Result<Jobs> {
+    pub(crate) fn desk(
+        &self,
+        executor: Arc<dyn Executor>,
+        target: Target,
+    ) -> anyhow::Result<JobService> {
         let Self {
             args,
             env,
@@ -146,7 +152,7 @@ impl Workshop {
         } = self;
         let files = self.files()?;
         let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
-        let tools = Tools {
+        let tools = Deps {
             executor,
             net: Arc::clone(&files.net),
             files,
@@ -173,21 +179,18 @@ impl Workshop {
             waiting_memory: setting.waiting_memory,
             target,
             on_lost: setting.on_lost,
-            wording: tidegate_http::wording(
+            renderer: tidegate_http::renderer(
                 setting.outward.voice.clone(),
-                tidegate_http::runpod::local::wording,
+                tidegate_http::runpod::local::renderer,
             ),
         };
-        Ok(Jobs::new(tools, config))
+        Ok(JobService::new(tools, config))
     }
 
     /// What carries jobs to a model and back without a desk.
-    pub(crate) fn carrier(&self) -> anyhow::Result<Carrier> {
+    pub(crate) fn carrier(&self) -> anyhow::Result<JobIo> {
         let scratch = self.scratch.clone();
-        Ok(Carrier::new(
-            self.files()?,
-            Arc::new(move || scratch.fresh()),
-        ))
+        Ok(JobIo::new(self.files()?, Arc::new(move || scratch.fresh())))
     }
 
     /// How files get in and out.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tidegate_service::{DeliveryRecord, NotReplayed};
+use tidegate_service::{DeliveryRecord, ReplayError};
 
 use super::question::Question;
 use super::reply::Trouble;
@@ -63,7 +63,7 @@ pub(super) async fn replay(
     Path(id): Path<String>,
 ) -> Result<Response, Trouble> {
     let scope = scope(&caller);
-    let mut refused = NotReplayed::Unknown(id.clone());
+    let mut refused = ReplayError::Unknown(id.clone());
     for jobs in desks() {
         match jobs.replay_delivery(&id, scope.as_ref()).await {
             Ok(()) => {
@@ -75,7 +75,7 @@ pub(super) async fn replay(
                     &wire::Replayed { id: &id },
                 ));
             }
-            Err(NotReplayed::Unknown(_)) => {}
+            Err(ReplayError::Unknown(_)) => {}
             Err(other) => refused = other,
         }
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use jiff::Timestamp;
-use tidegate_core::meter::Label;
-use tidegate_core::record::Brief;
-use tidegate_core::store::Wanted;
+use tidegate_core::meter::MetricLabel;
+use tidegate_core::record::JobSummary;
+use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};
-use tidegate_service::{Job, Jobs, Seen};
+use tidegate_service::{Job, JobService, ReadPosition};
 
 use super::question::{Question, account};
 use super::reply::Trouble;
@@ -47,21 +47,21 @@ pub(super) async fn list(
     }))
 }
 
-async fn find(desks: &[Jobs], wanted: &Wanted) -> Result<Vec<Brief>, Trouble> {
+async fn find(desks: &[JobService], wanted: &JobFilter) -> Result<Vec<JobSummary>, Trouble> {
     // All that are in memory, wanted or not: what is written down about them may be of a moment ago.
     let everything = desks
         .iter()
-        .flat_map(|jobs| jobs.in_memory(&Wanted::default()));
-    let mut known: HashMap<(Account, JobId), Brief> =
+        .flat_map(|jobs| jobs.in_memory(&JobFilter::default()));
+    let mut known: HashMap<(Account, JobId), JobSummary> =
         everything.map(|brief| (key(&brief), brief)).collect();
     if let Some(jobs) = desks.first() {
         for brief in jobs.written_down(wanted).await? {
             known.entry(key(&brief)).or_insert(brief);
         }
     }
-    let mut found: Vec<Brief> = known
+    let mut found: Vec<JobSummary> = known
         .into_values()
-        .filter(|brief| wanted.takes(brief))
+        .filter(|brief| wanted.matches(brief))
         .collect();
     found.sort_by_key(|brief| {
         (
@@ -73,7 +73,7 @@ async fn find(desks: &[Jobs], wanted: &Wanted) -> Result<Vec<Brief>, Trouble> {
     Ok(found)
 }
 
-fn key(brief: &Brief) -> (Account, JobId) {
+fn key(brief: &JobSummary) -> (Account, JobId) {
     (brief.account.clone(), brief.id.clone())
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn show(
 ) -> Result<Response, Trouble> {
     let (_, job) = look(&desks(), &caller, &names).await?;
     Ok(reply::shown(&wire::Details::of(
-        &job.brief(),
+        &job.summary(),
         job.snapshot(),
         Timestamp::now(),
     )))
@@ -104,14 +104,14 @@ pub(super) async fn logs(
     // Values are of no interest here, however many there are.
     let progress = tokio::time::timeout(
         wait,
-        job.progress(Seen {
+        job.progress(ReadPosition {
             outputs: usize::MAX,
             logs: from,
         }),
     )
     .await;
     let logs = progress.map(|progress| progress.logs).unwrap_or_default();
-    let brief = job.brief();
+    let brief = job.summary();
     Ok(reply::shown(&wire::Logs {
         next: from + logs.len(),
         logs,
@@ -134,7 +134,7 @@ pub(super) async fn cancel(
         }
         let (id, status) = (names.1, job.status());
         return Err(if status.is_terminal() {
-            Trouble::Over(id, status.word())
+            Trouble::Over(id, status.as_str())
         } else {
             Trouble::LeftInStore(id)
         });
@@ -142,15 +142,18 @@ pub(super) async fn cancel(
     if !caller.account.is_anonymous() && caller.account != *job.account() {
         tracing::info!(target: "audit", account = %caller.account, of = %job.account(), job = %job.id(), "canceled by an administrator");
     }
-    Ok(reply::shown(&wire::Job::of(&job.brief(), Timestamp::now())))
+    Ok(reply::shown(&wire::Job::of(
+        &job.summary(),
+        Timestamp::now(),
+    )))
 }
 
 /// The job with these names, and its desk, if the caller may know of it.
 async fn look(
-    desks: &[Jobs],
+    desks: &[JobService],
     caller: &Identity,
     (owner, name): &(String, String),
-) -> Result<(Jobs, Arc<Job>), Trouble> {
+) -> Result<(JobService, Arc<Job>), Trouble> {
     let unknown = || Trouble::UnknownJob(name.clone());
     let visible = |account: &Account| scope(caller).is_none_or(|own| own == *account);
     let account = account(owner).filter(visible).ok_or_else(unknown)?;

@@ -17,12 +17,12 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{any, get, post};
 use tidegate_core::Account;
-use tidegate_service::Jobs;
+use tidegate_service::JobService;
 
 use crate::access::{Identity, Role, operators_only};
 
 /// Lists the desks of this server: one for each model, and one for each version that was trained. They share one store.
-pub type Desks = Arc<dyn Fn() -> Vec<Jobs> + Send + Sync>;
+pub type Desks = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
 
 /// The face.
 pub fn routes(desks: Desks) -> Router {

@@ -16,7 +16,7 @@ pub(super) async fn models(State(desks): State<Desks>) -> Response {
         models.push(wire::Model::of(
             jobs.target(),
             jobs.health().await,
-            jobs.crew(),
+            jobs.pool_status(),
         ));
     }
     reply::shown(&wire::Models { models })
@@ -37,9 +37,9 @@ pub(super) async fn queues(State(desks): State<Desks>) -> Response {
 
 /// `GET /admin/children`
 pub(super) async fn children(State(desks): State<Desks>) -> Response {
-    let each = |jobs: tidegate_service::Jobs| {
+    let each = |jobs: tidegate_service::JobService| {
         let model = jobs.target().model.clone();
-        jobs.crew()
+        jobs.pool_status()
             .children
             .into_iter()
             .map(move |child| wire::Child::of(&model, child))

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::meter::Label;
-use tidegate_core::store::Wanted;
+use tidegate_core::meter::MetricLabel;
+use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, Status};
 use url::form_urlencoded;
 
@@ -43,11 +43,11 @@ impl Question {
     }
 
     /// Which jobs are wanted, within what the caller may see.
-    pub(super) fn wanted(&self, scope: Option<Account>) -> Result<Wanted, Trouble> {
+    pub(super) fn wanted(&self, scope: Option<Account>) -> Result<JobFilter, Trouble> {
         let asked = self.value("account").map(|name| {
             account(name).ok_or_else(|| bad("account", name, "no account has such a name"))
         });
-        Ok(Wanted {
+        Ok(JobFilter {
             // Who may see one account only and asks for another sees nothing of either.
             account: scope.or(asked.transpose()?),
             id: self.job("id")?,
@@ -72,7 +72,7 @@ impl Question {
             let named = |status: &&Status| match word {
                 "open" => !status.is_terminal(),
                 "over" => status.is_terminal(),
-                word => status.word() == word,
+                word => status.as_str() == word,
             };
             let before = statuses.len();
             statuses.extend(Status::ALL.iter().filter(named));

@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_core::store::StoreError;
-use tidegate_service::NotReplayed;
+use tidegate_service::ReplayError;
 
 use super::wire;
 use crate::shared::json::json;
@@ -58,7 +58,7 @@ pub(super) enum Trouble {
     #[error("the store cannot be read now; try again later")]
     Store,
     #[error(transparent)]
-    NotReplayed(#[from] NotReplayed),
+    ReplayError(#[from] ReplayError),
 }
 
 impl From<StoreError> for Trouble {
@@ -73,14 +73,14 @@ impl IntoResponse for Trouble {
         let status = match &self {
             Self::NoSuchPath(_)
             | Self::UnknownJob(_)
-            | Self::NotReplayed(NotReplayed::Unknown(_)) => StatusCode::NOT_FOUND,
+            | Self::ReplayError(ReplayError::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BadQuestion { .. } => StatusCode::BAD_REQUEST,
             Self::Over(..) | Self::LeftInStore(_) => StatusCode::CONFLICT,
-            Self::NotReplayed(
-                NotReplayed::OnItsWay | NotReplayed::NotTheLast(_) | NotReplayed::Gone,
+            Self::ReplayError(
+                ReplayError::OnItsWay | ReplayError::NotTheLast(_) | ReplayError::Gone,
             ) => StatusCode::CONFLICT,
-            Self::Store | Self::NotReplayed(NotReplayed::Store(_)) => {
+            Self::Store | Self::ReplayError(ReplayError::Store(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };

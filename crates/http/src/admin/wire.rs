@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::crew::{Crew, Member, MemberState};
-use tidegate_core::health::{Health, Report, SetupStatus};
-use tidegate_core::record::{Brief, Face, Target};
+use tidegate_core::health::{Health, HealthReport, SetupStatus};
+use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus};
+use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
-use tidegate_service::{Attempt, DeliveryRecord, DeliveryState, Share, Snapshot};
+use tidegate_service::{AccountShare, Attempt, DeliveryRecord, DeliveryState, Snapshot};
 
 /// So much of the end of a setup's logs is shown, in bytes; the health check has all.
 const SHOWN_LOGS: usize = 4096;
@@ -28,7 +28,7 @@ pub(super) struct Models {
 pub(super) struct Model {
     /// What its own check says against it, or how its last process died.
     #[serde(skip_serializing_if = "Option::is_none")]
-    complaint: Option<String>,
+    health_error: Option<String>,
     health: Health,
     model: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ struct Setup {
 }
 
 impl Model {
-    pub(super) fn of(target: &Target, report: Report, crew: Crew) -> Self {
+    pub(super) fn of(target: &Target, report: HealthReport, crew: PoolStatus) -> Self {
         let setup = report.setup.map(|setup| Setup {
             completed_at: setup.completed_at.map(text),
             logs: tail(&setup.logs).to_owned(),
@@ -62,7 +62,7 @@ impl Model {
             took_s: setup.completed_at.map(|end| seconds(setup.started_at, end)),
         });
         Self {
-            complaint: report.complaint,
+            health_error: report.health_error,
             health: report.health,
             model: target.model.clone(),
             python: report.python,
@@ -99,8 +99,12 @@ struct Part {
 }
 
 impl<'a> Queue<'a> {
-    pub(super) fn of(target: &'a Target, queue: &tidegate_service::Queue, now: Timestamp) -> Self {
-        let part = |account: Option<&Account>, share: &Share| Part {
+    pub(super) fn of(
+        target: &'a Target,
+        queue: &tidegate_service::QueueStatus,
+        now: Timestamp,
+    ) -> Self {
+        let part = |account: Option<&Account>, share: &AccountShare| Part {
             account: account
                 .filter(|account| !account.is_anonymous())
                 .map(ToString::to_string),
@@ -141,11 +145,11 @@ pub(super) struct Child {
     restarts: u64,
     since: String,
     slots: usize,
-    state: MemberState,
+    state: ProcessState,
 }
 
 impl Child {
-    pub(super) fn of(model: &str, child: Member) -> Self {
+    pub(super) fn of(model: &str, child: ProcessStatus) -> Self {
         Self {
             jobs: child.jobs,
             last_end: child.last_end,
@@ -175,7 +179,7 @@ pub(super) struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
     created_at: String,
-    face: Face,
+    api: Api,
     id: &'a str,
     kind: JobKind,
     model: &'a str,
@@ -191,13 +195,13 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn of(brief: &'a Brief, now: Timestamp) -> Self {
+    pub(super) fn of(brief: &'a JobSummary, now: Timestamp) -> Self {
         let end = brief.completed_at.unwrap_or(now);
         Self {
             account: named(&brief.account),
             completed_at: brief.completed_at.map(text),
             created_at: text(brief.created_at),
-            face: brief.face,
+            api: brief.api,
             id: brief.id.as_str(),
             kind: brief.kind,
             model: &brief.target.model,
@@ -225,7 +229,7 @@ pub(super) struct Details<'a> {
 }
 
 impl<'a> Details<'a> {
-    pub(super) fn of(brief: &'a Brief, job: Snapshot, now: Timestamp) -> Self {
+    pub(super) fn of(brief: &'a JobSummary, job: Snapshot, now: Timestamp) -> Self {
         Self {
             job: Job::of(brief, now),
             data_removed: job.data_removed,

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::health::{Health, Report, SetupStatus};
+use tidegate_core::health::{Health, HealthReport, SetupStatus};
 
 use super::{COG_VERSION, Shared, reply};
 
@@ -56,10 +56,10 @@ struct Version<'a> {
     tidegate: &'static str,
 }
 
-fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
+fn body<'a>(report: &'a HealthReport, build: &super::Build) -> Body<'a> {
     let serves = matches!(report.health, Health::Ready | Health::Busy);
     Body {
-        error: report.complaint.as_deref().filter(|_| !serves),
+        error: report.health_error.as_deref().filter(|_| !serves),
         setup: report.setup.as_ref().map(|setup| Setup {
             completed_at: setup.completed_at.map(timestamp),
             logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty())
@@ -68,7 +68,7 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
             status: setup.status,
         }),
         status: word(report),
-        user_healthcheck_error: report.complaint.as_deref().filter(|_| serves),
+        user_healthcheck_error: report.health_error.as_deref().filter(|_| serves),
         version: Version {
             build_time: build.built_at,
             coglet: COG_VERSION,
@@ -81,9 +81,9 @@ fn body<'a>(report: &'a Report, build: &super::Build) -> Body<'a> {
 }
 
 /// A complaint of the model's own check outranks everything while it serves.
-pub(super) fn word(report: &Report) -> &'static str {
+pub(super) fn word(report: &HealthReport) -> &'static str {
     match report.health {
-        Health::Ready | Health::Busy if report.complaint.is_some() => "UNHEALTHY",
+        Health::Ready | Health::Busy if report.health_error.is_some() => "UNHEALTHY",
         Health::Unknown => "UNKNOWN",
         Health::Starting => "STARTING",
         Health::Ready => "READY",

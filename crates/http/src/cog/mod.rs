@@ -20,7 +20,7 @@ use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use predictions::PathId;
 use tidegate_core::JobKind;
-use tidegate_service::{Jobs, Model};
+use tidegate_service::{JobService, ServedModel};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::admins_only;
@@ -58,7 +58,7 @@ pub struct Build {
 pub(crate) const COG_VERSION: &str = "0.23.1";
 
 struct Face {
-    model: Arc<Model>,
+    model: Arc<ServedModel>,
     config: Config,
     shutdown: CancellationToken,
     /// What its paths begin with for callers.
@@ -67,7 +67,7 @@ struct Face {
 
 impl Face {
     /// The desk of the version that is served now.
-    fn jobs(&self) -> Jobs {
+    fn jobs(&self) -> JobService {
         self.model.jobs()
     }
 }
@@ -75,14 +75,14 @@ impl Face {
 type Shared = Arc<Face>;
 
 /// The face. `POST /shutdown` of an administrator cancels `shutdown`.
-pub fn routes(model: Arc<Model>, config: Config, shutdown: CancellationToken) -> Router {
+pub fn routes(model: Arc<ServedModel>, config: Config, shutdown: CancellationToken) -> Router {
     routes_below(String::new(), model, config, shutdown)
 }
 
 /// The face of a model that callers find below `root`.
 fn routes_below(
     root: String,
-    model: Arc<Model>,
+    model: Arc<ServedModel>,
     config: Config,
     shutdown: CancellationToken,
 ) -> Router {

@@ -8,10 +8,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_core::record::Face;
+use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{
-    Delivery, EventFilter, Jobs, Pace, Replay, Submission, Submitted, Webhook, Wording,
+    EventFilter, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy,
+    Webhook, WebhookRenderer,
 };
 
 use super::reply::{self, Trouble};
@@ -63,18 +64,18 @@ pub(super) async fn create(
     )?;
     match jobs.submit(submission).await? {
         Submitted::New(mut ticket) => match delivery {
-            Delivery::Wait => {
+            ResponseMode::Wait => {
                 ticket.ended().await;
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
-            Delivery::Later => Ok(reply::accepted(ticket.job().id())),
-            Delivery::Stream => Ok(stream::answer(
+            ResponseMode::Async => Ok(reply::accepted(ticket.job().id())),
+            ResponseMode::Stream => Ok(stream::answer(
                 ticket.into_reader().ok_or(Trouble::TooManyReaders)?,
                 None,
             )),
         },
         // It may have come by another face.
-        Submitted::Running(job) | Submitted::Over(job) if delivery == Delivery::Stream => {
+        Submitted::Running(job) | Submitted::Over(job) if delivery == ResponseMode::Stream => {
             let reader = job.follow().map_err(|_| Trouble::TooManyReaders)?;
             Ok(stream::answer(
                 reader,
@@ -126,24 +127,24 @@ pub(super) async fn cancel(
 }
 
 /// A stream before a promise before an answer.
-fn wanted(headers: &HeaderMap) -> Delivery {
+fn wanted(headers: &HeaderMap) -> ResponseMode {
     if accepts(headers, "text/event-stream") {
-        Delivery::Stream
+        ResponseMode::Stream
     } else if prefers(headers, "respond-async") {
-        Delivery::Later
+        ResponseMode::Async
     } else {
-        Delivery::Wait
+        ResponseMode::Wait
     }
 }
 
 fn read(
-    jobs: &Jobs,
+    jobs: &JobService,
     body: &Bytes,
     headers: &HeaderMap,
     kind: JobKind,
     account: Account,
     url_id: Option<String>,
-    delivery: Delivery,
+    delivery: ResponseMode,
 ) -> Result<Submission, Trouble> {
     let envelope = Envelope::read(body)?;
     if let (Some(in_url), Some(in_body)) = (&url_id, &envelope.id)
@@ -151,13 +152,13 @@ fn read(
     {
         return Err(Trouble::IdMismatch(kind));
     }
-    if kind == JobKind::Training && delivery == Delivery::Stream {
+    if kind == JobKind::Training && delivery == ResponseMode::Stream {
         return Err(Trouble::TrainingStream);
     }
     let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) {
-        Replay::Answer
+        OnDuplicateId::Answer
     } else {
-        Replay::Refuse
+        OnDuplicateId::Refuse
     };
     let id = url_id
         .as_deref()
@@ -166,7 +167,7 @@ fn read(
         .transpose();
     let id = id.map_err(|error| Trouble::BadId {
         error,
-        in_url: replay == Replay::Answer,
+        in_url: replay == OnDuplicateId::Answer,
     })?;
     let input = match envelope.input {
         Some(raw) if raw.get() != "null" => part_of(body, raw.get()),
@@ -189,28 +190,31 @@ fn read(
         delivery,
         replay,
         deadline,
-        face: Face::Cog,
+        api: Api::Cog,
         deployment: None,
         destination: None,
     })
 }
 
 fn webhook(
-    jobs: &Jobs,
+    jobs: &JobService,
     url: &str,
     envelope: &Envelope<'_>,
     headers: &HeaderMap,
 ) -> Result<Arc<Webhook>, Refusal> {
     let url = jobs
         .webhook_url(url)
-        .inspect_err(|refusal| jobs.count_refusal(Face::Cog, refusal))?;
+        .inspect_err(|refusal| jobs.count_refusal(Api::Cog, refusal))?;
     let filter = EventFilter::only(
         envelope
             .webhook_events_filter
             .iter()
             .map(|name| (*name).into()),
     );
-    let (pace, wording) = (Pace::of(Face::Cog), Wording::new(reply::result_body));
+    let (pace, renderer) = (
+        UpdatePolicy::of(Api::Cog),
+        WebhookRenderer::new(reply::result_body),
+    );
     Ok(Arc::new(Webhook {
         url,
         filter,
@@ -219,6 +223,6 @@ fn webhook(
         origin: None,
         streams: false,
         streams_files: false,
-        wording,
+        renderer,
     }))
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
-use tidegate_core::meter::Label;
+use tidegate_core::meter::MetricLabel;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
@@ -158,7 +158,7 @@ pub(super) enum Trouble {
     Body(#[from] BodyError),
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
-    #[error("{} ID must match the ID supplied in the URL", .0.word())]
+    #[error("{} ID must match the ID supplied in the URL", .0.as_str())]
     IdMismatch(JobKind),
     #[error("{error}")]
     BadId { error: InvalidJobId, in_url: bool },

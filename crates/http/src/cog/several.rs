@@ -12,7 +12,7 @@ use axum::response::{Html, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use tidegate_core::health::Health;
-use tidegate_service::{Model, Models};
+use tidegate_service::{ModelRegistry, ServedModel};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -23,17 +23,17 @@ use crate::access::{Identity, admins_only};
 const ROOT: &str = "/models/";
 
 struct Many {
-    models: Models,
+    models: ModelRegistry,
     config: Config,
     shutdown: CancellationToken,
     /// The faces of the models, made when they are first asked for.
-    faces: Mutex<BTreeMap<String, (Arc<Model>, Router)>>,
+    faces: Mutex<BTreeMap<String, (Arc<ServedModel>, Router)>>,
 }
 
 type Shared = Arc<Many>;
 
 /// The faces of all models. `POST /shutdown` of an administrator cancels `shutdown`.
-pub fn routes_of_all(models: Models, config: Config, shutdown: CancellationToken) -> Router {
+pub fn routes_of_all(models: ModelRegistry, config: Config, shutdown: CancellationToken) -> Router {
     let many = Arc::new(Many {
         models,
         config,
@@ -61,7 +61,7 @@ struct Entry {
 
 /// `GET /`: the models, each with its addresses.
 async fn list(State(many): State<Shared>) -> Response {
-    let entry = |model: &Arc<Model>| {
+    let entry = |model: &Arc<ServedModel>| {
         let at = |path: &str| format!("{ROOT}{}/{path}", model.name());
         let entry = Entry {
             docs_url: at("docs"),
@@ -80,11 +80,12 @@ async fn list(State(many): State<Shared>) -> Response {
 /// `GET /docs`: a page that leads to those of the models.
 async fn docs(State(many): State<Shared>) -> Html<String> {
     // Names have letters, digits and `-_./` only.
-    let link =
-        |model: &Arc<Model>| format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name());
+    let link = |model: &Arc<ServedModel>| {
+        format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name())
+    };
     let links: String = many.models.all().iter().map(link).collect();
     Html(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>ModelRegistry</h1><ul>{links}</ul></html>"
     ))
 }
 
@@ -108,10 +109,10 @@ async fn check(State(many): State<Shared>) -> Response {
         .iter()
         .map(|(name, report)| (name, health::word(report)))
         .collect();
-    let status = health::word(&tidegate_core::health::Report {
+    let status = health::word(&tidegate_core::health::HealthReport {
         health: worst,
         setup: None,
-        complaint: None,
+        health_error: None,
         python: None,
         sdk: None,
     });
@@ -152,7 +153,7 @@ async fn hand_on(State(many): State<Shared>, request: Request) -> Response {
 }
 
 impl Many {
-    fn face_of(&self, model: Arc<Model>) -> Router {
+    fn face_of(&self, model: Arc<ServedModel>) -> Router {
         let mut faces = self.faces.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, face)) = faces.get(model.name())
             && Arc::ptr_eq(known, &model)

@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
-use tidegate_service::{Job, Reader, StreamEvent, Streamed};
+use tidegate_service::{Job, StreamEvent, StreamReader, Streamed};
 
 use super::reply;
 use crate::replicate::Teller;
@@ -19,7 +19,7 @@ use crate::shared::json::event_stream;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The answer that follows a job to its end. With a teller the job may have come by another face.
-pub(super) fn answer(reader: Reader, teller: Option<Teller>) -> Response {
+pub(super) fn answer(reader: StreamReader, teller: Option<Teller>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
         return event_stream(Body::from(body));

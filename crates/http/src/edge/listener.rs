@@ -117,13 +117,13 @@ impl Door {
 
     /// Lets connections in, for ever.
     async fn stand_open(&self, listener: &TcpListener) {
-        let mut complaint = Complaint::default();
+        let mut health_error = Complaint::default();
         loop {
             let seat = match Arc::clone(&self.seats).try_acquire_owned() {
                 Ok(seat) => seat,
                 Err(_) => {
                     self.guest.manner.traffic.full.inc();
-                    complaint.say(|| {
+                    health_error.say(|| {
                         tracing::warn!(
                             "as many connections as --max-connections allows: others wait"
                         )
@@ -137,13 +137,13 @@ impl Door {
                     let over = self.let_in(stream, peer, room, seat);
                     if room == Room::Last {
                         self.guest.manner.traffic.full.inc();
-                        complaint.say(|| tracing::warn!("nearly out of file descriptors: connections wait; raise the limit (`ulimit -n`)"));
+                        health_error.say(|| tracing::warn!("nearly out of file descriptors: connections wait; raise the limit (`ulimit -n`)"));
                         wait_for_room(listener, over).await;
                     }
                 }
                 Err(error) if is_of_one_caller(&error) => {}
                 Err(error) => {
-                    complaint.say(|| tracing::warn!(%error, "cannot accept connections"));
+                    health_error.say(|| tracing::warn!(%error, "cannot accept connections"));
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::crew::{Crew, MemberState};
-use tidegate_core::health::{Health, Report};
-use tidegate_core::meter::{Histogram, Label, Reading};
-use tidegate_service::{Jobs, Meter, Queue};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::meter::{Histogram, HistogramSnapshot, MetricLabel};
+use tidegate_core::pool_status::{PoolStatus, ProcessState};
+use tidegate_service::{JobMetrics, JobService, QueueStatus};
 
 use super::Sources;
 use super::process::Process;
@@ -47,7 +47,7 @@ pub(super) enum Value {
     /// Of a gauge.
     Level(f64),
     /// Of a histogram.
-    Spread(Reading),
+    Spread(HistogramSnapshot),
 }
 
 /// Everything at one moment.
@@ -60,10 +60,10 @@ struct Scene<'a> {
 
 struct Model {
     name: String,
-    jobs: Jobs,
-    queue: Queue,
-    crew: Crew,
-    report: Report,
+    jobs: JobService,
+    queue: QueueStatus,
+    crew: PoolStatus,
+    report: HealthReport,
 }
 
 /// Looks at everything.
@@ -75,7 +75,7 @@ pub(super) fn gather(sources: &Sources) -> Gathered {
             .iter_mut()
             .find(|model| model.name == jobs.target().model)
         {
-            Some(model) => model.crew.join(jobs.crew()),
+            Some(model) => model.crew.join(jobs.pool_status()),
             None => models.push(Model::of(jobs)),
         }
     }
@@ -136,28 +136,28 @@ const fn histogram(
 pub(super) const FAMILIES: &[Family] = &[
     counter(
         "tidegate_jobs_accepted_total",
-        "Jobs that were taken in",
+        "JobService that were taken in",
         |scene| {
             scene.counted(|meter| {
                 meter
                     .accepted_jobs()
-                    .map(|(face, kind, n)| (vec![("face", face.word()), ("kind", kind.word())], n))
+                    .map(|(api, kind, n)| (vec![("api", api.as_str()), ("kind", kind.as_str())], n))
                     .collect()
             })
         },
     ),
     counter(
         "tidegate_jobs_finished_total",
-        "Jobs that are over, by how they ended",
+        "JobService that are over, by how they ended",
         |scene| {
             scene.counted(|meter| {
-                let words = |face: &'static str, kind, status| {
-                    vec![("face", face), ("kind", kind), ("status", status)]
+                let words = |api: &'static str, kind, status| {
+                    vec![("api", api), ("kind", kind), ("status", status)]
                 };
                 meter
                     .finished_jobs()
-                    .map(|(face, kind, status, n)| {
-                        (words(face.word(), kind.word(), status.word()), n)
+                    .map(|(api, kind, status, n)| {
+                        (words(api.as_str(), kind.as_str(), status.as_str()), n)
                     })
                     .collect()
             })
@@ -170,8 +170,8 @@ pub(super) const FAMILIES: &[Family] = &[
             scene.counted(|meter| {
                 meter
                     .refusals()
-                    .map(|(face, reason, n)| {
-                        (vec![("face", face.word()), ("reason", reason.word())], n)
+                    .map(|(api, reason, n)| {
+                        (vec![("api", api.as_str()), ("reason", reason.as_str())], n)
                     })
                     .collect()
             })
@@ -179,12 +179,14 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     gauge(
         "tidegate_jobs_waiting",
-        "Jobs that were accepted and wait for a slot",
+        "JobService that were accepted and wait for a slot",
         |scene| scene.level(|model| Some(model.queue.all.waiting as f64)),
     ),
-    gauge("tidegate_jobs_running", "Jobs that have a slot", |scene| {
-        scene.level(|model| Some(model.queue.all.running as f64))
-    }),
+    gauge(
+        "tidegate_jobs_running",
+        "JobService that have a slot",
+        |scene| scene.level(|model| Some(model.queue.all.running as f64)),
+    ),
     gauge(
         "tidegate_job_oldest_wait_seconds",
         "How long the oldest of the waiting jobs has waited; 0 if none waits",
@@ -210,9 +212,11 @@ pub(super) const FAMILIES: &[Family] = &[
         "From the moment when the model began to the end of the job",
         |scene| scene.spread(|meter| &meter.run),
     ),
-    gauge("tidegate_slots", "Jobs that can run at once now", |scene| {
-        scene.level(|model| Some(model.crew.slots as f64))
-    }),
+    gauge(
+        "tidegate_slots",
+        "JobService that can run at once now",
+        |scene| scene.level(|model| Some(model.crew.slots as f64)),
+    ),
     gauge("tidegate_slots_free", "Slots that no job has", |scene| {
         scene.level(|model| Some(model.crew.free as f64))
     }),
@@ -232,7 +236,7 @@ pub(super) const FAMILIES: &[Family] = &[
                     .iter()
                     .map(|state| {
                         (
-                            model.labels(&[("state", state.word())]),
+                            model.labels(&[("state", state.as_str())]),
                             Value::Level(is(*state)),
                         )
                     })
@@ -256,7 +260,7 @@ pub(super) const FAMILIES: &[Family] = &[
         "Processes of the model, by how they are",
         |scene| {
             let states = |model: &Model| {
-                let count = |state: MemberState| {
+                let count = |state: ProcessState| {
                     model
                         .crew
                         .children
@@ -264,10 +268,10 @@ pub(super) const FAMILIES: &[Family] = &[
                         .filter(|child| child.state == state)
                         .count() as f64
                 };
-                let each = MemberState::ALL.iter();
+                let each = ProcessState::ALL.iter();
                 each.map(|state| {
                     (
-                        model.labels(&[("state", state.word())]),
+                        model.labels(&[("state", state.as_str())]),
                         Value::Level(count(*state)),
                     )
                 })
@@ -317,8 +321,10 @@ pub(super) const FAMILIES: &[Family] = &[
         |scene| {
             let deaths = |model: &Model| {
                 let each = model.crew.deaths.iter();
-                each.map(|(cause, n)| (model.labels(&[("cause", cause.word())]), Value::Count(*n)))
-                    .collect::<Vec<_>>()
+                each.map(|(cause, n)| {
+                    (model.labels(&[("cause", cause.as_str())]), Value::Count(*n))
+                })
+                .collect::<Vec<_>>()
             };
             scene.models.iter().flat_map(deaths).collect()
         },
@@ -331,7 +337,7 @@ pub(super) const FAMILIES: &[Family] = &[
                 meter
                     .attempts
                     .each()
-                    .map(|(result, n)| (vec![("result", result.word())], n))
+                    .map(|(result, n)| (vec![("result", result.as_str())], n))
                     .collect()
             })
         },
@@ -365,8 +371,8 @@ pub(super) const FAMILIES: &[Family] = &[
         "tidegate_http_responses_total",
         "Requests that were answered, by what they were for and by the class of the status",
         |scene| {
-            let labels = |face, resource, status| {
-                [("face", face), ("resource", resource), ("status", status)]
+            let labels = |api, resource, status| {
+                [("api", api), ("resource", resource), ("status", status)]
                     .map(owned)
                     .to_vec()
             };
@@ -374,9 +380,7 @@ pub(super) const FAMILIES: &[Family] = &[
                 .sources
                 .traffic
                 .each()
-                .map(|(face, resource, status, n)| {
-                    (labels(face, resource, status), Value::Count(n))
-                })
+                .map(|(api, resource, status, n)| (labels(api, resource, status), Value::Count(n)))
                 .collect()
         },
     ),
@@ -446,7 +450,7 @@ pub(super) const FAMILIES: &[Family] = &[
 type Counted = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 
 impl Scene<'_> {
-    fn counted(&self, count: impl Fn(&Meter) -> Counted) -> Vec<Sample> {
+    fn counted(&self, count: impl Fn(&JobMetrics) -> Counted) -> Vec<Sample> {
         let each = |model: &Model| {
             let counted = count(model.jobs.meter());
             counted
@@ -464,7 +468,7 @@ impl Scene<'_> {
             .collect()
     }
 
-    fn spread(&self, histogram: impl Fn(&Meter) -> &Histogram) -> Vec<Sample> {
+    fn spread(&self, histogram: impl Fn(&JobMetrics) -> &Histogram) -> Vec<Sample> {
         self.models
             .iter()
             .map(|model| {
@@ -490,11 +494,11 @@ impl Scene<'_> {
 }
 
 impl Model {
-    fn of(jobs: Jobs) -> Self {
+    fn of(jobs: JobService) -> Self {
         Self {
             name: jobs.target().model.clone(),
             queue: jobs.queue(),
-            crew: jobs.crew(),
+            crew: jobs.pool_status(),
             report: jobs.report(),
             jobs,
         }

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
-use tidegate_core::record::Through;
-use tidegate_service::Jobs;
+use tidegate_core::record::DeploymentRef;
+use tidegate_service::JobService;
 
 use super::order::{Described, Order};
 use super::origin::Origin;
@@ -228,7 +228,7 @@ pub(super) async fn create_prediction(
     let Deployment { current, .. } = face.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
     let desk = face.check_setup(&order.caller, &current.setup).await?;
-    let deployment = Some(Through {
+    let deployment = Some(DeploymentRef {
         deployment: format!("{owner}/{name}"),
         release: Some(current.number),
     });
@@ -267,7 +267,7 @@ impl Face {
     }
 
     /// The desk of what is to be run. Refuses what is not here.
-    async fn check_setup(&self, caller: &Identity, setup: &Setup) -> Result<Jobs, Trouble> {
+    async fn check_setup(&self, caller: &Identity, setup: &Setup) -> Result<JobService, Trouble> {
         let (owner, name) = parts(&setup.model);
         match self.check_known(caller, owner, name).await {
             Err(Trouble::Unknown(_)) => {

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
 use tidegate_core::blobs::{BlobError, BlobReader};
-use tidegate_service::Filed;
+use tidegate_service::StoredFile;
 
 use super::Shared;
 use super::range::Wanted;
@@ -71,7 +71,7 @@ pub(super) async fn download(
     Ok(response)
 }
 
-fn describe(to: &mut HeaderMap, file: &Filed) {
+fn describe(to: &mut HeaderMap, file: &StoredFile) {
     let content_type = HeaderValue::from_str(&file.content_type);
     to.insert(
         CONTENT_TYPE,

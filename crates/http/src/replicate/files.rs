@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use multer::{Field, Multipart};
 use serde_json::value::RawValue;
-use tidegate_service::{Cabinet, Filed, Incoming, Label};
+use tidegate_service::{FileMetadata, FileStore, FileWriter, StoredFile};
 
 use super::links::Links;
 use super::origin::Origin;
@@ -78,7 +78,7 @@ pub(super) async fn create(
         ));
     }
     let content_type = form.content_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
-    let label = Label {
+    let label = FileMetadata {
         name,
         content_type,
         metadata: metadata(form.metadata)?,
@@ -95,7 +95,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Trouble> {
     let links = face.files()?;
-    let mark = |file: &Arc<Filed>| Mark {
+    let mark = |file: &Arc<StoredFile>| Mark {
         at: file.created_at,
         name: file.id.clone(),
     };
@@ -141,7 +141,7 @@ pub(super) async fn remove(
 }
 
 fn written<'a>(
-    file: &'a Filed,
+    file: &'a StoredFile,
     caller: &Identity,
     links: &Links,
     origin: &Origin,
@@ -169,7 +169,7 @@ fn written<'a>(
 /// What a form holds.
 #[derive(Default)]
 struct Form {
-    content: Option<Incoming>,
+    content: Option<FileWriter>,
     name: Option<String>,
     content_type: Option<String>,
     metadata: Option<String>,
@@ -177,7 +177,7 @@ struct Form {
 
 impl Form {
     async fn read(
-        cabinet: &Cabinet,
+        cabinet: &FileStore,
         headers: &HeaderMap,
         body: Body,
         limit: usize,

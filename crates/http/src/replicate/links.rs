@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use tidegate_core::{Account, JobId};
-use tidegate_service::{Cabinet, Filed};
+use tidegate_service::{FileStore, StoredFile};
 use url::form_urlencoded;
 
 use super::origin::Origin;
@@ -22,7 +22,7 @@ const UNNAMED: &str = "download";
 
 /// The files that are kept, and their addresses.
 pub struct Links {
-    pub(super) cabinet: Arc<Cabinet>,
+    pub(super) cabinet: Arc<FileStore>,
     key: hmac::Key,
     keep_jobs_for: Duration,
 }
@@ -30,7 +30,7 @@ pub struct Links {
 impl Links {
     /// Whoever knows the secret can read every file whose id they know. Jobs that are over are kept for
     /// `keep_jobs_for`, and their files with them.
-    pub fn new(cabinet: Arc<Cabinet>, secret: &[u8], keep_jobs_for: Duration) -> Self {
+    pub fn new(cabinet: Arc<FileStore>, secret: &[u8], keep_jobs_for: Duration) -> Self {
         Self {
             cabinet,
             key: hmac::Key::new(hmac::HMAC_SHA256, secret),
@@ -39,7 +39,7 @@ impl Links {
     }
 
     /// The address of the bytes of a file that a caller has left.
-    pub(super) fn of_upload(&self, origin: &Origin, owner: &Account, file: &Filed) -> String {
+    pub(super) fn of_upload(&self, origin: &Origin, owner: &Account, file: &StoredFile) -> String {
         signed_address(
             &self.key,
             origin,
@@ -67,7 +67,7 @@ impl Links {
     }
 
     /// The file of an address, if we have signed it, it is still good, and so is the file.
-    pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<Filed>> {
+    pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<StoredFile>> {
         self.cabinet
             .find(&owner_in(&self.key, id, query, Timestamp::now())?, id)
     }

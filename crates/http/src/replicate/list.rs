@@ -8,7 +8,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde_json::value::RawValue;
 use tidegate_core::JobKind;
-use tidegate_core::store::{Cursor, Query};
+use tidegate_core::store::{Cursor, JobQuery};
 use tidegate_service::Job;
 use url::form_urlencoded;
 
@@ -89,8 +89,8 @@ impl Asked {
         Ok(asked)
     }
 
-    fn query(&self, kind: JobKind, caller: Identity) -> Query {
-        Query {
+    fn query(&self, kind: JobKind, caller: Identity) -> JobQuery {
+        JobQuery {
             account: caller.account,
             kind,
             created_after: self.created_after,

@@ -34,7 +34,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use tidegate_core::store::Documents;
-use tidegate_service::{Models, Secrets};
+use tidegate_service::{ModelRegistry, Secrets};
 use url::Url;
 
 pub use abroad::Abroad;
@@ -82,14 +82,14 @@ pub struct Config {
 }
 
 struct Face {
-    models: Models,
+    models: ModelRegistry,
     config: Config,
 }
 
 type Shared = Arc<Face>;
 
 /// The face.
-pub fn routes(models: Models, config: Config) -> Router {
+pub fn routes(models: ModelRegistry, config: Config) -> Router {
     let face = Arc::new(Face { models, config });
     let routes = Router::new()
         .route(

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
-use tidegate_service::{Jobs, ModelSchema, Version};
+use tidegate_service::{JobService, ModelSchema, ServedVersion};
 
 use super::drafts::{self, Shown};
 use super::origin::Origin;
@@ -132,12 +132,12 @@ pub(super) async fn version(
 
 impl Face {
     /// The version of a model that is served here.
-    pub(super) fn served_as(&self, owner: &str, name: &str) -> Option<Arc<Version>> {
+    pub(super) fn served_as(&self, owner: &str, name: &str) -> Option<Arc<ServedVersion>> {
         Some(self.models.get(&format!("{owner}/{name}"))?.now())
     }
 
     /// The desk of a model that is served here.
-    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<Jobs> {
+    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<JobService> {
         Some(self.models.get(&format!("{owner}/{name}"))?.jobs())
     }
 
@@ -166,13 +166,13 @@ impl Face {
 
 /// One version of a model that is served here, and what is known of it.
 pub(super) struct Served {
-    version: Arc<Version>,
+    version: Arc<ServedVersion>,
     /// Nothing while it has not been loaded.
     schema: Option<Arc<ModelSchema>>,
 }
 
 impl Served {
-    pub(super) fn of(version: Arc<Version>) -> Self {
+    pub(super) fn of(version: Arc<ServedVersion>) -> Self {
         Self {
             schema: version.jobs.description(),
             version,

@@ -7,11 +7,11 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::record::{Face as FaceName, Through};
+use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{
-    Delivery, EventFilter, Job, Jobs, Pace, Replay, Snapshot, Submission, Submitted, Webhook,
-    WebhookEvent,
+    EventFilter, Job, JobService, OnDuplicateId, ResponseMode, Snapshot, Submission, Submitted,
+    UpdatePolicy, Webhook, WebhookEvent,
 };
 
 use super::order::Order;
@@ -63,17 +63,17 @@ pub(super) async fn create_for_model(
 /// What an order is for.
 pub(super) struct Wanted {
     /// The desk of the model that it is for.
-    pub(super) desk: Jobs,
+    pub(super) desk: JobService,
     pub(super) kind: JobKind,
     /// The deployment that it comes through.
-    pub(super) deployment: Option<Through>,
+    pub(super) deployment: Option<DeploymentRef>,
     /// Of a training: the model that is to have a new version.
     pub(super) destination: Option<String>,
 }
 
 impl Wanted {
     /// A prediction, not through a deployment.
-    pub(super) fn prediction(desk: Jobs) -> Self {
+    pub(super) fn prediction(desk: JobService) -> Self {
         Self {
             desk,
             kind: JobKind::Prediction,
@@ -85,7 +85,7 @@ impl Wanted {
 
 impl Face {
     /// The desk of the version that a body names.
-    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<Jobs, Trouble> {
+    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<JobService, Trouble> {
         let desk = match wanted(create)? {
             (Some(model), version) => self.desk_for(caller, parts(model), version).await?,
             (None, Some(version)) => self.desk_of_version(caller, version).await?,
@@ -181,10 +181,10 @@ impl Face {
             webhook: self.webhook(&desk, create, headers, &reader.origin)?,
             context: Default::default(),
             // A caller that waits may leave, and the prediction goes on.
-            delivery: Delivery::Later,
-            replay: Replay::Refuse,
+            delivery: ResponseMode::Async,
+            replay: OnDuplicateId::Refuse,
             deadline,
-            face: FaceName::Replicate,
+            api: Api::Replicate,
             deployment,
             destination,
         };
@@ -212,7 +212,7 @@ impl Face {
 
     fn webhook(
         &self,
-        desk: &Jobs,
+        desk: &JobService,
         create: &Create<'_>,
         headers: &HeaderMap,
         origin: &Origin,
@@ -228,22 +228,22 @@ impl Face {
             (None, None) => return Ok(None),
         };
         let streams = streams(desk);
-        let counted = |refusal: &Refusal| desk.count_refusal(FaceName::Replicate, refusal);
+        let counted = |refusal: &Refusal| desk.count_refusal(Api::Replicate, refusal);
         Ok(Some(Arc::new(Webhook {
             url: desk.webhook_url(&url).inspect_err(counted)?,
             filter,
             headers: passed_on(headers),
-            pace: Pace::of(FaceName::Replicate),
+            pace: UpdatePolicy::of(Api::Replicate),
             origin: Some(origin.as_str().to_owned()),
             streams: streams != Streams::No,
             streams_files: streams == Streams::Files,
-            wording: self.config.voice.wording_for(origin.clone(), streams),
+            renderer: self.config.voice.wording_for(origin.clone(), streams),
         })))
     }
 }
 
 /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
-fn streams(desk: &Jobs) -> Streams {
+fn streams(desk: &JobService) -> Streams {
     match desk.description() {
         Some(schema) if schema.iterates_files => Streams::Files,
         Some(schema) if schema.streaming || schema.iterates => Streams::Values,

@@ -13,7 +13,7 @@ use tidegate_core::health::Health;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
-use tidegate_service::FilingError;
+use tidegate_service::FileStoreError;
 
 use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
@@ -136,7 +136,7 @@ pub(super) enum Trouble {
     #[error("This needs a token of an administrator of the server.")]
     NotYours,
     /// Only its owner may make or change it.
-    #[error("Models of `{0}` are made and changed by `{0}` only.")]
+    #[error("ModelRegistry of `{0}` are made and changed by `{0}` only.")]
     NotYourModel(String),
     /// It comes from a folder of the server.
     #[error("The model is served from a folder: change the folder and start the server again.")]
@@ -152,16 +152,18 @@ pub(super) enum Trouble {
     Throttled(Duration),
 }
 
-impl From<FilingError> for Trouble {
-    fn from(error: FilingError) -> Self {
+impl From<FileStoreError> for Trouble {
+    fn from(error: FileStoreError) -> Self {
         match error {
-            FilingError::TooLarge(limit) => Self::Body(BodyError::TooLarge {
+            FileStoreError::TooLarge(limit) => Self::Body(BodyError::TooLarge {
                 limit: usize::try_from(limit).unwrap_or(usize::MAX),
             }),
-            FilingError::NoSpace => Self::Refused(Refusal::NoSpace),
-            FilingError::Quota { .. } => Self::Quota(error.to_string()),
-            FilingError::Io(_) | FilingError::Blob(_) => Self::Disk(chain(&error).to_string()),
-            FilingError::Store(error) => Self::Store(error),
+            FileStoreError::NoSpace => Self::Refused(Refusal::NoSpace),
+            FileStoreError::Quota { .. } => Self::Quota(error.to_string()),
+            FileStoreError::Io(_) | FileStoreError::Blob(_) => {
+                Self::Disk(chain(&error).to_string())
+            }
+            FileStoreError::Store(error) => Self::Store(error),
         }
     }
 }

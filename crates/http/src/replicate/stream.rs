@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::Status;
-use tidegate_service::{Job, Progress, Seen};
+use tidegate_service::{Job, OutputDelta, ReadPosition};
 
 use super::Shared;
 use super::links::Giver;
@@ -72,7 +72,7 @@ struct Teller {
     face: Shared,
     origin: Origin,
     second: i64,
-    seen: Seen,
+    seen: ReadPosition,
     over: bool,
     breaks: Breaks,
 }
@@ -89,7 +89,7 @@ impl Teller {
         }
     }
 
-    fn tell(&mut self, progress: &Progress) -> String {
+    fn tell(&mut self, progress: &OutputDelta) -> String {
         let mut out = String::new();
         if !progress.logs.is_empty() {
             self.seen.logs += progress.logs.len();
@@ -183,10 +183,10 @@ struct Done {
 }
 
 /// How much a reader has seen, by the id of the last event that it got.
-fn read_id(id: &str) -> Option<Seen> {
+fn read_id(id: &str) -> Option<ReadPosition> {
     let (outputs, rest) = id.split_once(':')?.1.split_once('.')?;
     let logs = rest.split('.').next()?;
-    Some(Seen {
+    Some(ReadPosition {
         outputs: outputs.parse().ok()?,
         logs: logs.parse().ok()?,
     })
@@ -304,14 +304,14 @@ mod tests {
     fn ids_are_read_back_and_foreign_ones_are_left_alone() {
         assert_eq!(
             read_id("1700000000:3.17"),
-            Some(Seen {
+            Some(ReadPosition {
                 outputs: 3,
                 logs: 17
             })
         );
         assert_eq!(
             read_id("1700000000:3.17.done"),
-            Some(Seen {
+            Some(ReadPosition {
                 outputs: 3,
                 logs: 17
             })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_service::{Jobs, Tuned, Version};
+use tidegate_service::{JobService, ServedVersion, Tuned};
 
 use super::reply::Trouble;
 use super::{Face, Shared};
@@ -88,9 +88,9 @@ impl Face {
         caller: &Identity,
         (owner, name): (&str, &str),
         version: Option<&str>,
-    ) -> Result<Option<Jobs>, Trouble> {
+    ) -> Result<Option<JobService>, Trouble> {
         let is_wanted =
-            |desk: &Jobs| version.is_none_or(|version| version == desk.target().version);
+            |desk: &JobService| version.is_none_or(|version| version == desk.target().version);
         if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
             return Ok(Some(desk));
         }
@@ -103,7 +103,7 @@ impl Face {
         &self,
         caller: &Identity,
         version: &str,
-    ) -> Result<Option<Jobs>, Trouble> {
+    ) -> Result<Option<JobService>, Trouble> {
         if let Some(model) = self.models.of_version(version) {
             return Ok(Some(model.jobs()));
         }
@@ -120,19 +120,19 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Vec<Arc<Version>>, Trouble> {
+    ) -> Result<Vec<Arc<ServedVersion>>, Trouble> {
         let folder = self
             .models
             .get(&format!("{owner}/{name}"))
             .map(|model| model.versions())
             .unwrap_or_default();
         let all = self.tuned(caller, owner, name).await?;
-        let lives: Vec<Vec<Arc<Version>>> = std::iter::once(folder)
+        let lives: Vec<Vec<Arc<ServedVersion>>> = std::iter::once(folder)
             .chain(all.iter().map(|tuned| tuned.versions()))
             .collect();
         let now = lives.iter().filter_map(|life| life.first());
         let past = lives.iter().flat_map(|life| life.iter().skip(1));
-        let mut versions: Vec<Arc<Version>> = Vec::new();
+        let mut versions: Vec<Arc<ServedVersion>> = Vec::new();
         for version in now.chain(past) {
             // A version that came back is the same again.
             if !versions.iter().any(|known| known.id() == version.id()) {
@@ -143,7 +143,7 @@ impl Face {
     }
 
     /// What was trained last for a model that somebody has made.
-    pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<Version>> {
+    pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<ServedVersion>> {
         self.models
             .tuned_of(model)
             .iter()

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Map, Value};
-use tidegate_core::record::Hook;
+use tidegate_core::record::WebhookSpec;
 use tidegate_core::{Account, JobId, JobKind, Status};
-use tidegate_service::{Snapshot, Wording};
+use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::links::{Giver, Links};
 use super::origin::Origin;
@@ -71,7 +71,7 @@ impl Voice {
     }
 
     /// How webhooks are written for a receiver that was written down.
-    pub fn wording(&self, hook: &Hook) -> Wording {
+    pub fn renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
         let streams = match (hook.streams, hook.streams_files) {
             (false, _) => Streams::No,
             (true, false) => Streams::Values,
@@ -80,13 +80,13 @@ impl Voice {
         match hook.origin.as_deref().and_then(Origin::parse) {
             Some(origin) => self.wording_for(origin, streams),
             // We wrote it down ourselves; without it nothing useful can be said.
-            None => Wording::new(|_| Bytes::from_static(b"{}")),
+            None => WebhookRenderer::new(|_| Bytes::from_static(b"{}")),
         }
     }
 
-    pub(super) fn wording_for(&self, origin: Origin, streams: Streams) -> Wording {
+    pub(super) fn wording_for(&self, origin: Origin, streams: Streams) -> WebhookRenderer {
         let voice = self.clone();
-        Wording::new(move |job| voice.prediction(job, &origin, streams))
+        WebhookRenderer::new(move |job| voice.prediction(job, &origin, streams))
     }
 
     /// A job as its owner sees it. Keys are in Replicate's order.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::queue::{Entry, Queue};
+use tidegate_core::queue::{Queue, QueueEntry};
 
 use super::{drained, entry, line, next};
 
-fn due(id: &str, at: Timestamp) -> Entry {
-    Entry {
+fn due(id: &str, at: Timestamp) -> QueueEntry {
+    QueueEntry {
         deadline: Some(at),
         ..entry("ann", id)
     }
@@ -19,7 +19,7 @@ fn in_seconds(seconds: u64) -> Timestamp {
     Timestamp::now() + Duration::from_secs(seconds)
 }
 
-fn ids(overdue: &[(tidegate_core::queue::LineName, Entry)]) -> Vec<&str> {
+fn ids(overdue: &[(tidegate_core::queue::QueueName, QueueEntry)]) -> Vec<&str> {
     overdue.iter().map(|(_, entry)| entry.id.as_str()).collect()
 }
 
@@ -47,7 +47,7 @@ pub async fn what_is_taken_is_told_too(queue: Arc<dyn Queue>) {
     queue.push(&line(), due("a", in_seconds(1))).await.unwrap();
     let claim = next(&*queue).await.unwrap();
     assert_eq!(ids(&queue.overdue(in_seconds(2)).await.unwrap()), ["a"]);
-    assert!(queue.done(&claim).await.unwrap());
+    assert!(queue.ack(&claim).await.unwrap());
 }
 
 /// What is over has nothing to come.
@@ -56,9 +56,9 @@ pub async fn what_is_done_has_no_deadline(queue: Arc<dyn Queue>) {
         queue.push(&line(), due(id, in_seconds(1))).await.unwrap();
     }
     let claim = next(&*queue).await.unwrap();
-    queue.done(&claim).await.unwrap();
+    queue.ack(&claim).await.unwrap();
     queue
-        .strike(&line(), &claim.entry.account, &entry("ann", "struck").id)
+        .remove(&line(), &claim.entry.account, &entry("ann", "struck").id)
         .await
         .unwrap();
     assert_eq!(ids(&queue.overdue(in_seconds(2)).await.unwrap()), [""; 0]);

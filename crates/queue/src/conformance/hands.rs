@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_core::queue::{Holder, Queue};
+use tidegate_core::queue::{Consumer, Queue};
 
-use super::{drained, entry, holder, line, next};
+use super::{consumer, drained, entry, line, next};
 
 /// Long enough for what is renewed, and short enough to wait for.
 const IDLE: Duration = Duration::from_millis(200);
@@ -17,8 +17,8 @@ pub async fn what_is_taken_is_nobody_elses(queue: Arc<dyn Queue>) {
     let claim = next(&*queue).await.unwrap();
     assert_eq!(claim.entry, entry("ann", "a"));
     assert_eq!(next(&*queue).await, None);
-    assert!(queue.done(&claim).await.unwrap());
-    assert!(!queue.done(&claim).await.unwrap(), "it is done once");
+    assert!(queue.ack(&claim).await.unwrap());
+    assert!(!queue.ack(&claim).await.unwrap(), "it is done once");
     assert_eq!(next(&*queue).await, None);
 }
 
@@ -51,7 +51,7 @@ pub async fn what_is_put_back_stands_where_it_stood(queue: Arc<dyn Queue>) {
     let claim = next(&*queue).await.unwrap();
     queue.put_back(&claim).await.unwrap();
     assert!(
-        !queue.done(&claim).await.unwrap(),
+        !queue.ack(&claim).await.unwrap(),
         "it is not in hand any more"
     );
     assert_eq!(drained(&*queue).await, ["a", "b", "c"]);
@@ -65,7 +65,7 @@ pub async fn what_is_renewed_is_not_lost(queue: Arc<dyn Queue>) {
     loop {
         let renewed = Instant::now();
         queue.renew(std::slice::from_ref(&claim)).await.unwrap();
-        let lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
+        let lost = queue.lost(&Consumer::new("other"), IDLE, 10).await.unwrap();
         if renewed.elapsed() < IDLE {
             assert_eq!(lost, []);
             break;
@@ -73,7 +73,7 @@ pub async fn what_is_renewed_is_not_lost(queue: Arc<dyn Queue>) {
         // The machine stood still for so long: it may well be lost.
         claim = lost.into_iter().next().unwrap_or(claim);
     }
-    assert!(queue.done(&claim).await.unwrap());
+    assert!(queue.ack(&claim).await.unwrap());
 }
 
 /// What is not renewed goes to whoever asks for such, and who had it before has no say any more.
@@ -83,7 +83,7 @@ pub async fn what_is_not_renewed_goes_to_another(queue: Arc<dyn Queue>) {
     let before = next(&*queue).await.unwrap();
     tokio::time::sleep(IDLE + IDLE / 2).await;
     let taken_over = Instant::now();
-    let mut lost = queue.lost(&Holder::new("other"), IDLE, 10).await.unwrap();
+    let mut lost = queue.lost(&Consumer::new("other"), IDLE, 10).await.unwrap();
     assert_eq!(
         lost.iter()
             .map(|claim| claim.entry.id.as_str())
@@ -92,16 +92,16 @@ pub async fn what_is_not_renewed_goes_to_another(queue: Arc<dyn Queue>) {
         "who waits is not lost"
     );
     assert_ne!(lost[0].ticket, before.ticket);
-    assert!(!queue.done(&before).await.unwrap());
+    assert!(!queue.ack(&before).await.unwrap());
     queue.renew(&[before]).await.unwrap();
-    let again = queue.lost(&holder(), IDLE, 10).await.unwrap();
+    let again = queue.lost(&consumer(), IDLE, 10).await.unwrap();
     if taken_over.elapsed() < IDLE {
         assert_eq!(again, [], "it was taken over just now");
     } else if !again.is_empty() {
         // The machine stood still for so long.
         lost = again;
     }
-    assert!(queue.done(&lost[0]).await.unwrap());
+    assert!(queue.ack(&lost[0]).await.unwrap());
     assert_eq!(drained(&*queue).await, ["waits"]);
 }
 
@@ -114,6 +114,6 @@ pub async fn no_more_are_taken_over_than_wanted(queue: Arc<dyn Queue>) {
             .unwrap();
         next(&*queue).await.unwrap();
     }
-    let first = queue.lost(&holder(), Duration::ZERO, 3).await.unwrap();
+    let first = queue.lost(&consumer(), Duration::ZERO, 3).await.unwrap();
     assert_eq!(first.len(), 3);
 }

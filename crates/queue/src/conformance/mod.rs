@@ -12,25 +12,25 @@ pub mod waiting;
 
 use std::time::Duration;
 
-use tidegate_core::queue::{Claim, Entry, Holder, LineName, Queue, Rank};
+use tidegate_core::queue::{Claim, Consumer, Priority, Queue, QueueEntry, QueueName};
 use tidegate_core::{Account, JobId};
 
 /// The line of most cases.
-fn line() -> LineName {
-    LineName::new("ann/model:1")
+fn line() -> QueueName {
+    QueueName::new("ann/model:1")
 }
 
 /// Whoever takes.
-fn holder() -> Holder {
-    Holder::new("one")
+fn consumer() -> Consumer {
+    Consumer::new("one")
 }
 
 /// A job of somebody.
-fn entry(account: &str, id: &str) -> Entry {
-    Entry {
+fn entry(account: &str, id: &str) -> QueueEntry {
+    QueueEntry {
         account: Account::parse(account).unwrap(),
         id: JobId::parse(id).unwrap(),
-        rank: Rank::Usual,
+        priority: Priority::Normal,
         deadline: None,
     }
 }
@@ -38,7 +38,7 @@ fn entry(account: &str, id: &str) -> Entry {
 /// The next of the line, if somebody waits.
 async fn next(queue: &dyn Queue) -> Option<Claim> {
     queue
-        .take(&line(), &holder(), Duration::ZERO)
+        .take(&line(), &consumer(), Duration::ZERO)
         .await
         .unwrap()
 }
@@ -48,7 +48,7 @@ async fn drained(queue: &dyn Queue) -> Vec<String> {
     let mut ids = Vec::new();
     while let Some(claim) = next(queue).await {
         ids.push(claim.entry.id.to_string());
-        assert!(queue.done(&claim).await.unwrap());
+        assert!(queue.ack(&claim).await.unwrap());
     }
     ids
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_core::queue::{Entry, LineName, Queue, Rank};
+use tidegate_core::queue::{Priority, Queue, QueueEntry, QueueName};
 
-use super::{drained, entry, holder, line, next};
+use super::{consumer, drained, entry, line, next};
 
 /// One account's jobs are handed out in the order in which they came.
 pub async fn one_account_is_first_come_first_served(queue: Arc<dyn Queue>) {
@@ -54,8 +54,8 @@ pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue
     queue
         .push(
             &line(),
-            Entry {
-                rank: Rank::Low,
+            QueueEntry {
+                priority: Priority::Low,
                 ..entry("ann", "low-1")
             },
         )
@@ -64,8 +64,8 @@ pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue
     queue
         .push(
             &line(),
-            Entry {
-                rank: Rank::Low,
+            QueueEntry {
+                priority: Priority::Low,
                 ..entry("ann", "low-2")
             },
         )
@@ -81,13 +81,13 @@ pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue
 
 /// What waits in one line is not handed out in another.
 pub async fn lines_are_apart(queue: Arc<dyn Queue>) {
-    let other = LineName::new("ann/other:1");
+    let other = QueueName::new("ann/other:1");
     queue.push(&line(), entry("ann", "a")).await.unwrap();
     queue.push(&other, entry("ann", "a")).await.unwrap();
     queue.push(&other, entry("ann", "b")).await.unwrap();
     assert_eq!(drained(&*queue).await, ["a"]);
     let first = queue
-        .take(&other, &holder(), std::time::Duration::ZERO)
+        .take(&other, &consumer(), std::time::Duration::ZERO)
         .await
         .unwrap()
         .unwrap();
@@ -114,7 +114,7 @@ pub async fn a_job_that_comes_while_it_is_in_hand_waits_again(queue: Arc<dyn Que
     let claim = next(&*queue).await.unwrap();
     queue.push(&line(), entry("ann", "a")).await.unwrap();
     assert_eq!(next(&*queue).await, None, "it is in hand");
-    assert!(queue.done(&claim).await.unwrap());
+    assert!(queue.ack(&claim).await.unwrap());
     assert_eq!(drained(&*queue).await, ["a"]);
 }
 

@@ -14,9 +14,9 @@ pub async fn what_was_struck_is_not_handed_out(queue: Arc<dyn Queue>) {
         queue.push(&line(), entry("ann", id)).await.unwrap();
     }
     let job = entry("ann", "b");
-    queue.strike(&line(), &job.account, &job.id).await.unwrap();
+    queue.remove(&line(), &job.account, &job.id).await.unwrap();
     queue
-        .strike(&line(), &job.account, &entry("ann", "unknown").id)
+        .remove(&line(), &job.account, &entry("ann", "unknown").id)
         .await
         .unwrap();
     assert_eq!(drained(&*queue).await, ["a", "c"]);
@@ -36,7 +36,7 @@ pub async fn what_was_struck_takes_no_turn(queue: Arc<dyn Queue>) {
     }
     for id in ["ann-0", "ann-1"] {
         let job = entry("ann", id);
-        queue.strike(&line(), &job.account, &job.id).await.unwrap();
+        queue.remove(&line(), &job.account, &job.id).await.unwrap();
     }
     assert_eq!(
         drained(&*queue).await,
@@ -50,7 +50,7 @@ pub async fn what_was_struck_is_collected(queue: Arc<dyn Queue>) {
         let job = entry("ann", &format!("{n:03}"));
         queue.push(&line(), job.clone()).await.unwrap();
         if n % 2 == 0 {
-            queue.strike(&line(), &job.account, &job.id).await.unwrap();
+            queue.remove(&line(), &job.account, &job.id).await.unwrap();
         }
     }
     queue.collect().await.unwrap();
@@ -67,10 +67,10 @@ pub async fn what_is_in_hand_is_not_struck(queue: Arc<dyn Queue>) {
     queue.push(&line(), entry("ann", "a")).await.unwrap();
     let claim = next(&*queue).await.unwrap();
     queue
-        .strike(&line(), &claim.entry.account, &claim.entry.id)
+        .remove(&line(), &claim.entry.account, &claim.entry.id)
         .await
         .unwrap();
-    assert!(queue.done(&claim).await.unwrap());
+    assert!(queue.ack(&claim).await.unwrap());
 }
 
 /// Old entries are found, waiting and taken, oldest first; young ones are not.

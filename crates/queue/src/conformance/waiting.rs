@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Depth, Queue};
+use tidegate_core::queue::{Queue, QueueDepth};
 
-use super::{entry, holder, line, next};
+use super::{consumer, entry, line, next};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub async fn a_taker_waits_for_the_next(queue: Arc<dyn Queue>) {
     let waiting = {
         let queue = Arc::clone(&queue);
-        async move { queue.take(&line(), &holder(), LONG).await.unwrap() }
+        async move { queue.take(&line(), &consumer(), LONG).await.unwrap() }
     };
     let pushes = async {
         tokio::task::yield_now().await;
@@ -28,7 +28,7 @@ pub async fn a_taker_waits_for_the_next(queue: Arc<dyn Queue>) {
 pub async fn a_taker_leaves_when_its_patience_ends(queue: Arc<dyn Queue>) {
     assert_eq!(
         queue
-            .take(&line(), &holder(), Duration::from_millis(50))
+            .take(&line(), &consumer(), Duration::from_millis(50))
             .await
             .unwrap(),
         None
@@ -71,19 +71,19 @@ pub async fn the_depth_is_counted(queue: Arc<dyn Queue>) {
     next(&*queue).await.unwrap();
     assert_eq!(
         queue.depth(&line()).await.unwrap(),
-        Depth {
+        QueueDepth {
             waiting: 2,
             taken: 2
         }
     );
-    queue.done(&claim).await.unwrap();
+    queue.ack(&claim).await.unwrap();
     queue
-        .strike(&line(), &claim.entry.account, &entry("ann", "d").id)
+        .remove(&line(), &claim.entry.account, &entry("ann", "d").id)
         .await
         .unwrap();
     assert_eq!(
         queue.depth(&line()).await.unwrap(),
-        Depth {
+        QueueDepth {
             waiting: 1,
             taken: 1
         }

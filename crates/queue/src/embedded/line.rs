@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::fair::{Fair, Owned};
-use tidegate_core::queue::{Depth, Entry, Rank};
+use tidegate_core::fair_queue::{FairQueue, HasOwner};
+use tidegate_core::queue::{Priority, QueueDepth, QueueEntry};
 use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ const LOW: u64 = 1 << 63;
 #[derive(Default)]
 pub(super) struct Line {
     /// Those who wait, and those who did before they were struck.
-    waiting: Fair<Waiting>,
+    waiting: FairQueue<Waiting>,
     /// All who are there, by the number with which they came. Who was struck is not.
     there: HashMap<u64, Present>,
     numbers: HashMap<(Account, JobId), u64>,
@@ -31,10 +31,10 @@ pub(super) struct Line {
 struct Waiting {
     account: Account,
     number: u64,
-    rank: Rank,
+    priority: Priority,
 }
 
-impl Owned for Waiting {
+impl HasOwner for Waiting {
     type Owner = Account;
 
     fn owner(&self) -> &Account {
@@ -42,20 +42,20 @@ impl Owned for Waiting {
     }
 
     fn number(&self) -> u64 {
-        match self.rank {
-            Rank::Usual => self.number,
-            Rank::Low => LOW | self.number,
+        match self.priority {
+            Priority::Normal => self.number,
+            Priority::Low => LOW | self.number,
         }
     }
 }
 
 struct Present {
-    entry: Entry,
+    entry: QueueEntry,
     since: Timestamp,
     /// Its deadline by the clock that nobody sets.
     due: Option<Instant>,
     /// The same job once more: it came while this one was in hand.
-    again: Option<Entry>,
+    again: Option<QueueEntry>,
 }
 
 /// An entry that is gone.
@@ -64,7 +64,7 @@ pub(super) struct Gone {
     pub(super) number: u64,
     pub(super) due: Option<Instant>,
     /// Who waits in its place from now on.
-    pub(super) again: Option<Entry>,
+    pub(super) again: Option<QueueEntry>,
 }
 
 struct Lease {
@@ -74,7 +74,7 @@ struct Lease {
 
 impl Line {
     /// One more, unless it is there. Says whether it was not.
-    pub(super) fn push(&mut self, number: u64, entry: Entry, due: Option<Instant>) -> bool {
+    pub(super) fn push(&mut self, number: u64, entry: QueueEntry, due: Option<Instant>) -> bool {
         let key = (entry.account.clone(), entry.id.clone());
         if let Some(number) = self.numbers.get(&key) {
             if self.leases.values().any(|lease| lease.number == *number)
@@ -88,7 +88,7 @@ impl Line {
         self.waiting.push(Waiting {
             account: entry.account.clone(),
             number,
-            rank: entry.rank,
+            priority: entry.priority,
         });
         self.there.insert(
             number,
@@ -104,11 +104,11 @@ impl Line {
     }
 
     /// The next, by this taking.
-    pub(super) fn take(&mut self, lease: u64) -> Option<Entry> {
+    pub(super) fn take(&mut self, lease: u64) -> Option<QueueEntry> {
         let there = &self.there;
         let Waiting { number, .. } = self
             .waiting
-            .pop_present(|waiting| there.contains_key(&waiting.number))?;
+            .pop_where(|waiting| there.contains_key(&waiting.number))?;
         self.leases.insert(
             lease,
             Lease {
@@ -126,9 +126,9 @@ impl Line {
     }
 
     /// An entry goes, if this taking still had it.
-    pub(super) fn done(&mut self, lease: u64) -> Option<Gone> {
+    pub(super) fn ack(&mut self, lease: u64) -> Option<Gone> {
         let Lease { number, .. } = self.leases.remove(&lease)?;
-        self.remove(number)
+        self.remove_number(number)
     }
 
     /// An entry waits again, where it stood.
@@ -142,22 +142,22 @@ impl Line {
             self.waiting.push(Waiting {
                 account: entry.account.clone(),
                 number,
-                rank: entry.rank,
+                priority: entry.priority,
             });
             self.came.notify_waiters();
         }
     }
 
     /// Somebody who waits is not handed out any more. Who is in somebody's hands stays there.
-    pub(super) fn strike(&mut self, account: &Account, id: &JobId) -> Option<Gone> {
+    pub(super) fn remove(&mut self, account: &Account, id: &JobId) -> Option<Gone> {
         let number = *self.numbers.get(&(account.clone(), id.clone()))?;
         if self.leases.values().any(|lease| lease.number == number) {
             return None;
         }
-        self.remove(number)
+        self.remove_number(number)
     }
 
-    fn remove(&mut self, number: u64) -> Option<Gone> {
+    fn remove_number(&mut self, number: u64) -> Option<Gone> {
         let Present {
             entry, due, again, ..
         } = self.there.remove(&number)?;
@@ -176,7 +176,7 @@ impl Line {
     }
 
     /// Gives an entry from one taking to another.
-    pub(super) fn pass_on(&mut self, from: u64, to: u64) -> Option<Entry> {
+    pub(super) fn pass_on(&mut self, from: u64, to: u64) -> Option<QueueEntry> {
         let Lease { number, .. } = self.leases.remove(&from)?;
         let entry = self.there.get(&number)?.entry.clone();
         self.leases.insert(
@@ -199,7 +199,10 @@ impl Line {
     }
 
     /// Who has been there since before this moment.
-    pub(super) fn since_before(&self, before: Timestamp) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(super) fn since_before(
+        &self,
+        before: Timestamp,
+    ) -> impl Iterator<Item = (u64, &QueueEntry)> {
         self.there
             .iter()
             .filter(move |(_, present)| present.since < before)
@@ -211,9 +214,9 @@ impl Line {
         self.there.is_empty() && self.waiting.is_empty() && Arc::strong_count(&self.came) == 1
     }
 
-    pub(super) fn depth(&self) -> Depth {
+    pub(super) fn depth(&self) -> QueueDepth {
         let taken = self.leases.len();
-        Depth {
+        QueueDepth {
             waiting: self.there.len() - taken,
             taken,
         }

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use tidegate_core::queue::Rank;
+use tidegate_core::queue::Priority;
 
 use super::*;
 
@@ -14,18 +14,29 @@ crate::conformance!(open);
 /// What is done to a queue, with small numbers so that they meet.
 #[derive(Debug, Clone)]
 enum Move {
-    Push { account: u8, id: u8, rank: Rank },
+    Push {
+        account: u8,
+        id: u8,
+        priority: Priority,
+    },
     Take,
-    Done { which: u8 },
-    PutBack { which: u8 },
-    Strike { account: u8, id: u8 },
+    Done {
+        which: u8,
+    },
+    PutBack {
+        which: u8,
+    },
+    Strike {
+        account: u8,
+        id: u8,
+    },
     Collect,
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let rank = prop_oneof![4 => Just(Rank::Usual), 1 => Just(Rank::Low)];
+    let priority = prop_oneof![4 => Just(Priority::Normal), 1 => Just(Priority::Low)];
     let one = prop_oneof![
-        4 => (0..3u8, 0..8u8, rank).prop_map(|(account, id, rank)| Move::Push { account, id, rank }),
+        4 => (0..3u8, 0..8u8, priority).prop_map(|(account, id, priority)| Move::Push { account, id, priority }),
         3 => Just(Move::Take),
         2 => any::<u8>().prop_map(|which| Move::Done { which }),
         1 => any::<u8>().prop_map(|which| Move::PutBack { which }),
@@ -38,20 +49,20 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 /// The same in a few words: who waits in which order, and who is in hand.
 #[derive(Default)]
 struct Told {
-    waiting: BTreeMap<String, BTreeSet<(Rank, u64, String)>>,
+    waiting: BTreeMap<String, BTreeSet<(Priority, u64, String)>>,
     taken: Vec<(Claim, u64)>,
     /// Jobs that came once more while they were in hand.
-    again: Vec<(String, String, Rank)>,
+    again: Vec<(String, String, Priority)>,
     last: u64,
 }
 
 impl Told {
-    fn push(&mut self, account: String, id: String, rank: Rank) {
+    fn push(&mut self, account: String, id: String, priority: Priority) {
         self.last += 1;
         self.waiting
             .entry(account)
             .or_default()
-            .insert((rank, self.last, id));
+            .insert((priority, self.last, id));
     }
 
     fn waits(&self, account: &str, id: &str) -> bool {
@@ -73,11 +84,16 @@ fn check(moves: Vec<Move>) {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let (queue, line, holder) = (Embedded::default(), LineName::new("l"), Holder::new("h"));
+        let (queue, line, consumer) =
+            (Embedded::default(), QueueName::new("l"), Consumer::new("h"));
         let mut told = Told::default();
         for step in moves {
             match step {
-                Move::Push { account, id, rank } => {
+                Move::Push {
+                    account,
+                    id,
+                    priority,
+                } => {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
                     let (owner, job) = (
                         Account::parse(&account).expect("a name"),
@@ -86,10 +102,10 @@ fn check(moves: Vec<Move>) {
                     queue
                         .push(
                             &line,
-                            Entry {
+                            QueueEntry {
                                 account: owner,
                                 id: job,
-                                rank,
+                                priority,
                                 deadline: None,
                             },
                         )
@@ -98,13 +114,13 @@ fn check(moves: Vec<Move>) {
                     if told.is_taken(&account, &id) {
                         told.again
                             .retain(|(other, name, _)| (other, name) != (&account, &id));
-                        told.again.push((account, id, rank));
+                        told.again.push((account, id, priority));
                     } else if !told.waits(&account, &id) {
-                        told.push(account, id, rank);
+                        told.push(account, id, priority);
                     }
                 }
                 Move::Take => match queue
-                    .take(&line, &holder, Duration::ZERO)
+                    .take(&line, &consumer, Duration::ZERO)
                     .await
                     .expect("memory")
                 {
@@ -126,14 +142,14 @@ fn check(moves: Vec<Move>) {
                     let (claim, _) = told
                         .taken
                         .swap_remove(usize::from(which) % told.taken.len());
-                    assert!(queue.done(&claim).await.expect("memory"));
-                    assert!(!queue.done(&claim).await.expect("memory"), "once");
-                    let same = |(account, id, _): &(String, String, Rank)| {
+                    assert!(queue.ack(&claim).await.expect("memory"));
+                    assert!(!queue.ack(&claim).await.expect("memory"), "once");
+                    let same = |(account, id, _): &(String, String, Priority)| {
                         claim.entry.account.as_str() == account && claim.entry.id.as_str() == id
                     };
                     if let Some(place) = told.again.iter().position(same) {
-                        let (account, id, rank) = told.again.remove(place);
-                        told.push(account, id, rank);
+                        let (account, id, priority) = told.again.remove(place);
+                        told.push(account, id, priority);
                     }
                 }
                 Move::PutBack { which } if !told.taken.is_empty() => {
@@ -141,8 +157,11 @@ fn check(moves: Vec<Move>) {
                         .taken
                         .swap_remove(usize::from(which) % told.taken.len());
                     queue.put_back(&claim).await.expect("memory");
-                    let Entry {
-                        account, id, rank, ..
+                    let QueueEntry {
+                        account,
+                        id,
+                        priority,
+                        ..
                     } = &claim.entry;
                     told.again.retain(|(other, name, _)| {
                         (account.as_str(), id.as_str()) != (other, name)
@@ -150,7 +169,7 @@ fn check(moves: Vec<Move>) {
                     told.waiting
                         .entry(account.to_string())
                         .or_default()
-                        .insert((*rank, number, id.to_string()));
+                        .insert((*priority, number, id.to_string()));
                 }
                 Move::Strike { account, id } => {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
@@ -158,7 +177,7 @@ fn check(moves: Vec<Move>) {
                         Account::parse(&account).expect("a name"),
                         JobId::parse(&id).expect("an id"),
                     );
-                    queue.strike(&line, &owner, &job).await.expect("memory");
+                    queue.remove(&line, &owner, &job).await.expect("memory");
                     if let Some(mine) = told.waiting.get_mut(&account) {
                         mine.retain(|(_, _, other)| *other != id);
                     }
@@ -166,7 +185,7 @@ fn check(moves: Vec<Move>) {
                 Move::Collect => drop(queue.collect().await),
                 Move::Done { .. } | Move::PutBack { .. } => {}
             }
-            let depth = Depth {
+            let depth = QueueDepth {
                 waiting: told.waiting.values().map(BTreeSet::len).sum(),
                 taken: told.taken.len(),
             };
@@ -184,7 +203,7 @@ proptest! {
 
 #[tokio::test]
 async fn accounts_take_turns_one_by_one() {
-    let (queue, line, holder) = (Embedded::default(), LineName::new("l"), Holder::new("h"));
+    let (queue, line, consumer) = (Embedded::default(), QueueName::new("l"), Consumer::new("h"));
     for (account, count) in [("large", 200), ("small", 4)] {
         for n in 0..count {
             let id = JobId::parse(&format!("{account}-{n}")).expect("an id");
@@ -192,10 +211,10 @@ async fn accounts_take_turns_one_by_one() {
             queue
                 .push(
                     &line,
-                    Entry {
+                    QueueEntry {
                         account,
                         id,
-                        rank: Rank::Usual,
+                        priority: Priority::Normal,
                         deadline: None,
                     },
                 )
@@ -206,7 +225,7 @@ async fn accounts_take_turns_one_by_one() {
     let mut first = Vec::new();
     for _ in 0..8 {
         let claim = queue
-            .take(&line, &holder, Duration::ZERO)
+            .take(&line, &consumer, Duration::ZERO)
             .await
             .expect("memory")
             .expect("one waits");

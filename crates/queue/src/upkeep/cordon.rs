@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::queue::{Keeper, Queue};
+use tidegate_core::queue::{Queue, UpkeepHandler};
 
 use super::said;
 
-pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, every: Duration) {
+pub(super) async fn run(queue: &dyn Queue, keeper: &dyn UpkeepHandler, every: Duration) {
     loop {
         for (line, entry) in said("deadlines", queue.overdue(Timestamp::now()).await) {
             tracing::debug!(%line, job = %entry.id, "the deadline of a job has come");

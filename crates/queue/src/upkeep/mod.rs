@@ -12,7 +12,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Holder, Keeper, Queue, QueueError};
+use tidegate_core::queue::{Consumer, Queue, QueueError, UpkeepHandler};
 
 /// How often is looked, and what counts as too long.
 #[derive(Debug, Clone, Copy)]
@@ -46,11 +46,16 @@ impl Default for Rules {
 }
 
 /// Keeps the lines in order, for ever.
-pub async fn run(queue: Arc<dyn Queue>, keeper: Arc<dyn Keeper>, holder: Holder, rules: Rules) {
+pub async fn run(
+    queue: Arc<dyn Queue>,
+    keeper: Arc<dyn UpkeepHandler>,
+    consumer: Consumer,
+    rules: Rules,
+) {
     let (queue, keeper) = (&*queue, &*keeper);
     tokio::join!(
         cordon::run(queue, keeper, rules.cordon_every),
-        sweep::run(queue, keeper, &holder, rules),
+        sweep::run(queue, keeper, &consumer, rules),
         collect::run(queue, rules.collect_every),
         prune::run(queue, keeper, rules),
     );

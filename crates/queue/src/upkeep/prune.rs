@@ -2,14 +2,14 @@
 //! job still waits is left alone, however old it is: only its deadline ends a job.
 
 use jiff::Timestamp;
-use tidegate_core::queue::{Keeper, Queue};
+use tidegate_core::queue::{Queue, UpkeepHandler};
 
 use super::{Rules, said};
 
 /// How many are looked at each time.
 const BATCH: usize = 100_000;
 
-pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, rules: Rules) {
+pub(super) async fn run(queue: &dyn Queue, keeper: &dyn UpkeepHandler, rules: Rules) {
     loop {
         tokio::time::sleep(rules.prune_every).await;
         let Ok(before) = Timestamp::now().checked_sub(rules.old_after) else {
@@ -20,7 +20,7 @@ pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, rules: Rules) {
                 tracing::warn!(%line, job = %entry.id, "a job that is over was still in its line");
                 said(
                     "old entries",
-                    queue.strike(&line, &entry.account, &entry.id).await,
+                    queue.remove(&line, &entry.account, &entry.id).await,
                 );
             }
         }

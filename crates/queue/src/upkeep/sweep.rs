@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use tidegate_core::queue::{Fate, Holder, Keeper, Queue};
+use tidegate_core::queue::{Consumer, Disposition, Queue, UpkeepHandler};
 
 use super::{Rules, said};
 
 /// How many are taken over at once.
 const BATCH: usize = 100;
 
-pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, holder: &Holder, rules: Rules) {
+pub(super) async fn run(
+    queue: &dyn Queue,
+    keeper: &dyn UpkeepHandler,
+    consumer: &Consumer,
+    rules: Rules,
+) {
     loop {
         tokio::time::sleep(about(rules.sweep_every)).await;
         loop {
@@ -17,13 +22,13 @@ pub(super) async fn run(queue: &dyn Queue, keeper: &dyn Keeper, holder: &Holder,
             said("lost jobs", queue.renew(&keeper.in_hand()).await);
             let lost = said(
                 "lost jobs",
-                queue.lost(holder, rules.lost_after, BATCH).await,
+                queue.lost(consumer, rules.lost_after, BATCH).await,
             );
             for claim in &lost {
                 tracing::warn!(line = %claim.line, job = %claim.entry.id, "whoever worked on a job is gone");
                 match keeper.lost(claim).await {
-                    Fate::Over => drop(said("lost jobs", queue.done(claim).await)),
-                    Fate::Unknown => {}
+                    Disposition::Remove => drop(said("lost jobs", queue.ack(claim).await)),
+                    Disposition::Keep => {}
                 }
             }
             if lost.len() < BATCH {

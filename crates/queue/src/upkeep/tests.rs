@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tidegate_core::queue::{Claim, Entry, Fate, LineName, Rank};
+use tidegate_core::queue::{Claim, Disposition, Priority, QueueEntry, QueueName};
 use tidegate_core::{Account, JobId};
 
 use super::*;
@@ -18,7 +18,7 @@ struct Noting {
 }
 
 impl Noting {
-    fn note(&self, what: &str, entry: &Entry) {
+    fn note(&self, what: &str, entry: &QueueEntry) {
         self.told
             .lock()
             .expect("nobody panics with it")
@@ -27,17 +27,17 @@ impl Noting {
 }
 
 #[async_trait]
-impl Keeper for Noting {
-    async fn overdue(&self, entry: &Entry) {
+impl UpkeepHandler for Noting {
+    async fn overdue(&self, entry: &QueueEntry) {
         self.note("overdue", entry);
     }
 
-    async fn lost(&self, claim: &Claim) -> Fate {
+    async fn lost(&self, claim: &Claim) -> Disposition {
         self.note("lost", &claim.entry);
         if claim.entry.id.as_str().starts_with("unknown") {
-            Fate::Unknown
+            Disposition::Keep
         } else {
-            Fate::Over
+            Disposition::Remove
         }
     }
 
@@ -45,7 +45,7 @@ impl Keeper for Noting {
         self.held.lock().expect("nobody panics with it").clone()
     }
 
-    async fn is_over(&self, entry: &Entry) -> bool {
+    async fn is_over(&self, entry: &QueueEntry) -> bool {
         entry.id.as_str().starts_with("over")
     }
 }
@@ -53,7 +53,7 @@ impl Keeper for Noting {
 struct Place {
     queue: Arc<Embedded>,
     keeper: Arc<Noting>,
-    line: LineName,
+    line: QueueName,
 }
 
 impl Place {
@@ -61,15 +61,15 @@ impl Place {
         Self {
             queue: Arc::default(),
             keeper: Arc::default(),
-            line: LineName::new("l"),
+            line: QueueName::new("l"),
         }
     }
 
     async fn push(&self, id: &str, deadline: Option<Timestamp>) {
-        let entry = Entry {
+        let entry = QueueEntry {
             account: Account::ANONYMOUS,
             id: JobId::parse(id).expect("an id"),
-            rank: Rank::Usual,
+            priority: Priority::Normal,
             deadline,
         };
         self.queue.push(&self.line, entry).await.expect("memory");
@@ -77,7 +77,7 @@ impl Place {
 
     async fn take(&self) -> Claim {
         self.queue
-            .take(&self.line, &Holder::new("h"), Duration::ZERO)
+            .take(&self.line, &Consumer::new("h"), Duration::ZERO)
             .await
             .expect("memory")
             .expect("one waits")
@@ -88,7 +88,7 @@ impl Place {
         let keeping = run(
             Arc::clone(&self.queue) as _,
             Arc::clone(&self.keeper) as _,
-            Holder::new("sweeper"),
+            Consumer::new("sweeper"),
             rules,
         );
         tokio::time::timeout(time, keeping)
@@ -138,7 +138,7 @@ async fn a_job_whose_holder_is_gone_is_found_once() {
             .await,
         ["lost a"]
     );
-    assert!(!place.queue.done(&before).await.expect("memory"));
+    assert!(!place.queue.ack(&before).await.expect("memory"));
     assert_eq!(
         place
             .queue
@@ -183,7 +183,7 @@ async fn what_is_in_hand_here_is_not_lost_though_nobody_could_renew_it() {
             .await,
         [""; 0]
     );
-    assert!(place.queue.done(&claim).await.expect("memory"));
+    assert!(place.queue.ack(&claim).await.expect("memory"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +206,7 @@ async fn what_is_renewed_is_left_alone() {
         renews
     );
     assert_eq!(told, [""; 0]);
-    assert!(place.queue.done(&claim).await.expect("memory"));
+    assert!(place.queue.ack(&claim).await.expect("memory"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use tidegate_core::crew::Cause;
+use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{Request, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ pub(crate) struct Child {
     /// Whether the system ended it because memory ran out.
     out_of_memory: AtomicBool,
     /// Of what it died, once that is known.
-    cause: OnceLock<Cause>,
+    cause: OnceLock<DeathCause>,
     oom_kills_before: u64,
     mark: Mark,
     family: Arc<Family>,
@@ -70,8 +70,8 @@ impl Child {
     }
 
     /// Of what it died. What is not known was our own doing.
-    pub(crate) fn cause(&self) -> Cause {
-        self.cause.get().copied().unwrap_or(Cause::Killed)
+    pub(crate) fn cause(&self) -> DeathCause {
+        self.cause.get().copied().unwrap_or(DeathCause::Killed)
     }
 
     /// Asks the child to stop the nth job of a slot.
@@ -172,10 +172,10 @@ impl Child {
         let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !by_us;
         let starved = by_system && oom::kills() > self.oom_kills_before;
         let cause = match status.signal() {
-            _ if starved => Cause::OutOfMemory,
-            _ if by_us => Cause::Killed,
-            Some(_) => Cause::Signal,
-            None => Cause::Exit,
+            _ if starved => DeathCause::OutOfMemory,
+            _ if by_us => DeathCause::Killed,
+            Some(_) => DeathCause::Signal,
+            None => DeathCause::Exit,
         };
         // It dies once.
         self.cause.set(cause).ok();
@@ -216,7 +216,7 @@ impl Child {
     }
 
     /// The child's answer to a health check.
-    pub(crate) fn healthcheck_answered(&self, id: u64, complaint: Option<String>) {
+    pub(crate) fn healthcheck_answered(&self, id: u64, health_error: Option<String>) {
         let waiting = self
             .healthchecks
             .lock()
@@ -224,7 +224,7 @@ impl Child {
             .remove(&id);
         if let Some(waiting) = waiting {
             // Whoever asked may have left.
-            waiting.send(complaint).ok();
+            waiting.send(health_error).ok();
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::boot::log_source;
 use super::link::{Broken, Link};
 use crate::scratch::Scratch;
-use crate::slots::{Ledger, Owned, Permit, Waiter};
+use crate::slots::{HasOwner, Ledger, Permit, Waiter};
 use crate::supervisor::LAST_BREATH;
 
 /// Metrics nest less deep than this.
@@ -37,12 +37,12 @@ pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
 /// Where a caller in the line finds its permit.
 pub(crate) struct Seat {
     pub(crate) account: Account,
-    /// See [`Owned::number`].
+    /// See [`HasOwner::number`].
     pub(crate) number: u64,
     pub(crate) permit: oneshot::Sender<SlotPermit>,
 }
 
-impl Owned for Seat {
+impl HasOwner for Seat {
     type Owner = Account;
 
     fn owner(&self) -> &Account {

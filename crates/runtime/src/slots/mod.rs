@@ -13,18 +13,18 @@ mod tests;
 use std::sync::Arc;
 
 pub use lock::Lock;
-use tidegate_core::fair::Fair;
-pub use tidegate_core::fair::Owned;
+use tidegate_core::fair_queue::FairQueue;
+pub use tidegate_core::fair_queue::HasOwner;
 
 /// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
 /// `L` how the state is locked.
-pub struct Pool<T, W: Owned, L = std::sync::Mutex<Ledger<T, W>>> {
+pub struct Pool<T, W: HasOwner, L = std::sync::Mutex<Ledger<T, W>>> {
     shared: Arc<L>,
     marker: std::marker::PhantomData<fn() -> (T, W)>,
 }
 
 /// A place where a permit can be left for a waiting caller.
-pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Owned + Sized {
+pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: HasOwner + Sized {
     /// Leaves the permit there; gives it back when the caller has gone.
     fn give(self, permit: Permit<T, Self, L>) -> Result<(), Permit<T, Self, L>>;
 
@@ -33,9 +33,9 @@ pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: Owned + Sized {
 }
 
 /// What a pool knows; opaque to everybody else.
-pub struct Ledger<T, W: Owned> {
+pub struct Ledger<T, W: HasOwner> {
     idle: Vec<T>,
-    line: Fair<W>,
+    line: FairQueue<W>,
     /// For each owner, so that nobody can fill it for the others.
     line_limit: usize,
     total: usize,
@@ -84,7 +84,7 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
     pub fn new(line_limit: usize) -> Self {
         let ledger = Ledger {
             idle: Vec::new(),
-            line: Fair::default(),
+            line: FairQueue::default(),
             line_limit,
             total: 0,
             closed: false,
@@ -133,13 +133,13 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
                 LineLimit::Usual => ledger.line_limit,
                 LineLimit::None => usize::MAX,
             };
-            if ledger.line.len_of(waiter.owner()) >= most {
+            if ledger.line.owner_len(waiter.owner()) >= most {
                 // Those who have left are noticed only when their place is wanted.
                 ledger
                     .line
                     .retain(waiter.owner(), |waiter| !waiter.has_left());
             }
-            if ledger.line.len_of(waiter.owner()) >= most {
+            if ledger.line.owner_len(waiter.owner()) >= most {
                 return Err(Denied::Full);
             }
             ledger.line.push(waiter);
@@ -273,7 +273,7 @@ fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T)
     }
 }
 
-impl<T, W: Owned, L> Clone for Pool<T, W, L> {
+impl<T, W: HasOwner, L> Clone for Pool<T, W, L> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),

@@ -29,7 +29,7 @@ impl<L: Lock<Ledger<u32, Seat<L>>>> Waiter<u32, L> for Seat<L> {
 }
 
 /// All callers of these tests are one owner's; turns between owners are `fair`'s business.
-impl<L: Lock<Ledger<u32, Seat<L>>>> Owned for Seat<L> {
+impl<L: Lock<Ledger<u32, Seat<L>>>> HasOwner for Seat<L> {
     type Owner = ();
 
     fn owner(&self) -> &() {

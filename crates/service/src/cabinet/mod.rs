@@ -30,7 +30,7 @@ use quota::Coming;
 use uses::Hold;
 use vault::Vault;
 
-pub use receiving::{FilingError, Incoming};
+pub use receiving::{FileStoreError, FileWriter};
 pub(crate) use told::name_of;
 
 /// The documents.
@@ -40,7 +40,7 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// What is known about a file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Filed {
+pub struct StoredFile {
     /// Which.
     pub id: String,
     /// How its owner calls it: any text.
@@ -68,7 +68,7 @@ pub struct Filed {
     pub weights_of: Option<String>,
 }
 
-impl Filed {
+impl StoredFile {
     /// Whether a caller has left it.
     fn is_left(&self) -> bool {
         self.job.is_none() && self.weights_of.is_none()
@@ -76,7 +76,7 @@ impl Filed {
 }
 
 /// What somebody says about a file.
-pub struct Label {
+pub struct FileMetadata {
     /// How it is called.
     pub name: String,
     /// What it is.
@@ -97,7 +97,7 @@ pub struct FileRules {
 }
 
 /// The files that are kept.
-pub struct Cabinet {
+pub struct FileStore {
     vault: Vault,
     documents: Arc<dyn Documents>,
     rules: FileRules,
@@ -109,23 +109,26 @@ pub struct Cabinet {
 
 struct Entry {
     account: Account,
-    file: Arc<Filed>,
+    file: Arc<StoredFile>,
     /// Its bytes stay as long as this.
     _hold: Hold,
 }
 
-impl Cabinet {
+impl FileStore {
     /// Opens it; what belongs to nothing goes with the first [`upkeep`](Self::upkeep). Files are written in `spool` while they come.
     pub async fn open(
         blobs: Arc<dyn Blobs>,
         spool: PathBuf,
         documents: Arc<dyn Documents>,
         rules: FileRules,
-    ) -> Result<Arc<Self>, FilingError> {
+    ) -> Result<Arc<Self>, FileStoreError> {
         let vault = Vault::open(blobs, spool)?;
         let mut known = BTreeMap::new();
         for (name, json) in documents.all(SHELF, "").await? {
-            match (serde_json::from_slice::<Filed>(&json), account_in(&name)) {
+            match (
+                serde_json::from_slice::<StoredFile>(&json),
+                account_in(&name),
+            ) {
                 (Ok(file), Some(account)) => {
                     let hold = vault.hold(&file.sha256).await;
                     known.insert(
@@ -168,7 +171,7 @@ impl Cabinet {
     }
 
     /// Begins to take a file in, of at most `limit` bytes. Refused when there is no room for what is `expected`.
-    pub async fn receive(&self, expected: u64, limit: u64) -> Result<Incoming, FilingError> {
+    pub async fn receive(&self, expected: u64, limit: u64) -> Result<FileWriter, FileStoreError> {
         self.vault.receive(expected, limit).await
     }
 
@@ -176,9 +179,9 @@ impl Cabinet {
     pub async fn keep(
         &self,
         account: &Account,
-        incoming: Incoming,
-        label: Label,
-    ) -> Result<Arc<Filed>, FilingError> {
+        incoming: FileWriter,
+        label: FileMetadata,
+    ) -> Result<Arc<StoredFile>, FileStoreError> {
         let _place = self.reserve(account, incoming.size())?;
         let until = Timestamp::now()
             .checked_add(self.rules.keep_for)
@@ -192,32 +195,32 @@ impl Cabinet {
         &self,
         account: &Account,
         job: &JobId,
-        incoming: Incoming,
-        label: Label,
-    ) -> Result<Arc<Filed>, FilingError> {
+        incoming: FileWriter,
+        label: FileMetadata,
+    ) -> Result<Arc<StoredFile>, FileStoreError> {
         self.file(account, incoming, label, Until::ForgottenJob(job))
             .await
     }
 
     /// One file that a caller has left.
-    pub fn get(&self, account: &Account, id: &str) -> Option<Arc<Filed>> {
+    pub fn get(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
         self.find(account, id).filter(|file| file.is_left())
     }
 
     /// One file, whoever made it.
-    pub fn find(&self, account: &Account, id: &str) -> Option<Arc<Filed>> {
+    pub fn find(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
         let known = self.known();
         let file = &known.get(&key(account, id))?.file;
         is_kept(file, Timestamp::now()).then(|| Arc::clone(file))
     }
 
     /// The file that an address names, if the account has it.
-    pub(crate) fn find_by_address(&self, account: &Account, url: &Url) -> Option<Arc<Filed>> {
+    pub(crate) fn find_by_address(&self, account: &Account, url: &Url) -> Option<Arc<StoredFile>> {
         self.find(account, id_in(url)?)
     }
 
     /// The files that an account has left, newest first.
-    pub fn list(&self, account: &Account) -> Vec<Arc<Filed>> {
+    pub fn list(&self, account: &Account) -> Vec<Arc<StoredFile>> {
         let (prefix, now) = (key(account, ""), Timestamp::now());
         let known = self.known();
         let all = known
@@ -245,36 +248,36 @@ impl Cabinet {
     /// Opens some bytes of a file.
     pub async fn read(
         &self,
-        file: &Filed,
+        file: &StoredFile,
         range: Range<u64>,
     ) -> Result<Box<dyn BlobReader>, BlobError> {
         self.vault.read(&file.sha256, range).await
     }
 
     /// Writes a file into a new one at `to`.
-    pub(crate) async fn copy(&self, file: &Filed, to: &Path) -> Result<(), FilingError> {
+    pub(crate) async fn copy(&self, file: &StoredFile, to: &Path) -> Result<(), FileStoreError> {
         self.vault.copy(&file.sha256, file.size, to).await
     }
 
     async fn file(
         &self,
         account: &Account,
-        incoming: Incoming,
-        label: Label,
+        incoming: FileWriter,
+        label: FileMetadata,
         until: Until<'_>,
-    ) -> Result<Arc<Filed>, FilingError> {
+    ) -> Result<Arc<StoredFile>, FileStoreError> {
         let received = incoming.end().await?;
         let (expires_at, job) = match until {
             Until::Moment(moment) => (Some(moment), None),
             Until::ForgottenJob(job) => (None, Some(job.to_string())),
         };
-        let Label {
+        let FileMetadata {
             name,
             content_type,
             metadata,
         } = label;
         let hold = self.vault.put(&received).await?;
-        let file = Arc::new(Filed {
+        let file = Arc::new(StoredFile {
             id: JobId::from_random(random::bits()).to_string(),
             name,
             content_type,
@@ -295,7 +298,7 @@ impl Cabinet {
     async fn enter(
         &self,
         account: &Account,
-        file: Arc<Filed>,
+        file: Arc<StoredFile>,
         hold: Hold,
     ) -> Result<(), StoreError> {
         let key = key(account, &file.id);
@@ -381,7 +384,7 @@ enum Until<'a> {
     ForgottenJob(&'a JobId),
 }
 
-fn is_kept(file: &Filed, now: Timestamp) -> bool {
+fn is_kept(file: &StoredFile, now: Timestamp) -> bool {
     file.expires_at.is_none_or(|at| at > now)
 }
 

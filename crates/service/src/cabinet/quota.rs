@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use tidegate_core::Account;
 
-use super::{Cabinet, Entry, FilingError, is_kept};
+use super::{Entry, FileStore, FileStoreError, is_kept};
 
 /// Bytes of files that are being filed, by account.
 #[derive(Default)]
@@ -20,20 +20,24 @@ pub(super) struct Place<'a> {
     bytes: u64,
 }
 
-impl Cabinet {
+impl FileStore {
     /// Refuses an account that has no room for so many bytes more.
-    pub fn has_room(&self, account: &Account, bytes: u64) -> Result<(), FilingError> {
+    pub fn has_room(&self, account: &Account, bytes: u64) -> Result<(), FileStoreError> {
         self.reserve(account, bytes).map(drop)
     }
 
     /// Takes the room for a file. Until it is given back a file that was filed meanwhile counts twice: who is that
     /// close to the bound may be refused a moment early, and never late.
-    pub(super) fn reserve(&self, account: &Account, bytes: u64) -> Result<Place<'_>, FilingError> {
+    pub(super) fn reserve(
+        &self,
+        account: &Account,
+        bytes: u64,
+    ) -> Result<Place<'_>, FileStoreError> {
         let mut coming = self.coming.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(max) = self.rules.max_per_account {
             let used = self.kept_for(account) + coming.get(account).copied().unwrap_or_default();
             if used.saturating_add(bytes) > max {
-                return Err(FilingError::Quota { used, max });
+                return Err(FileStoreError::Quota { used, max });
             }
         }
         *coming.entry(account.clone()).or_default() += bytes;
@@ -45,7 +49,7 @@ impl Cabinet {
     }
 }
 
-impl Cabinet {
+impl FileStore {
     /// What an account has here that goes only when it says so: what it has left, and the weights that it has trained.
     fn kept_for(&self, account: &Account) -> u64 {
         let now = Timestamp::now();

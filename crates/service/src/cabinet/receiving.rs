@@ -21,7 +21,7 @@ const LOOK_AGAIN: u64 = 4 * 1024 * 1024;
 
 /// Why a file was not kept.
 #[derive(Debug, thiserror::Error)]
-pub enum FilingError {
+pub enum FileStoreError {
     /// It has too many bytes.
     #[error("the file is larger than the {0} bytes that are allowed")]
     TooLarge(u64),
@@ -49,7 +49,7 @@ pub enum FilingError {
     Store(#[from] StoreError),
 }
 
-impl FilingError {
+impl FileStoreError {
     /// What a caller is told: where files are kept and what is wrong there is the operator's business, and is logged.
     pub(crate) fn told(&self) -> String {
         match self {
@@ -62,7 +62,7 @@ impl FilingError {
     }
 }
 
-impl From<io::Error> for FilingError {
+impl From<io::Error> for FileStoreError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
@@ -71,7 +71,7 @@ impl From<io::Error> for FilingError {
     }
 }
 
-impl From<BlobError> for FilingError {
+impl From<BlobError> for FileStoreError {
     fn from(error: BlobError) -> Self {
         match error {
             BlobError::Full(_) => Self::NoSpace,
@@ -81,7 +81,7 @@ impl From<BlobError> for FilingError {
 }
 
 /// A file on its way in. Dropped before it is kept it leaves nothing.
-pub struct Incoming {
+pub struct FileWriter {
     file: File,
     place: Place,
     limit: u64,
@@ -116,13 +116,13 @@ impl Drop for Place {
     }
 }
 
-impl Incoming {
+impl FileWriter {
     /// Begins to take in a file of `expected` bytes or, if more come, of at most `limit`.
     pub(super) async fn begin(
         folder: &Path,
         expected: u64,
         limit: u64,
-    ) -> Result<Self, FilingError> {
+    ) -> Result<Self, FileStoreError> {
         let path = folder.join(format!("{:032x}{PART}", random::bits()));
         need_room(folder, expected)?;
         let file = tokio::fs::OpenOptions::new()
@@ -144,10 +144,10 @@ impl Incoming {
     }
 
     /// Takes the next bytes.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), FilingError> {
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), FileStoreError> {
         self.size += bytes.len() as u64;
         if self.size > self.limit {
-            return Err(FilingError::TooLarge(self.limit));
+            return Err(FileStoreError::TooLarge(self.limit));
         }
         if self.size >= self.look_at {
             need_room(
@@ -167,7 +167,7 @@ impl Incoming {
     }
 
     /// All is there.
-    pub(super) async fn end(mut self) -> Result<Received, FilingError> {
+    pub(super) async fn end(mut self) -> Result<Received, FileStoreError> {
         self.file.flush().await?;
         Ok(Received {
             place: self.place,
@@ -178,11 +178,11 @@ impl Incoming {
     }
 }
 
-fn need_room(folder: &Path, bytes: u64) -> Result<(), FilingError> {
+fn need_room(folder: &Path, bytes: u64) -> Result<(), FileStoreError> {
     match room_in(folder) {
         Some(room) if room < bytes.max(1) => {
             tracing::warn!(room, bytes, "no space for a file: it was not taken");
-            Err(FilingError::NoSpace)
+            Err(FileStoreError::NoSpace)
         }
         Some(_) | None => Ok(()),
     }

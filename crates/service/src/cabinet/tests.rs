@@ -3,8 +3,8 @@ use std::os::unix::fs::PermissionsExt;
 use bytes::Bytes;
 use tidegate_core::JobKind;
 use tidegate_core::Status;
-use tidegate_core::record::{Ending, Face, Order, Target};
-use tidegate_core::store::Finish;
+use tidegate_core::record::{Api, Completion, JobSpec, Target};
+use tidegate_core::store::JobFinish;
 use tidegate_store::{Folder, Options, Sqlite};
 
 use super::*;
@@ -16,7 +16,7 @@ const RULES: FileRules = FileRules {
 };
 
 struct Desk {
-    cabinet: Arc<Cabinet>,
+    cabinet: Arc<FileStore>,
     store: Arc<Sqlite>,
     folder: tempfile::TempDir,
 }
@@ -32,36 +32,36 @@ async fn desk() -> Desk {
     }
 }
 
-async fn open(folder: &Path, store: &Arc<Sqlite>) -> Arc<Cabinet> {
+async fn open(folder: &Path, store: &Arc<Sqlite>) -> Arc<FileStore> {
     let files = folder.join("files");
     let blobs = Arc::new(Folder::open(files.clone()).unwrap());
-    Cabinet::open(blobs, files, Arc::clone(store) as Arc<dyn Documents>, RULES)
+    FileStore::open(blobs, files, Arc::clone(store) as Arc<dyn Documents>, RULES)
         .await
         .unwrap()
 }
 
 impl Desk {
-    async fn incoming(&self, body: &str) -> Incoming {
+    async fn incoming(&self, body: &str) -> FileWriter {
         let mut incoming = self.cabinet.receive(0, 10).await.unwrap();
         incoming.write(body.as_bytes()).await.unwrap();
         incoming
     }
 
-    async fn keep(&self, account: &Account, body: &str) -> Arc<Filed> {
+    async fn keep(&self, account: &Account, body: &str) -> Arc<StoredFile> {
         self.cabinet
             .keep(account, self.incoming(body).await, label())
             .await
             .unwrap()
     }
 
-    async fn give(&self, job: &str, body: &str) -> Arc<Filed> {
+    async fn give(&self, job: &str, body: &str) -> Arc<StoredFile> {
         self.cabinet
             .keep_output(&ann(), &id(job), self.incoming(body).await, label())
             .await
             .unwrap()
     }
 
-    async fn again(&self) -> Arc<Cabinet> {
+    async fn again(&self) -> Arc<FileStore> {
         open(self.folder.path(), &self.store).await
     }
 
@@ -76,7 +76,7 @@ impl Desk {
 
     /// A job that is over.
     async fn job(&self, name: &str, completed_at: Timestamp) {
-        let order = Order {
+        let order = JobSpec {
             id: id(name),
             account: ann(),
             kind: JobKind::Prediction,
@@ -91,22 +91,22 @@ impl Desk {
             context: Default::default(),
             destination: None,
             hook: None,
-            face: Face::Replicate,
+            api: Api::Replicate,
             deadline: None,
             created_at: completed_at,
         };
         self.store.insert(order).await.unwrap();
-        let ending = Ending {
+        let completion = Completion {
             completed_at,
-            ..Ending::of_nothing()
+            ..Completion::empty()
         };
-        let finish = Finish {
+        let finish = JobFinish {
             account: ann(),
             id: id(name),
             attempt: 0,
             began_at: None,
             status: Status::Canceled,
-            ending,
+            completion,
             letter: None,
         };
         assert!(self.store.finish(finish).await.unwrap());
@@ -121,9 +121,9 @@ fn id(text: &str) -> JobId {
     JobId::parse(text).unwrap()
 }
 
-fn label() -> Label {
+fn label() -> FileMetadata {
     let metadata = RawValue::from_string("{}".to_owned()).unwrap();
-    Label {
+    FileMetadata {
         name: "a.txt".to_owned(),
         content_type: "text/plain".to_owned(),
         metadata,
@@ -173,7 +173,7 @@ async fn what_is_too_large_or_given_up_leaves_nothing() {
     incoming.write(b"0123456789").await.unwrap();
     assert!(matches!(
         incoming.write(b"0").await,
-        Err(FilingError::TooLarge(10))
+        Err(FileStoreError::TooLarge(10))
     ));
     drop(incoming);
     assert_eq!(desk.on_disk().len(), 0);
@@ -184,7 +184,7 @@ async fn what_would_fill_the_disk_is_not_begun() {
     let desk = desk().await;
     assert!(matches!(
         desk.cabinet.receive(u64::MAX, u64::MAX).await,
-        Err(FilingError::NoSpace)
+        Err(FileStoreError::NoSpace)
     ));
     assert_eq!(desk.on_disk().len(), 0);
 }
@@ -326,7 +326,7 @@ async fn an_account_has_its_bound_and_jobs_have_none() {
         .await;
     assert!(matches!(
         refused,
-        Err(FilingError::Quota { used: 7, max: 12 })
+        Err(FileStoreError::Quota { used: 7, max: 12 })
     ));
     assert!(desk.cabinet.has_room(&ann(), 6).is_err() && desk.cabinet.has_room(&ann(), 5).is_ok());
     desk.keep(&Account::ANONYMOUS, "012345").await;

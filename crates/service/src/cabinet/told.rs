@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate_core::{Account, JobId};
 
-use super::{Cabinet, Filed};
+use super::{FileStore, StoredFile};
 
 /// Begins the name of a file; then comes its id. A model may print the same, but it does not know the ids of
 /// the files that its job will have given.
 const PREFIX: &str = "tidegate-file:";
 
 /// What stands for a file in an output.
-pub(crate) fn name_of(file: &Filed) -> String {
+pub(crate) fn name_of(file: &StoredFile) -> String {
     format!("{PREFIX}{}", file.id)
 }
 
@@ -22,14 +22,14 @@ pub(super) fn id_in_name(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)
 }
 
-impl Cabinet {
+impl FileStore {
     /// An output with an address in the place of each file that this job gave.
     pub fn told(
         &self,
         account: &Account,
         job: &JobId,
         json: &Bytes,
-        address: impl Fn(&Filed) -> String,
+        address: impl Fn(&StoredFile) -> String,
     ) -> Bytes {
         let Ok(text) = std::str::from_utf8(json) else {
             return json.clone();
@@ -55,7 +55,12 @@ impl Cabinet {
         told.into()
     }
 
-    pub(super) fn given(&self, account: &Account, job: &JobId, id: &str) -> Option<Arc<Filed>> {
+    pub(super) fn given(
+        &self,
+        account: &Account,
+        job: &JobId,
+        id: &str,
+    ) -> Option<Arc<StoredFile>> {
         self.find(account, id)
             .filter(|file| file.job.as_deref() == Some(job.as_str()))
     }

@@ -8,7 +8,7 @@ use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tidegate_core::chain;
 use tokio::io::AsyncWriteExt;
 
-use super::receiving::{FilingError, Incoming, PART, Received};
+use super::receiving::{FileStoreError, FileWriter, PART, Received};
 use super::uses::{Hold, Uses};
 
 /// Where bytes are kept, and where they are written until all have come.
@@ -37,12 +37,16 @@ impl Vault {
         })
     }
 
-    pub(super) async fn receive(&self, expected: u64, limit: u64) -> Result<Incoming, FilingError> {
-        Incoming::begin(&self.spool, expected, limit).await
+    pub(super) async fn receive(
+        &self,
+        expected: u64,
+        limit: u64,
+    ) -> Result<FileWriter, FileStoreError> {
+        FileWriter::begin(&self.spool, expected, limit).await
     }
 
     /// Keeps the bytes of a file that has come, as long as somebody holds them.
-    pub(super) async fn put(&self, received: &Received) -> Result<Hold, FilingError> {
+    pub(super) async fn put(&self, received: &Received) -> Result<Hold, FileStoreError> {
         let hold = self.uses.hold(&received.sha256).await;
         self.blobs
             .put(&received.sha256, received.place.path())
@@ -65,7 +69,12 @@ impl Vault {
     }
 
     /// Writes bytes into a new file that nobody else can read.
-    pub(super) async fn copy(&self, digest: &str, size: u64, to: &Path) -> Result<(), FilingError> {
+    pub(super) async fn copy(
+        &self,
+        digest: &str,
+        size: u64,
+        to: &Path,
+    ) -> Result<(), FileStoreError> {
         let mut from = self.read(digest, 0..size).await?;
         let mut file = tokio::fs::OpenOptions::new()
             .write(true)

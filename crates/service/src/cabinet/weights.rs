@@ -6,12 +6,17 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Account, JobId};
 use tidegate_net::Url;
 
-use super::{Cabinet, Filed, FilingError, random};
+use super::{FileStore, FileStoreError, StoredFile, random};
 use crate::cabinet::told::id_in_name;
 
-impl Cabinet {
+impl FileStore {
     /// The file that a text in what this job gave stands for: one that it gave itself, or another of the account's.
-    pub(crate) fn named(&self, account: &Account, job: &JobId, text: &str) -> Option<Arc<Filed>> {
+    pub(crate) fn named(
+        &self,
+        account: &Account,
+        job: &JobId,
+        text: &str,
+    ) -> Option<Arc<StoredFile>> {
         match id_in_name(text) {
             Some(id) => self.given(account, job, id),
             None => self.find_by_address(account, &Url::parse(text).ok()?),
@@ -22,20 +27,20 @@ impl Cabinet {
     pub(crate) async fn keep_weights(
         &self,
         account: &Account,
-        file: &Filed,
+        file: &StoredFile,
         version: &str,
-    ) -> Result<Arc<Filed>, FilingError> {
+    ) -> Result<Arc<StoredFile>, FileStoreError> {
         if let Some(known) = self.weights_of(account, version) {
             return Ok(known);
         }
         let hold = self.vault.hold(&file.sha256).await;
         if !self.known().values().any(|entry| entry.file.id == file.id) {
-            return Err(FilingError::Io(std::io::Error::other(
+            return Err(FileStoreError::Io(std::io::Error::other(
                 "the file was removed meanwhile",
             )));
         }
         let id = JobId::from_random(random::bits()).to_string();
-        let kept = Filed {
+        let kept = StoredFile {
             id,
             expires_at: None,
             job: None,
@@ -56,9 +61,9 @@ impl Cabinet {
         Ok(())
     }
 
-    fn weights_of(&self, account: &Account, version: &str) -> Option<Arc<Filed>> {
+    fn weights_of(&self, account: &Account, version: &str) -> Option<Arc<StoredFile>> {
         let known = self.known();
-        let is = |file: &&Arc<Filed>| file.weights_of.as_deref() == Some(version);
+        let is = |file: &&Arc<StoredFile>| file.weights_of.as_deref() == Some(version);
         known
             .values()
             .filter(|entry| entry.account == *account)

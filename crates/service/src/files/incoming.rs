@@ -13,7 +13,7 @@ use tidegate_net::Url;
 use tokio::io::AsyncWriteExt;
 
 use super::{Files, name};
-use crate::cabinet::{Cabinet, Filed, FilingError};
+use crate::cabinet::{FileStore, FileStoreError, StoredFile};
 use crate::heavy::heavy;
 
 /// How many files of one job are fetched at once.
@@ -56,7 +56,7 @@ impl Files {
     }
 
     /// The file that is kept here, if the text is the address of one of the account's.
-    fn own(&self, account: &Account, text: &str) -> Option<(&Cabinet, Arc<Filed>)> {
+    fn own(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
         let cabinet = self.own.as_deref()?;
         Some((
             cabinet,
@@ -144,7 +144,7 @@ impl Files {
             // Never a link: the model may write to its inputs, and they are given to its user.
             return match cabinet.copy(&own, &path).await {
                 Ok(()) => Ok(path),
-                Err(FilingError::NoSpace) => Err(FetchError::DiskFull { pointer }),
+                Err(FileStoreError::NoSpace) => Err(FetchError::DiskFull { pointer }),
                 Err(error) => Err(unusable(error.told())),
             };
         }

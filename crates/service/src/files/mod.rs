@@ -18,7 +18,7 @@ pub(crate) use outgoing::Giver;
 
 use tidegate_net::{Client, Url};
 
-use crate::cabinet::Cabinet;
+use crate::cabinet::FileStore;
 
 /// How files get in and out.
 #[derive(Clone)]
@@ -32,5 +32,5 @@ pub struct Files {
     pub owner: Option<u32>,
     /// Files that are kept here. Inputs that name them are read where they are: the server does not call
     /// itself, which its own guard would forbid.
-    pub own: Option<Arc<Cabinet>>,
+    pub own: Option<Arc<FileStore>>,
 }

@@ -29,7 +29,7 @@ pub(crate) fn of_text(text: &str) -> String {
 
 /// A name for data of this type, with the ending that people expect.
 pub fn of_mime(essence: &str) -> String {
-    let ending = match essence {
+    let completion = match essence {
         "text/plain" => Some("txt"),
         "text/html" => Some("html"),
         "text/markdown" => Some("md"),
@@ -45,7 +45,10 @@ pub fn of_mime(essence: &str) -> String {
             mime_guess::get_mime_extensions_str(other).and_then(|endings| endings.first().copied())
         }
     };
-    ending.map_or_else(|| "file".to_owned(), |ending| format!("file.{ending}"))
+    completion.map_or_else(
+        || "file".to_owned(),
+        |completion| format!("file.{completion}"),
+    )
 }
 
 fn percent_decode(text: &str) -> Vec<u8> {
@@ -73,15 +76,15 @@ fn shortened(name: &str) -> String {
     if name.len() <= MAX_LEN {
         return name.to_owned();
     }
-    let (stem, ending) = match name.rfind('.') {
+    let (stem, completion) = match name.rfind('.') {
         Some(dot) if name.len() - dot <= 20 => name.split_at(dot),
         Some(_) | None => (name, ""),
     };
-    let mut cut = MAX_LEN - ending.len();
+    let mut cut = MAX_LEN - completion.len();
     while !stem.is_char_boundary(cut) {
         cut -= 1;
     }
-    format!("{}{ending}", &stem[..cut])
+    format!("{}{completion}", &stem[..cut])
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use rustix::fs::OFlags;
 use serde_json::value::RawValue;
-use tidegate_core::record::Face;
+use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::io::AsyncReadExt;
 
 use super::Files;
-use crate::cabinet::{Cabinet, FilingError, Label, name_of};
+use crate::cabinet::{FileMetadata, FileStore, FileStoreError, name_of};
 use crate::heavy::heavy;
 
 /// How many files of one output are uploaded at once.
@@ -35,7 +35,7 @@ pub(crate) struct Giver<'a> {
     pub(crate) account: &'a Account,
     pub(crate) id: &'a JobId,
     /// How it came decides where its files go.
-    pub(crate) face: Face,
+    pub(crate) api: Api,
 }
 
 impl Files {
@@ -92,13 +92,13 @@ impl Files {
             .mime_type
             .as_deref()
             .unwrap_or("application/octet-stream");
-        match (&self.upload_to, &self.own, job.face) {
+        match (&self.upload_to, &self.own, job.api) {
             (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
-            (None, Some(cabinet), Face::Replicate) => {
+            (None, Some(cabinet), Api::Replicate) => {
                 self.keep(cabinet, file, opened, mime, job).await
             }
             // Callers of the others expect data URIs.
-            (None, Some(_), Face::Cog | Face::Runpod) | (None, None, _) => {
+            (None, Some(_), Api::Cog | Api::Runpod) | (None, None, _) => {
                 inline(&file.path, opened, mime).await
             }
         }
@@ -107,14 +107,14 @@ impl Files {
     /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
     async fn keep(
         &self,
-        cabinet: &Cabinet,
+        cabinet: &FileStore,
         file: &OutputFile,
         opened: Opened,
         mime: &str,
         job: Giver<'_>,
     ) -> Result<String, String> {
         self.small_enough(file, &opened)?;
-        let unkept = |error: FilingError| {
+        let unkept = |error: FileStoreError| {
             format!(
                 "output file `{}` could not be kept: {}",
                 file.path.display(),
@@ -137,7 +137,7 @@ impl Files {
                 count => incoming.write(&piece[..count]).await.map_err(unkept)?,
             }
         }
-        let label = Label {
+        let label = FileMetadata {
             name: file_name(file),
             content_type: mime.to_owned(),
             metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
@@ -369,7 +369,7 @@ mod tests {
         let job = Giver {
             account: &Account::ANONYMOUS,
             id: &id,
-            face: Face::Replicate,
+            api: Api::Replicate,
         };
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
             let files = Files {

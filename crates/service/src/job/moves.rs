@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
 use super::{Job, MAX_LOGS, MAX_METRICS, Moment, OutputTooLarge, VALUE_OVERHEAD, now};
-use crate::snapshot::{Snapshot, Terminal};
+use crate::snapshot::{Snapshot, TerminalState};
 use crate::stream::{History, StreamEvent};
 
 /// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
@@ -103,7 +103,7 @@ impl Job {
 
     /// The end that the job is about to have. It is settled here once, so that everybody is told the same; nothing
     /// when somebody else has ended it.
-    pub(crate) fn settle(&self, terminal: Terminal) -> Option<End> {
+    pub(crate) fn settle(&self, terminal: TerminalState) -> Option<End> {
         let (from, started_at, cancel_asked) = self.with(|state| {
             state.settled = true;
             (state.status, state.started_at, state.cancel_asked)
@@ -111,15 +111,15 @@ impl Job {
         let completed_at = now().max(started_at.unwrap_or(self.live.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
         let terminal = if cancel_asked {
-            Terminal::Canceled
+            TerminalState::Canceled
         } else {
             terminal
         };
         let (step, error) = match terminal {
-            Terminal::Succeeded => (Step::Succeed, None),
-            Terminal::Failed(error) => (Step::Fail, Some(error)),
-            Terminal::Canceled => (Step::Cancel, None),
-            Terminal::Aborted => (Step::Abort, None),
+            TerminalState::Succeeded => (Step::Succeed, None),
+            TerminalState::Failed(error) => (Step::Fail, Some(error)),
+            TerminalState::Canceled => (Step::Cancel, None),
+            TerminalState::Aborted => (Step::Abort, None),
         };
         // A job that fails while it waits was about to be given a place.
         let from = if step == Step::Fail && from == Status::Queued {

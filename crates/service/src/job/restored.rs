@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_core::record::{Ending, Record};
+use tidegate_core::record::{Completion, JobRecord};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -11,23 +11,25 @@ use super::{Job, Live, MAX_METRICS, PREDICT_TIME, State};
 
 impl Job {
     /// A job that is over, as it was written down.
-    pub(crate) fn restored(record: Record) -> Self {
-        let Record {
-            order,
+    pub(crate) fn restored(record: JobRecord) -> Self {
+        let JobRecord {
+            spec,
             status,
             started_at,
-            ending,
+            completion,
             data_removed,
             ..
         } = record;
-        let completed_at = ending.as_ref().map(|ending| ending.completed_at);
-        let Ending {
+        let completed_at = completion
+            .as_ref()
+            .map(|completion| completion.completed_at);
+        let Completion {
             output,
             logs,
             error,
             mut metrics,
             ..
-        } = ending.unwrap_or_else(Ending::of_nothing);
+        } = completion.unwrap_or_else(Completion::empty);
         let state = State {
             status,
             started_at,
@@ -49,15 +51,15 @@ impl Job {
             history: None,
         };
         let live = Live {
-            account: order.account,
-            id: order.id,
-            kind: order.kind,
-            face: order.face,
-            target: Arc::new(order.target),
-            secrets: order.secrets,
-            created_at: order.created_at,
-            deadline: order.deadline,
-            hook: order.hook.map(Arc::new),
+            account: spec.account,
+            id: spec.id,
+            kind: spec.kind,
+            api: spec.api,
+            target: Arc::new(spec.target),
+            secrets: spec.secrets,
+            created_at: spec.created_at,
+            deadline: spec.deadline,
+            hook: spec.hook.map(Arc::new),
             data_removed,
             born: Instant::now(),
             max_output: 0,
@@ -67,7 +69,7 @@ impl Job {
             changed: Notify::new(),
         };
         Self {
-            input: Some(order.input),
+            input: Some(spec.input),
             live: Arc::new(live),
         }
     }

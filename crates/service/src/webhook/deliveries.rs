@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::record::OldLetter;
+use tidegate_core::record::SettledMessage;
 use tidegate_core::{Account, JobId};
 use tidegate_net::{Url, host_of};
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ const MAX_ATTEMPTS: usize = 100;
 
 /// The last messages.
 #[derive(Default)]
-pub struct Deliveries {
+pub struct DeliveryLog {
     ring: Mutex<Ring>,
 }
 
@@ -100,7 +100,7 @@ pub struct Attempt {
     pub result: Result<u16, String>,
 }
 
-impl Deliveries {
+impl DeliveryLog {
     /// The messages that are wanted, newest first.
     pub fn list(&self, wanted: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
         self.with(|ring| {
@@ -126,7 +126,7 @@ impl Deliveries {
         })
     }
 
-    /// Notes a message; the number is for [`Deliveries::change`]. One that is sent again goes on where it was.
+    /// Notes a message; the number is for [`DeliveryLog::change`]. One that is sent again goes on where it was.
     pub(super) fn open(&self, record: DeliveryRecord, handle: Handle) -> u64 {
         self.with(|ring| {
             if let Some(known) = ring
@@ -188,8 +188,8 @@ impl Ring {
     }
 }
 
-impl From<&OldLetter> for DeliveryRecord {
-    fn from(letter: &OldLetter) -> Self {
+impl From<&SettledMessage> for DeliveryRecord {
+    fn from(letter: &SettledMessage) -> Self {
         Self {
             id: letter.id.clone(),
             account: letter.account.clone(),
@@ -252,16 +252,16 @@ mod tests {
 
     fn handle() -> Handle {
         let url = Url::parse("http://example.com").unwrap();
-        let wording = crate::Wording::new(|_| bytes::Bytes::new());
+        let renderer = crate::WebhookRenderer::new(|_| bytes::Bytes::new());
         let webhook = Webhook {
             url,
             filter: crate::EventFilter::ALL,
             headers: Default::default(),
-            pace: crate::Pace::Newest,
+            pace: crate::UpdatePolicy::Newest,
             origin: None,
             streams: false,
             streams_files: false,
-            wording,
+            renderer,
         };
         Handle {
             job: Weak::new(),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_newest_come_first_and_those_that_are_not_settled_stay() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryLog::default();
         let waiting = deliveries.open(record("waiting", DeliveryState::Retrying), handle());
         for i in 0..MAX_RECORDS + 10 {
             deliveries.open(record(&i.to_string(), DeliveryState::Delivered), handle());
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_sent_again_goes_on_where_it_was() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryLog::default();
         let first = deliveries.open(record("a", DeliveryState::Sending), handle());
         deliveries.open(record("b", DeliveryState::Sending), handle());
         deliveries.change(first, |record| {
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_message_changes_nothing() {
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryLog::default();
         let first = deliveries.open(record("first", DeliveryState::Delivered), handle());
         for i in 0..MAX_RECORDS {
             deliveries.open(record(&i.to_string(), DeliveryState::Delivered), handle());

@@ -2,7 +2,7 @@
 //!
 //! Each job with a webhook has one sender task, so its messages leave in order and never tell a lower
 //! state after a higher one. Messages before the end are sent once and may be lost; the last one is
-//! sent until somebody takes it or the time for it is over. [`Deliveries`] remembers what became of them.
+//! sent until somebody takes it or the time for it is over. [`DeliveryLog`] remembers what became of them.
 
 mod deliveries;
 mod parcel;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::JobId;
-use tidegate_core::record::{Face, Hook};
+use tidegate_core::record::{Api, WebhookSpec};
 use tidegate_net::Url;
 use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{Snapshot, random};
 
-pub use deliveries::{Attempt, Deliveries, DeliveryRecord, DeliveryState};
-pub use replay::NotReplayed;
+pub use deliveries::{Attempt, DeliveryLog, DeliveryRecord, DeliveryState};
+pub use replay::ReplayError;
 pub(crate) use sender::{Sender, SenderTools, deliver};
 pub use signature::{BadSecret, Secrets};
 pub(crate) use waiting::{Bounds, Waiting};
@@ -39,7 +39,7 @@ pub struct Webhook {
     /// Sent along; the trace of the request that made the job, for instance.
     pub headers: HeaderMap,
     /// How often it is told.
-    pub pace: Pace,
+    pub pace: UpdatePolicy,
     /// The address by which the caller reached us, if messages speak of it.
     pub origin: Option<String>,
     /// Whether messages say where the output can be read as it comes.
@@ -47,33 +47,33 @@ pub struct Webhook {
     /// Whether what can be read there are files.
     pub streams_files: bool,
     /// How the dialect of the caller writes a job.
-    pub wording: Wording,
+    pub renderer: WebhookRenderer,
 }
 
 /// How often a receiver is told what happens between start and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum UpdatePolicy {
     /// Every value, and what is printed unless something was told a moment ago.
     EveryValue,
     /// One message at a time with a pause after it; what came meanwhile is in the next.
     Newest,
 }
 
-impl Pace {
+impl UpdatePolicy {
     /// What callers of this API expect.
-    pub fn of(face: Face) -> Self {
-        match face {
-            Face::Cog => Self::EveryValue,
-            Face::Replicate | Face::Runpod => Self::Newest,
+    pub fn of(api: Api) -> Self {
+        match api {
+            Api::Cog => Self::EveryValue,
+            Api::Replicate | Api::Runpod => Self::Newest,
         }
     }
 }
 
 /// How a dialect writes a job for the receiver of a webhook.
 #[derive(Clone)]
-pub struct Wording(Arc<dyn Fn(&Snapshot) -> Bytes + Send + Sync>);
+pub struct WebhookRenderer(Arc<dyn Fn(&Snapshot) -> Bytes + Send + Sync>);
 
-impl Wording {
+impl WebhookRenderer {
     /// Written like this.
     pub fn new(write: impl Fn(&Snapshot) -> Bytes + Send + Sync + 'static) -> Self {
         Self(Arc::new(write))
@@ -85,15 +85,15 @@ impl Wording {
     }
 }
 
-impl fmt::Debug for Wording {
+impl fmt::Debug for WebhookRenderer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wording")
+        f.write_str("WebhookRenderer")
     }
 }
 
 impl Webhook {
     /// As it is written down.
-    pub(crate) fn to_hook(&self) -> Hook {
+    pub(crate) fn to_hook(&self) -> WebhookSpec {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = self
             .headers
@@ -103,7 +103,7 @@ impl Webhook {
             .iter()
             .filter(|event| self.filter.wants(**event))
             .map(|event| event.name().to_owned());
-        Hook {
+        WebhookSpec {
             url: self.url.to_string(),
             events: events.collect(),
             headers: headers.collect(),
@@ -114,7 +114,11 @@ impl Webhook {
     }
 
     /// As it was written down; `None` when that cannot be read.
-    pub(crate) fn of_hook(hook: &Hook, pace: Pace, wording: Wording) -> Option<Self> {
+    pub(crate) fn of_hook(
+        hook: &WebhookSpec,
+        pace: UpdatePolicy,
+        renderer: WebhookRenderer,
+    ) -> Option<Self> {
         let header = |(name, value): (&String, &String)| {
             Some((
                 HeaderName::try_from(name).ok()?,
@@ -134,7 +138,7 @@ impl Webhook {
             origin: hook.origin.clone(),
             streams: hook.streams,
             streams_files: hook.streams_files,
-            wording,
+            renderer,
         })
     }
 }

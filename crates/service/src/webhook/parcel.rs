@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::record::Letter;
+use tidegate_core::record::OutboxMessage;
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate_net::{Answer, Error, host_of};
@@ -72,7 +72,7 @@ impl Parcel {
     pub(super) fn of_letter(
         tools: &Arc<SenderTools>,
         webhook: &Arc<Webhook>,
-        letter: &Letter,
+        letter: &OutboxMessage,
     ) -> Self {
         let record = record(
             letter.id.clone(),

@@ -13,11 +13,11 @@ use super::deliveries::{DeliveryRecord, DeliveryState, Handle};
 use super::parcel::Parcel;
 use super::sender::deliver_parcel;
 use crate::heavy::heavy;
-use crate::jobs::Jobs;
+use crate::jobs::JobService;
 
 /// Why a message is not sent once more.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum NotReplayed {
+pub enum ReplayError {
     /// Nobody knows it.
     #[error("there is no webhook with the id `{0}`, or it was settled too long ago to be kept")]
     Unknown(String),
@@ -35,14 +35,14 @@ pub enum NotReplayed {
     Store(#[source] StoreError),
 }
 
-impl Jobs {
+impl JobService {
     /// Sends the last message about a job once more, under the same id; at once if it waits for its next attempt.
     /// With an account, only messages about jobs of that account are known.
     pub async fn replay_delivery(
         &self,
         id: &str,
         account: Option<&Account>,
-    ) -> Result<(), NotReplayed> {
+    ) -> Result<(), ReplayError> {
         let remembered = self.inner.senders.deliveries.find(id);
         let remembered = remembered
             .filter(|(record, _)| account.is_none_or(|account| record.account == *account));
@@ -52,11 +52,11 @@ impl Jobs {
                     handle.hurry.notify_one();
                     return Ok(());
                 }
-                DeliveryState::Sending => return Err(NotReplayed::OnItsWay),
+                DeliveryState::Sending => return Err(ReplayError::OnItsWay),
                 DeliveryState::Delivered | DeliveryState::Failed
                     if record.event == WebhookEvent::Completed => {}
                 DeliveryState::Delivered | DeliveryState::Failed => {
-                    return Err(NotReplayed::NotTheLast(record.event));
+                    return Err(ReplayError::NotTheLast(record.event));
                 }
             }
         }
@@ -65,7 +65,7 @@ impl Jobs {
         }
         match remembered {
             Some((record, handle)) => self.replay_remembered(record, &handle),
-            None => Err(NotReplayed::Unknown(id.to_owned())),
+            None => Err(ReplayError::Unknown(id.to_owned())),
         }
     }
 
@@ -74,20 +74,20 @@ impl Jobs {
         &self,
         id: &str,
         account: Option<&Account>,
-    ) -> Result<bool, NotReplayed> {
+    ) -> Result<bool, ReplayError> {
         let Some(store) = &self.inner.tools.store else {
             return Ok(false);
         };
         let letter = store
-            .reopen_letter(id, account.cloned(), Timestamp::now())
+            .reopen_message(id, account.cloned(), Timestamp::now())
             .await;
         match letter.map_err(unusable)? {
-            Reopened::Letter(letter) => {
+            Reopened::Message(letter) => {
                 self.send_again(*letter);
                 Ok(true)
             }
             // It was taken a moment ago, and that is being written down.
-            Reopened::StillToBeSent => Err(NotReplayed::OnItsWay),
+            Reopened::StillToBeSent => Err(ReplayError::OnItsWay),
             Reopened::Unknown => Ok(false),
         }
     }
@@ -96,12 +96,12 @@ impl Jobs {
         &self,
         record: DeliveryRecord,
         handle: &Handle,
-    ) -> Result<(), NotReplayed> {
+    ) -> Result<(), ReplayError> {
         // What is too old is forgotten when somebody asks.
         self.inner.registry.get(&record.account, &record.job);
-        let job = handle.job.upgrade().ok_or(NotReplayed::Gone)?;
+        let job = handle.job.upgrade().ok_or(ReplayError::Gone)?;
         let body = heavy(job.weight(), || {
-            handle.webhook.wording.write(&job.snapshot())
+            handle.webhook.renderer.write(&job.snapshot())
         });
         let senders = Arc::clone(&self.inner.senders);
         let parcel = Parcel::again(record.id, &senders, &handle.webhook, &job, body);
@@ -123,13 +123,13 @@ impl Jobs {
             return Ok(Vec::new());
         };
         let letters = store
-            .settled_letters(account.cloned(), job.cloned(), limit)
+            .settled_messages(account.cloned(), job.cloned(), limit)
             .await?;
         Ok(letters.iter().map(Into::into).collect())
     }
 }
 
-fn unusable(error: StoreError) -> NotReplayed {
+fn unusable(error: StoreError) -> ReplayError {
     tracing::error!(error = %chain(&error), "a webhook could not be looked up");
-    NotReplayed::Store(error)
+    ReplayError::Store(error)
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::chain;
-use tidegate_core::record::{Letter, Settled};
-use tidegate_core::store::{Store, Tried};
+use tidegate_core::record::{OutboxMessage, Settlement};
+use tidegate_core::store::{SendOutcome, Store};
 use tidegate_net::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::deliveries::Deliveries;
+use super::deliveries::DeliveryLog;
 use super::parcel::{Parcel, Verdict};
 use super::waiting::{Place, Waiting};
-use super::{Pace, Secrets, Webhook, WebhookEvent, schedule};
+use super::{Secrets, UpdatePolicy, Webhook, WebhookEvent, schedule};
 use crate::heavy::heavy;
 use crate::job::{Job, Moment};
-use crate::meter::Meter;
+use crate::meter::JobMetrics;
 use crate::random;
 
 /// What is still on its way when a job ends may take this long before the end is told over it.
@@ -44,8 +44,8 @@ pub(crate) struct SenderTools {
     /// How long the last message of a job is sent again.
     pub(crate) retry_for: Duration,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) deliveries: Arc<Deliveries>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) deliveries: Arc<DeliveryLog>,
+    pub(crate) meter: Arc<JobMetrics>,
     /// Where messages are written down.
     pub(crate) store: Option<Arc<dyn Store>>,
     /// The server is on its way out: no time for long pauses.
@@ -64,7 +64,7 @@ pub(crate) struct Sender {
 enum Message {
     At(WebhookEvent, Moment),
     /// The end; with the message that was written down about it, if it was.
-    Completed(Option<Box<Letter>>),
+    Completed(Option<Box<OutboxMessage>>),
 }
 
 impl Sender {
@@ -102,14 +102,14 @@ impl Sender {
     /// Sent unless something was sent a moment ago; what is left out is made up for only at the pace of the
     /// newest.
     pub(crate) fn logs(&mut self, moment: Moment) {
-        if self.webhook.pace == Pace::Newest
+        if self.webhook.pace == UpdatePolicy::Newest
             || self.last.is_none_or(|last| last.elapsed() >= self.throttle)
         {
             self.tell(WebhookEvent::Logs, moment);
         }
     }
 
-    pub(crate) fn completed(self, letter: Option<Letter>) {
+    pub(crate) fn completed(self, letter: Option<OutboxMessage>) {
         if self.webhook.filter.wants(WebhookEvent::Completed) {
             // The task lives until this sender is gone.
             self.to_task
@@ -146,7 +146,7 @@ impl Task {
                 Some(Message::Completed(letter)) => return self.complete(letter).await,
                 // A receiver this slow has lost count anyway.
                 Some(Message::At(..))
-                    if self.webhook.pace == Pace::EveryValue
+                    if self.webhook.pace == UpdatePolicy::EveryValue
                         && self.messages.len() > MAX_WAITING =>
                 {
                     continue;
@@ -156,7 +156,7 @@ impl Task {
             if self.send_or_overtake(event, moment).await.is_break() {
                 return self.overtake().await;
             }
-            if self.webhook.pace == Pace::Newest && event != WebhookEvent::Start {
+            if self.webhook.pace == UpdatePolicy::Newest && event != WebhookEvent::Start {
                 newest = self.newest().await;
             }
         }
@@ -184,7 +184,7 @@ impl Task {
     async fn send_or_overtake(&mut self, event: WebhookEvent, moment: Moment) -> ControlFlow<()> {
         let body = heavy(self.job.weight(), || {
             self.webhook
-                .wording
+                .renderer
                 .write(&self.job.snapshot_at(moment.outputs, moment.logs))
         });
         let parcel = Parcel::new(&self.tools, &self.webhook, &self.job, event, body);
@@ -220,7 +220,7 @@ impl Task {
     }
 
     /// Sends the last message until it is taken.
-    async fn complete(self, letter: Option<Box<Letter>>) {
+    async fn complete(self, letter: Option<Box<OutboxMessage>>) {
         let Self {
             tools,
             webhook,
@@ -232,7 +232,7 @@ impl Task {
             return deliver(&tools, webhook, *letter).await;
         }
         job.ended().await;
-        let body = heavy(job.weight(), || webhook.wording.write(&job.snapshot()));
+        let body = heavy(job.weight(), || webhook.renderer.write(&job.snapshot()));
         let parcel = Parcel::new(&tools, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; the job need not.
         drop(job);
@@ -241,7 +241,11 @@ impl Task {
 }
 
 /// Sends a message that was written down until it is taken or given up, and notes which.
-pub(crate) async fn deliver(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, letter: Letter) {
+pub(crate) async fn deliver(
+    tools: &Arc<SenderTools>,
+    webhook: Arc<Webhook>,
+    letter: OutboxMessage,
+) {
     let parcel = Parcel::of_letter(tools, &webhook, &letter);
     let given_up = match until_taken(tools, &parcel, Some(&letter)).await {
         Sent::Taken => None,
@@ -252,7 +256,7 @@ pub(crate) async fn deliver(tools: &Arc<SenderTools>, webhook: Arc<Webhook>, let
     note(
         tools,
         &letter,
-        Tried::Settled(Settled {
+        SendOutcome::Settled(Settlement {
             at: Timestamp::now(),
             given_up,
         }),
@@ -266,9 +270,9 @@ pub(super) async fn deliver_parcel(tools: &SenderTools, parcel: &Parcel) {
 }
 
 /// Writes down what came of an attempt.
-async fn note(tools: &SenderTools, letter: &Letter, tried: Tried) {
+async fn note(tools: &SenderTools, letter: &OutboxMessage, tried: SendOutcome) {
     if let Some(store) = &tools.store
-        && let Err(error) = store.letter_tried(&letter.id, tried).await
+        && let Err(error) = store.record_attempt(&letter.id, tried).await
     {
         tracing::warn!(message = letter.id, error = %chain(&error), "an attempt could not be written down, the webhook may come again");
     }
@@ -283,7 +287,7 @@ enum Sent {
 }
 
 /// Tries until it is taken or given up.
-async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Letter>) -> Sent {
+async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&OutboxMessage>) -> Sent {
     let deadline = Instant::now() + tools.retry_for;
     let mut place: Option<Place> = None;
     for failed in 1.. {
@@ -302,7 +306,7 @@ async fn until_taken(tools: &SenderTools, parcel: &Parcel, letter: Option<&Lette
         let place = place.get_or_insert_with(|| tools.waiting.enter(parcel.bytes()));
         let pause = schedule::pause(failed, random::fraction(), retry_after).min(left);
         if let (Some(letter), Ok(next)) = (letter, Timestamp::now().checked_add(pause)) {
-            note(tools, letter, Tried::Again(next)).await;
+            note(tools, letter, SendOutcome::Retry(next)).await;
         }
         if rest(tools, parcel, place, pause).await.is_break() {
             return given_up(

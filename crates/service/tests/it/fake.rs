@@ -8,15 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tidegate_core::health::{Health, Report};
-use tidegate_core::port::{Admission, Executor, Patience, Running, Turn};
-use tidegate_core::record::{Face, Target};
+use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::port::{Admission, Admitted, Executor, Running, WaitPolicy};
+use tidegate_core::record::{Api, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_queue::Embedded;
 use tidegate_service::{
-    Config, Delivery, Files, Jobs, OnLost, Replay, Secrets, Submission, Tools, Wording,
+    Config, Deps, Files, JobService, OnDuplicateId, OnLost, ResponseMode, Secrets, Submission,
+    WebhookRenderer,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -125,14 +126,14 @@ impl FakeModel {
 
 #[async_trait]
 impl Executor for FakeModel {
-    fn admit(&self, _account: &Account, patience: Patience) -> Result<Turn, Refusal> {
+    fn admit(&self, _account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(Turn::Now(Box::new(Place {
+            return Ok(Admitted::Now(Box::new(Place {
                 model: self.clone(),
                 permit,
             })));
         }
-        if patience == Patience::None {
+        if wait == WaitPolicy::NoWait {
             return Err(Refusal::AtCapacity);
         }
         let model = self.clone();
@@ -140,7 +141,7 @@ impl Executor for FakeModel {
         // once here; otherwise the order of jobs would depend on the order in which their tasks first run.
         let mut acquire = Box::pin(Arc::clone(&self.slots).acquire_owned());
         let at_once = (&mut acquire).now_or_never();
-        Ok(Turn::Line(Box::pin(async move {
+        Ok(Admitted::Queued(Box::pin(async move {
             let permit = match at_once {
                 Some(permit) => permit,
                 None => acquire.await,
@@ -154,17 +155,17 @@ impl Executor for FakeModel {
         Some(Arc::clone(&self.schema))
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> HealthReport {
+        HealthReport {
             health: Health::Ready,
             setup: None,
-            complaint: None,
+            health_error: None,
             python: None,
             sdk: None,
         }
     }
 
-    async fn check(&self) -> Report {
+    async fn check(&self) -> HealthReport {
         self.report()
     }
 
@@ -222,18 +223,18 @@ impl Running for Played {
 }
 
 /// A desk in front of a streaming model with this many slots.
-pub(crate) fn desk(slots: usize) -> (FakeModel, Jobs) {
+pub(crate) fn desk(slots: usize) -> (FakeModel, JobService) {
     let streaming = r#"{"components":{"schemas":{}},"paths":{"/predictions":{"post":{"x-cog-streaming":true}}}}"#;
     let model = FakeModel::new(slots, streaming);
     (model.clone(), desk_of(model))
 }
 
-pub(crate) fn desk_of(model: FakeModel) -> Jobs {
+pub(crate) fn desk_of(model: FakeModel) -> JobService {
     desk_with(model, Wishes::default())
 }
 
 /// A desk that lets no job take longer than [`JOB_TIMEOUT`].
-pub(crate) fn desk_with_timeout(model: FakeModel) -> Jobs {
+pub(crate) fn desk_with_timeout(model: FakeModel) -> JobService {
     desk_with(
         model,
         Wishes {
@@ -259,7 +260,7 @@ pub(crate) struct Wishes {
     pub(crate) attempts: Option<u32>,
 }
 
-pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
+pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
     let Wishes {
         job_timeout,
         net,
@@ -271,7 +272,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
         attempts,
     } = wishes;
     let net = Arc::new(Client::new(net));
-    let tools = Tools {
+    let tools = Deps {
         executor: Arc::new(model),
         files: Files {
             net: Arc::clone(&net),
@@ -304,9 +305,11 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> Jobs {
             deployment: None,
         },
         on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
-        wording: Arc::new(|_, _| Wording::new(|job| Bytes::from(format!("{:?}", job.status)))),
+        renderer: Arc::new(|_, _| {
+            WebhookRenderer::new(|job| Bytes::from(format!("{:?}", job.status)))
+        }),
     };
-    Jobs::new(tools, config)
+    JobService::new(tools, config)
 }
 
 pub(crate) fn submission(input: &'static str) -> Submission {
@@ -317,10 +320,10 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         input: Bytes::from_static(input.as_bytes()),
         webhook: None,
         context: BTreeMap::new(),
-        delivery: Delivery::Later,
-        replay: Replay::Refuse,
+        delivery: ResponseMode::Async,
+        replay: OnDuplicateId::Refuse,
         deadline: None,
-        face: Face::Cog,
+        api: Api::Cog,
         deployment: None,
         destination: None,
     }

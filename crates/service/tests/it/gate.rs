@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
+use tidegate_core::record::{JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage};
 use tidegate_core::store::{
-    Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted,
+    Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store, StoreError,
 };
 use tidegate_core::{Account, JobId};
 use tidegate_store::{Options, Sqlite};
@@ -90,14 +90,14 @@ impl Gate {
 
 #[async_trait]
 impl Store for Gate {
-    async fn insert(&self, order: Order) -> Result<Inserted, StoreError> {
+    async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.pass().await?;
-        self.store.insert(order).await
+        self.store.insert(spec).await
     }
 
-    async fn replace(&self, order: Order) -> Result<Inserted, StoreError> {
+    async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.pass().await?;
-        self.store.replace(order).await
+        self.store.replace(spec).await
     }
 
     async fn begin(
@@ -113,11 +113,11 @@ impl Store for Gate {
         self.store.ask_cancel(account, id).await
     }
 
-    async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
+    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
         self.store.finish(finish).await
     }
 
-    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError> {
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         if self.corrupt.load(Ordering::SeqCst) {
             return Err(StoreError::Corrupt("the test wants it so".to_owned()));
         }
@@ -133,15 +133,15 @@ impl Store for Gate {
         self.store.get(account, id).await
     }
 
-    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError> {
+    async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {
         self.store.list(query).await
     }
 
-    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError> {
+    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         self.store.recent(wanted).await
     }
 
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
         self.store.open(after, limit).await
     }
 
@@ -153,29 +153,33 @@ impl Store for Gate {
         self.store.forget(over_before, limit).await
     }
 
-    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError> {
-        self.store.letters(after, limit).await
+    async fn pending_messages(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
+        self.store.pending_messages(after, limit).await
     }
 
-    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {
-        self.store.letter_tried(id, tried).await
+    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
+        self.store.record_attempt(id, tried).await
     }
 
-    async fn settled_letters(
+    async fn settled_messages(
         &self,
         account: Option<Account>,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<OldLetter>, StoreError> {
-        self.store.settled_letters(account, job, limit).await
+    ) -> Result<Vec<SettledMessage>, StoreError> {
+        self.store.settled_messages(account, job, limit).await
     }
 
-    async fn reopen_letter(
+    async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,
         at: Timestamp,
     ) -> Result<Reopened, StoreError> {
-        self.store.reopen_letter(id, account, at).await
+        self.store.reopen_message(id, account, at).await
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate_core::port::{Executor, Patience, Turn};
-use tidegate_core::record::Face;
+use tidegate_core::port::{Admitted, Executor, WaitPolicy};
+use tidegate_core::record::Api;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
-use tidegate_service::{Delivery, Replay, Resumed, Submission, Submitted};
+use tidegate_service::{OnDuplicateId, ResponseMode, Resumed, Submission, Submitted};
 use tidegate_store::{Options, Sqlite};
 
 use crate::fake::{FakeModel, Wishes, desk_with, submission, value};
@@ -27,7 +27,7 @@ fn place() -> Place {
 }
 
 impl Place {
-    fn desk(&self, slots: usize) -> (FakeModel, tidegate_service::Jobs) {
+    fn desk(&self, slots: usize) -> (FakeModel, tidegate_service::JobService) {
         let model = FakeModel::without_streaming(slots);
         (
             model.clone(),
@@ -45,8 +45,8 @@ impl Place {
 fn named(name: &str, input: &'static str) -> Submission {
     Submission {
         id: Some(id(name)),
-        delivery: Delivery::Later,
-        replay: Replay::Answer,
+        delivery: ResponseMode::Async,
+        replay: OnDuplicateId::Answer,
         ..submission(input)
     }
 }
@@ -135,7 +135,7 @@ async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
     let place = place();
     // A face whose jobs wait in the line of the desk.
     let named = |name: &str| Submission {
-        face: Face::Runpod,
+        api: Api::Runpod,
         ..named(name, "{}")
     };
     let (model, jobs) = place.desk(1);
@@ -149,7 +149,7 @@ async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
     jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
     new(jobs.submit(named("here")).await);
     let elsewhere = FakeModel::without_streaming(1);
-    let Ok(Turn::Now(seat)) = elsewhere.admit(&Account::ANONYMOUS, Patience::None) else {
+    let Ok(Admitted::Now(seat)) = elsewhere.admit(&Account::ANONYMOUS, WaitPolicy::NoWait) else {
         panic!("it has a slot")
     };
     jobs.hand_over(&id("b"), |began_at| {
@@ -216,7 +216,7 @@ async fn a_new_request_takes_the_id_of_one_that_is_over() {
     let place = place();
     let (model, jobs) = place.desk(1);
     let post = || Submission {
-        replay: Replay::Refuse,
+        replay: OnDuplicateId::Refuse,
         ..named("a", "{}")
     };
     for output in ["1", "2"] {
@@ -245,7 +245,7 @@ async fn who_waits_without_an_id_is_not_written_down() {
     let (model, jobs) = place.desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: Delivery::Wait,
+            delivery: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -350,7 +350,7 @@ async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
         (2, Status::Succeeded)
     );
     model.slots_free(8).await;
-    while jobs.queue() != tidegate_service::Queue::default() {
+    while jobs.queue() != tidegate_service::QueueStatus::default() {
         tokio::task::yield_now().await;
     }
 }
@@ -360,7 +360,7 @@ async fn whoever_waits_for_a_job_that_is_left_to_the_next_server_is_not_kept() {
     let place = place();
     let (model, jobs) = place.desk(1);
     let queued = |name| Submission {
-        face: Face::Replicate,
+        api: Api::Replicate,
         ..named(name, "{}")
     };
     let runs = new(jobs.submit(queued("runs")).await);

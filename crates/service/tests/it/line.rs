@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::queue::{Claim, Entry, Fate, Holder, Keeper, Rank};
-use tidegate_core::record::{Face, Target};
+use tidegate_core::queue::{Claim, Consumer, Disposition, Priority, QueueEntry, UpkeepHandler};
+use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, Event, JobId, Outcome, Status};
-use tidegate_service::{Job, Jobs, Models, Submission, Version};
+use tidegate_service::{Job, JobService, ModelRegistry, ServedVersion, Submission};
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
 use crate::new;
@@ -25,12 +25,12 @@ fn job(owner: &str, name: &str) -> Submission {
     Submission {
         account: account(owner),
         id: Some(id(name)),
-        face: Face::Replicate,
+        api: Api::Replicate,
         ..submission("{}")
     }
 }
 
-async fn submitted(jobs: &Jobs, submission: Submission) -> Arc<Job> {
+async fn submitted(jobs: &JobService, submission: Submission) -> Arc<Job> {
     Arc::clone(new(jobs.submit(submission).await).job())
 }
 
@@ -41,9 +41,9 @@ fn succeed(run: &Run) {
 }
 
 /// The models of a server that has this one only.
-fn models(jobs: &Jobs) -> Models {
-    let models = Models::new(jobs.clone());
-    let version = Version {
+fn models(jobs: &JobService) -> ModelRegistry {
+    let models = ModelRegistry::new(jobs.clone());
+    let version = ServedVersion {
         jobs: jobs.clone(),
         created_at: Timestamp::now(),
         description: None,
@@ -132,7 +132,7 @@ async fn a_deadline_ends_who_waits() {
     let upkeep = tidegate_queue::upkeep::run(
         models.lines(),
         Arc::new(models.clone()),
-        Holder::new("test"),
+        Consumer::new("test"),
         rules,
     );
     tokio::select! {
@@ -164,11 +164,11 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
     let models = models(&jobs);
     let lost = submitted(&jobs, job("ann", "lost")).await;
     let _run = model.started().await;
-    let line = tidegate_core::queue::LineName::new("any");
-    let entry = Entry {
+    let line = tidegate_core::queue::QueueName::new("any");
+    let entry = QueueEntry {
         account: account("ann"),
         id: id("lost"),
-        rank: Rank::Usual,
+        priority: Priority::Normal,
         deadline: None,
     };
     let claim = Claim {
@@ -177,7 +177,7 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
         ticket: String::new(),
     };
     assert!(!models.is_over(&claim.entry).await);
-    assert_eq!(models.lost(&claim).await, Fate::Over);
+    assert_eq!(models.lost(&claim).await, Disposition::Remove);
     lost.ended().await;
     assert!(
         lost.snapshot()
@@ -203,7 +203,7 @@ async fn a_version_that_was_replaced_works_off_its_line() {
         ..jobs.target().clone()
     };
     let next = jobs.succeeding(Arc::new(new_one.clone()), target);
-    models.offer(Version {
+    models.offer(ServedVersion {
         jobs: next.clone(),
         created_at: Timestamp::now(),
         description: None,
@@ -265,7 +265,7 @@ async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
     let waits = submitted(&jobs, job("ann", "waits")).await;
     models.withdraw(&jobs.target().model);
     let back = jobs.beside(Arc::new(again.clone()), jobs.target().clone());
-    models.offer(Version {
+    models.offer(ServedVersion {
         jobs: back.clone(),
         created_at: Timestamp::now(),
         description: None,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Account, Event, JobId, LogSource, Outcome, Refusal, Status};
-use tidegate_service::{Delivery, Replay, StreamEvent, Streamed, Submission, Submitted};
+use tidegate_service::{OnDuplicateId, ResponseMode, StreamEvent, Streamed, Submission, Submitted};
 
 use fake::{FakeModel, desk, submission, value};
 
@@ -82,7 +82,7 @@ async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: Delivery::Wait,
+            delivery: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -106,7 +106,7 @@ async fn a_caller_that_waits_gets_the_answer() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: Delivery::Wait,
+            delivery: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -125,7 +125,7 @@ async fn a_job_for_later_goes_on_without_its_caller() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs
         .submit(Submission {
-            delivery: Delivery::Later,
+            delivery: ResponseMode::Async,
             ..submission("{}")
         })
         .await);
@@ -163,7 +163,7 @@ async fn the_same_put_again_shows_the_same_job() {
     let (model, jobs) = desk(1);
     let put = |input: &'static str| Submission {
         id: Some(JobId::parse("x").unwrap()),
-        replay: Replay::Answer,
+        replay: OnDuplicateId::Answer,
         ..submission(input)
     };
     let ticket = new(jobs.submit(put(r#"{"n":1}"#)).await);
@@ -227,7 +227,7 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     let put = |account: &Account, input: &'static str| Submission {
         account: account.clone(),
         id: Some(id.clone()),
-        replay: Replay::Answer,
+        replay: OnDuplicateId::Answer,
         ..submission(input)
     };
     let first = new(jobs.submit(put(&a, r#"{"n":1}"#)).await);
@@ -306,7 +306,7 @@ async fn a_stream_is_canceled_with_its_last_reader() {
     let (model, jobs) = desk(1);
     let stream = new(jobs
         .submit(Submission {
-            delivery: Delivery::Stream,
+            delivery: ResponseMode::Stream,
             ..submission("{}")
         })
         .await);
@@ -329,7 +329,7 @@ async fn a_late_reader_sees_everything_from_the_start() {
     let (model, jobs) = desk(1);
     let stream = new(jobs
         .submit(Submission {
-            delivery: Delivery::Stream,
+            delivery: ResponseMode::Stream,
             ..submission("{}")
         })
         .await);
@@ -366,7 +366,7 @@ async fn a_model_that_does_not_stream_refuses_one() {
     let jobs = fake::desk_of(FakeModel::without_streaming(1));
     assert_eq!(
         jobs.submit(Submission {
-            delivery: Delivery::Stream,
+            delivery: ResponseMode::Stream,
             ..submission("{}")
         })
         .await
@@ -380,14 +380,14 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (model, jobs) = desk(2);
     let quick = new(jobs
         .submit(Submission {
-            delivery: Delivery::Later,
+            delivery: ResponseMode::Async,
             ..submission("{}")
         })
         .await);
     let quick_run = model.started().await;
     let slow = new(jobs
         .submit(Submission {
-            delivery: Delivery::Later,
+            delivery: ResponseMode::Async,
             ..submission("{}")
         })
         .await);

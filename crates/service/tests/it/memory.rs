@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::record::Face;
-use tidegate_core::store::{Query, Store};
+use tidegate_core::record::Api;
+use tidegate_core::store::{JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Networks, Url};
 use tidegate_service::{
-    EventFilter, Job, Jobs, Pace, Replay, Resumed, Submission, Webhook, WebhookEvent, Wording,
+    EventFilter, Job, JobService, OnDuplicateId, Resumed, Submission, UpdatePolicy, Webhook,
+    WebhookEvent, WebhookRenderer,
 };
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
@@ -31,14 +32,14 @@ fn input(number: usize) -> String {
 fn job(number: usize) -> Submission {
     Submission {
         id: Some(id(number)),
-        face: Face::Replicate,
-        replay: Replay::Answer,
+        api: Api::Replicate,
+        replay: OnDuplicateId::Answer,
         input: input(number).into(),
         ..submission("{}")
     }
 }
 
-fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, Jobs) {
+fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, JobService) {
     let model = FakeModel::without_streaming(1);
     (
         model.clone(),
@@ -54,7 +55,7 @@ fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, Jobs) {
 }
 
 /// A desk whose only slot is taken by job 0, and which others wait for.
-async fn with_a_line(gate: &Arc<Gate>) -> (FakeModel, Jobs, Run, Vec<Arc<Job>>) {
+async fn with_a_line(gate: &Arc<Gate>) -> (FakeModel, JobService, Run, Vec<Arc<Job>>) {
     let (model, jobs) = desk(Some(Arc::<Gate>::clone(gate)));
     new(jobs.submit(job(0)).await);
     let run = model.started().await;
@@ -72,7 +73,7 @@ fn succeed(run: &Run) {
 }
 
 /// The jobs whose inputs are not in memory.
-fn away(jobs: &Jobs) -> Vec<usize> {
+fn away(jobs: &JobService) -> Vec<usize> {
     let is_away = |number: &usize| {
         jobs.known(&Account::ANONYMOUS, &id(*number))
             .is_some_and(|job| job.snapshot().input == "{}")
@@ -80,7 +81,7 @@ fn away(jobs: &Jobs) -> Vec<usize> {
     (0..COUNT).filter(is_away).collect()
 }
 
-async fn shown(jobs: &Jobs, number: usize) -> String {
+async fn shown(jobs: &JobService, number: usize) -> String {
     let job = jobs
         .get(&Account::ANONYMOUS, &id(number))
         .await
@@ -90,7 +91,7 @@ async fn shown(jobs: &Jobs, number: usize) -> String {
 }
 
 /// Lets the model work off the line, and compares what it gets.
-async fn work_off(model: &FakeModel, jobs: &Jobs, numbers: impl Iterator<Item = usize>) {
+async fn work_off(model: &FakeModel, jobs: &JobService, numbers: impl Iterator<Item = usize>) {
     for number in numbers {
         let run = model.started().await;
         assert_eq!(
@@ -114,7 +115,7 @@ async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
         );
         assert_eq!(shown(&jobs, number).await, input(number));
     }
-    let query = Query {
+    let query = JobQuery {
         account: Account::ANONYMOUS,
         kind: JobKind::Prediction,
         created_after: None,
@@ -299,11 +300,11 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         url: Url::parse("http://127.0.0.1:1/nobody").expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
-        pace: Pace::EveryValue,
+        pace: UpdatePolicy::EveryValue,
         origin: None,
         streams: false,
         streams_files: false,
-        wording: Wording::new(|_| vec![b'x'; 9 << 20].into()),
+        renderer: WebhookRenderer::new(|_| vec![b'x'; 9 << 20].into()),
     });
     for number in 0..3 {
         let ticket = new(jobs

@@ -9,8 +9,8 @@ use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{Config, Networks, Url};
 use tidegate_service::{
-    AttemptResult, DeliveryRecord, DeliveryState, EventFilter, Jobs, NotReplayed, Pace, Submission,
-    Webhook, WebhookEvent, Wording,
+    AttemptResult, DeliveryRecord, DeliveryState, EventFilter, JobService, ReplayError, Submission,
+    UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,
 };
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ fn open() -> Config {
 }
 
 /// Runs a job to its end that tells `NOBODY` how it ended.
-async fn ended(net: Config) -> Jobs {
+async fn ended(net: Config) -> JobService {
     let model = FakeModel::without_streaming(1);
     let jobs = desk_with(
         model.clone(),
@@ -40,11 +40,11 @@ async fn ended(net: Config) -> Jobs {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
-        pace: Pace::EveryValue,
+        pace: UpdatePolicy::EveryValue,
         origin: None,
         streams: false,
         streams_files: false,
-        wording: Wording::new(|_| Bytes::from_static(b"{}")),
+        renderer: WebhookRenderer::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission {
         id: Some(JobId::parse("mine").expect("it is an id")),
@@ -57,13 +57,13 @@ async fn ended(net: Config) -> Jobs {
     jobs
 }
 
-fn message(jobs: &Jobs) -> Option<DeliveryRecord> {
+fn message(jobs: &JobService) -> Option<DeliveryRecord> {
     jobs.deliveries()
         .list(|record| record.job.as_str() == "mine")
         .pop()
 }
 
-async fn settled(jobs: &Jobs) -> DeliveryRecord {
+async fn settled(jobs: &JobService) -> DeliveryRecord {
     loop {
         match message(jobs) {
             Some(record) if record.state == DeliveryState::Failed => return record,
@@ -176,15 +176,15 @@ async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
     let other = Account::parse("other").expect("it is a name");
     assert!(matches!(
         jobs.replay_delivery(&id, Some(&other)).await,
-        Err(NotReplayed::Unknown(_))
+        Err(ReplayError::Unknown(_))
     ));
     assert!(matches!(
         jobs.replay_delivery("msg_0", None).await,
-        Err(NotReplayed::Unknown(_))
+        Err(ReplayError::Unknown(_))
     ));
     assert!(matches!(
         jobs.replay_delivery(&id, None).await,
-        Err(NotReplayed::Gone)
+        Err(ReplayError::Gone)
     ));
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::record::{Face, Target};
+use tidegate_core::record::{Api, Target};
 use tidegate_core::{Event, JobId, Outcome, Refusal, Status};
-use tidegate_service::{Job, Jobs, Models, Submission, Version};
+use tidegate_service::{Job, JobService, ModelRegistry, ServedVersion, Submission};
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
 use crate::gate::Gate;
@@ -17,7 +17,7 @@ const LONG_AFTER: Duration = Duration::from_secs(60);
 
 fn job() -> Submission {
     Submission {
-        face: Face::Replicate,
+        api: Api::Replicate,
         ..submission("{}")
     }
 }
@@ -29,8 +29,8 @@ fn named(name: &str) -> Submission {
     }
 }
 
-fn version(jobs: &Jobs) -> Version {
-    Version {
+fn version(jobs: &JobService) -> ServedVersion {
+    ServedVersion {
         jobs: jobs.clone(),
         created_at: Timestamp::now(),
         description: None,
@@ -48,9 +48,9 @@ fn succeed(run: &Run) {
 struct Replaced {
     gate: Arc<Gate>,
     old: FakeModel,
-    jobs: Jobs,
+    jobs: JobService,
     newer: FakeModel,
-    models: Models,
+    models: ModelRegistry,
 }
 
 impl Replaced {
@@ -64,7 +64,7 @@ impl Replaced {
                 ..Wishes::default()
             },
         );
-        let models = Models::new(jobs.clone());
+        let models = ModelRegistry::new(jobs.clone());
         models.offer(version(&jobs));
         Self {
             gate,
@@ -164,6 +164,6 @@ async fn the_files_of_a_job_that_began_and_was_then_refused_are_removed() {
     assert!(!scratch.exists(), "what it has made is gone");
     assert_eq!(
         (model.free_slots(), jobs.queue()),
-        (1, tidegate_service::Queue::default())
+        (1, tidegate_service::QueueStatus::default())
     );
 }

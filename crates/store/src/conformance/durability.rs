@@ -26,7 +26,7 @@ pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
         callers.spawn(async move {
             for n in 0u64.. {
                 let name = format!("{run}-{caller}-{n}");
-                store.insert(order(&name)).await.unwrap();
+                store.insert(spec(&name)).await.unwrap();
                 report("insert", &name);
                 let mut end = finish(&name, 0, 1);
                 end.letter = Some(letter(&name, &name, 0));
@@ -76,7 +76,7 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
 
 /// All that was acknowledged is there, and letters only with ended jobs.
 pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
-    let letters = store.letters(0, usize::MAX).await.unwrap();
+    let letters = store.pending_messages(0, usize::MAX).await.unwrap();
     for (what, name) in acknowledged {
         let kept = store.get(&ann(), &id(name)).await.unwrap();
         let kept = kept.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::{Order, Record};
-use tidegate_core::store::{Finish, Inserted, Store, StoreError};
+use tidegate_core::record::{JobRecord, JobSpec};
+use tidegate_core::store::{Inserted, JobFinish, Store, StoreError};
 use tidegate_core::{Account, Status};
 
 use super::samples::*;
@@ -14,17 +14,17 @@ type Subject = Arc<dyn Store>;
 
 /// All of an order comes back.
 pub async fn a_new_job_is_kept_whole(store: Subject) {
-    assert_eq!(store.insert(full_order("a")).await.unwrap(), Inserted::New);
+    assert_eq!(store.insert(full_spec("a")).await.unwrap(), Inserted::New);
 
-    assert_eq!(get(&*store, "a").await, queued(full_order("a")));
+    assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }
 
 /// Absent things stay absent.
 pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
-    let least = Order {
+    let least = JobSpec {
         account: Account::ANONYMOUS,
         input: Bytes::from_static(b"{}"),
-        ..order("a")
+        ..spec("a")
     };
     store.insert(least.clone()).await.unwrap();
 
@@ -36,34 +36,34 @@ pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
 
 /// There is nothing before somebody put it there.
 pub async fn an_unknown_job_is_none(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
 
     assert_eq!(store.get(&ann(), &id("b")).await.unwrap(), None);
 }
 
 /// The second of one id learns of the first, as it is now, and changes nothing.
 pub async fn a_taken_id_gives_what_is_kept(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(5)).await.unwrap();
 
-    let second = store.insert(full_order("a")).await.unwrap();
+    let second = store.insert(full_spec("a")).await.unwrap();
 
     let kept = get(&*store, "a").await;
-    assert_eq!((&kept.order, kept.attempt), (&order("a"), 1));
+    assert_eq!((&kept.spec, kept.attempt), (&spec("a"), 1));
     assert_eq!(second, Inserted::Known(Box::new(kept)));
 }
 
 /// A new job may take the place of one that is over, and of no other.
 pub async fn what_is_over_gives_its_id_away(store: Subject) {
-    assert_eq!(store.replace(order("a")).await.unwrap(), Inserted::New);
-    let Inserted::Known(open) = store.replace(full_order("a")).await.unwrap() else {
+    assert_eq!(store.replace(spec("a")).await.unwrap(), Inserted::New);
+    let Inserted::Known(open) = store.replace(full_spec("a")).await.unwrap() else {
         panic!("it was not over")
     };
-    assert_eq!(open.order, order("a"));
+    assert_eq!(open.spec, spec("a"));
     store.finish(finish("a", 0, 9)).await.unwrap();
 
-    assert_eq!(store.replace(full_order("a")).await.unwrap(), Inserted::New);
-    assert_eq!(get(&*store, "a").await, queued(full_order("a")));
+    assert_eq!(store.replace(full_spec("a")).await.unwrap(), Inserted::New);
+    assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }
 
 /// The same id in several accounts is several jobs; nobody's account is not the one called `anonymous`.
@@ -74,10 +74,10 @@ pub async fn accounts_have_their_own_ids(store: Subject) {
         ann(),
         Account::parse("Ann").unwrap(),
     ];
-    let of = |account: &Account| Order {
+    let of = |account: &Account| JobSpec {
         account: account.clone(),
         input: format!("{account:?}").into(),
-        ..order("a")
+        ..spec("a")
     };
     for account in &accounts {
         assert_eq!(store.insert(of(account)).await.unwrap(), Inserted::New);
@@ -92,7 +92,7 @@ pub async fn accounts_have_their_own_ids(store: Subject) {
 
 /// A job that begins again has a new number and a new start.
 pub async fn begin_counts_the_attempts(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
     assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
 
@@ -115,7 +115,7 @@ pub async fn what_is_over_or_unknown_does_not_begin(store: Subject) {
 
 /// All of an ending comes back, and the order is as it was.
 pub async fn an_ending_is_kept_whole(store: Subject) {
-    store.insert(full_order("a")).await.unwrap();
+    store.insert(full_spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
 
@@ -125,16 +125,16 @@ pub async fn an_ending_is_kept_whole(store: Subject) {
         (Status::Succeeded, Some(at(1)))
     );
     assert_eq!(
-        (kept.order, kept.ending),
-        (full_order("a"), Some(ending(2)))
+        (kept.spec, kept.completion),
+        (full_spec("a"), Some(completion(2)))
     );
 }
 
 /// A job that is over before its begin was noted has one attempt more, and another attempt has no say.
 pub async fn an_end_can_note_the_begin_too(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    let began = |attempt| Finish {
+    let began = |attempt| JobFinish {
         began_at: Some(at(2)),
         ..finish("a", attempt, 3)
     };
@@ -157,23 +157,26 @@ pub async fn every_end_is_kept(store: Subject) {
         Status::Aborted,
     ] {
         let name = format!("{status:?}");
-        store.insert(order(&name)).await.unwrap();
+        store.insert(spec(&name)).await.unwrap();
         let mut end = finish(&name, 0, 1);
         end.status = status;
-        end.ending.output = None;
-        end.ending.error = None;
-        end.ending.logs.clear();
-        end.ending.metrics.clear();
+        end.completion.output = None;
+        end.completion.error = None;
+        end.completion.logs.clear();
+        end.completion.metrics.clear();
         assert!(store.finish(end.clone()).await.unwrap());
 
         let kept = get(&*store, &name).await;
-        assert_eq!((kept.status, kept.ending), (status, Some(end.ending)));
+        assert_eq!(
+            (kept.status, kept.completion),
+            (status, Some(end.completion))
+        );
     }
 }
 
 /// What never began can be canceled.
 pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     assert!(store.finish(finish("a", 0, 1)).await.unwrap());
 
     let kept = get(&*store, "a").await;
@@ -185,13 +188,13 @@ pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
 
 /// Whoever was told that a job stops was told so for good; what is over or unknown does not stop.
 pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let before = get(&*store, "a").await;
     assert!(store.ask_cancel(&ann(), &id("a")).await.unwrap());
     assert_eq!(
         get(&*store, "a").await,
-        Record {
+        JobRecord {
             cancel_asked: true,
             ..before
         }
@@ -207,7 +210,7 @@ pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
 
 /// Of attempts only the last one can end the job.
 pub async fn an_old_attempt_has_no_say(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     for moment in [1, 2] {
         store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
     }
@@ -235,7 +238,7 @@ pub async fn what_is_over_stays_as_it_is(store: Subject) {
 
 /// A status that is not terminal is refused, and nothing is changed.
 pub async fn only_an_end_ends_a_job(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     for status in [Status::Queued, Status::Starting, Status::Processing] {
         let mut end = finish("a", 0, 1);
         end.status = status;
@@ -245,28 +248,28 @@ pub async fn only_an_end_ends_a_job(store: Subject) {
             "{refused:?}"
         );
     }
-    assert_eq!(get(&*store, "a").await, queued(order("a")));
+    assert_eq!(get(&*store, "a").await, queued(spec("a")));
 }
 
 /// Whatever people and models write.
 pub async fn any_text_is_kept(store: Subject) {
     let strange =
         "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
-    let mut job = full_order("Ü 🦀 ';--");
+    let mut job = full_spec("Ü 🦀 ';--");
     job.input = Bytes::from(serde_json::to_vec(&serde_json::json!({ "text": strange })).unwrap());
     job.context = BTreeMap::from([(strange.to_owned(), strange.to_owned())]);
     job.target.model = strange.to_owned();
     store.insert(job.clone()).await.unwrap();
     let mut end = finish(job.id.as_str(), 0, 1);
-    end.ending.logs = strange.repeat(3);
-    end.ending.error = Some(strange.to_owned());
-    end.ending
+    end.completion.logs = strange.repeat(3);
+    end.completion.error = Some(strange.to_owned());
+    end.completion
         .metrics
         .insert(strange.to_owned(), strange.into());
     store.finish(end.clone()).await.unwrap();
 
     let kept = get(&*store, job.id.as_str()).await;
-    assert_eq!((kept.order, kept.ending), (job, Some(end.ending)));
+    assert_eq!((kept.spec, kept.completion), (job, Some(end.completion)));
 }
 
 /// Large inputs and outputs, byte for byte.
@@ -276,18 +279,18 @@ pub async fn ten_mebibytes_are_kept(store: Subject) {
             .map(|n: u32| (n % 251) as u8)
             .collect::<Vec<_>>(),
     );
-    let job = Order {
+    let job = JobSpec {
         input: large.clone(),
-        ..order("a")
+        ..spec("a")
     };
     store.insert(job).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let mut end = finish("a", 1, 2);
-    end.ending.output = Some(large.clone());
-    end.ending.logs = "line\n".repeat(1 << 20);
+    end.completion.output = Some(large.clone());
+    end.completion.logs = "line\n".repeat(1 << 20);
     store.finish(end.clone()).await.unwrap();
 
     let kept = get(&*store, "a").await;
-    assert!(kept.order.input == large, "the input");
-    assert!(kept.ending == Some(end.ending), "the ending");
+    assert!(kept.spec.input == large, "the input");
+    assert!(kept.completion == Some(end.completion), "the completion");
 }

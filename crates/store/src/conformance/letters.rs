@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidegate_core::Status;
-use tidegate_core::record::{Letter, Settled};
-use tidegate_core::store::{Reopened, Store, Tried};
+use tidegate_core::record::{OutboxMessage, Settlement};
+use tidegate_core::store::{Reopened, SendOutcome, Store};
 
 use super::samples::*;
 
@@ -18,9 +18,9 @@ async fn ids(store: &dyn Store, limit: usize) -> Vec<String> {
         .collect()
 }
 
-async fn all(store: &dyn Store, limit: usize) -> Vec<Letter> {
+async fn all(store: &dyn Store, limit: usize) -> Vec<OutboxMessage> {
     store
-        .letters(0, limit)
+        .pending_messages(0, limit)
         .await
         .unwrap()
         .into_iter()
@@ -30,7 +30,7 @@ async fn all(store: &dyn Store, limit: usize) -> Vec<Letter> {
 
 /// Ends a new job with a letter.
 async fn end_with(store: &dyn Store, message: &str, name: &str, next_at: i64) {
-    store.insert(order(name)).await.unwrap();
+    store.insert(spec(name)).await.unwrap();
     let mut end = finish(name, 0, 1);
     end.letter = Some(letter(message, name, next_at));
     assert!(store.finish(end).await.unwrap());
@@ -46,7 +46,7 @@ pub async fn a_letter_is_kept_with_the_end(store: Subject) {
 
 /// Whoever has no say about the end has none about the letter.
 pub async fn no_end_no_letter(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     for attempt in [0, 2] {
         let mut end = finish("a", attempt, 1);
@@ -62,7 +62,7 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Subject) {
         end_with(&*store, message, message, next_at).await;
     }
     assert_eq!(ids(&*store, 10).await, ["first", "second", "third"]);
-    let page = store.letters(0, 2).await.unwrap();
+    let page = store.pending_messages(0, 2).await.unwrap();
     assert_eq!(
         page.iter()
             .map(|(_, letter)| &*letter.id)
@@ -70,19 +70,19 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Subject) {
         ["first", "second"]
     );
 
-    store.letter_tried("first", taken(40)).await.unwrap();
+    store.record_attempt("first", taken(40)).await.unwrap();
     store
-        .letter_tried("second", Tried::Again(at(45)))
+        .record_attempt("second", SendOutcome::Retry(at(45)))
         .await
         .unwrap();
-    let rest = store.letters(page[1].0, 10).await.unwrap();
+    let rest = store.pending_messages(page[1].0, 10).await.unwrap();
     assert_eq!(
         rest.iter()
             .map(|(_, letter)| &*letter.id)
             .collect::<Vec<_>>(),
         ["third"]
     );
-    assert_eq!(store.letters(rest[0].0, 10).await.unwrap(), []);
+    assert_eq!(store.pending_messages(rest[0].0, 10).await.unwrap(), []);
     let left = all(&*store, 10).await;
     assert_eq!(
         (left.len(), left[0].attempts, left[0].next_at),
@@ -90,8 +90,8 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Subject) {
     );
 }
 
-fn taken(moment: i64) -> Tried {
-    Tried::Settled(Settled {
+fn taken(moment: i64) -> SendOutcome {
+    SendOutcome::Settled(Settlement {
         at: at(moment),
         given_up: None,
     })
@@ -102,13 +102,13 @@ pub async fn a_settled_letter_is_not_sent_any_more(store: Subject) {
     end_with(&*store, "msg_1", "a", 5).await;
     end_with(&*store, "msg_2", "b", 6).await;
 
-    store.letter_tried("msg_1", taken(8)).await.unwrap();
-    store.letter_tried("msg_1", taken(9)).await.unwrap();
+    store.record_attempt("msg_1", taken(8)).await.unwrap();
+    store.record_attempt("msg_1", taken(9)).await.unwrap();
     store
-        .letter_tried("msg_1", Tried::Again(at(9)))
+        .record_attempt("msg_1", SendOutcome::Retry(at(9)))
         .await
         .unwrap();
-    store.letter_tried("msg_0", taken(9)).await.unwrap();
+    store.record_attempt("msg_0", taken(9)).await.unwrap();
     assert_eq!(ids(&*store, 10).await, ["msg_2"]);
 }
 
@@ -118,20 +118,20 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
     }
     store
-        .letter_tried("msg_a", Tried::Again(at(7)))
+        .record_attempt("msg_a", SendOutcome::Retry(at(7)))
         .await
         .unwrap();
-    store.letter_tried("msg_a", taken(8)).await.unwrap();
-    let lost = Settled {
+    store.record_attempt("msg_a", taken(8)).await.unwrap();
+    let lost = Settlement {
         at: at(9),
         given_up: Some("nobody is there".to_owned()),
     };
     store
-        .letter_tried("msg_b", Tried::Settled(lost.clone()))
+        .record_attempt("msg_b", SendOutcome::Settled(lost.clone()))
         .await
         .unwrap();
 
-    let all = store.settled_letters(None, None, 10).await.unwrap();
+    let all = store.settled_messages(None, None, 10).await.unwrap();
     assert_eq!(
         all.iter()
             .map(|letter| (&*letter.id, letter.attempts))
@@ -144,19 +144,19 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
     );
     assert_eq!(all[0].url, letter("msg_b", "b", 5).hook.url);
     assert_eq!(
-        store.settled_letters(None, None, 1).await.unwrap(),
+        store.settled_messages(None, None, 1).await.unwrap(),
         all[..1]
     );
     assert_eq!(
         store
-            .settled_letters(Some(ann()), Some(id("a")), 10)
+            .settled_messages(Some(ann()), Some(id("a")), 10)
             .await
             .unwrap(),
         all[1..]
     );
     assert!(
         store
-            .settled_letters(Some(tidegate_core::Account::ANONYMOUS), None, 10)
+            .settled_messages(Some(tidegate_core::Account::ANONYMOUS), None, 10)
             .await
             .unwrap()
             .is_empty()
@@ -167,35 +167,35 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
 pub async fn a_settled_letter_can_be_sent_again(store: Subject) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(
-        store.reopen_letter("msg_1", None, at(9)).await.unwrap(),
+        store.reopen_message("msg_1", None, at(9)).await.unwrap(),
         Reopened::StillToBeSent
     );
-    store.letter_tried("msg_1", taken(8)).await.unwrap();
+    store.record_attempt("msg_1", taken(8)).await.unwrap();
 
     assert_eq!(
-        store.reopen_letter("msg_2", None, at(9)).await.unwrap(),
+        store.reopen_message("msg_2", None, at(9)).await.unwrap(),
         Reopened::Unknown
     );
     let other = Some(tidegate_core::Account::ANONYMOUS);
     assert_eq!(
-        store.reopen_letter("msg_1", other, at(9)).await.unwrap(),
+        store.reopen_message("msg_1", other, at(9)).await.unwrap(),
         Reopened::Unknown
     );
-    let again = Letter {
+    let again = OutboxMessage {
         attempts: 1,
         ..letter("msg_1", "a", 9)
     };
     assert_eq!(
         store
-            .reopen_letter("msg_1", Some(ann()), at(9))
+            .reopen_message("msg_1", Some(ann()), at(9))
             .await
             .unwrap(),
-        Reopened::Letter(Box::new(again.clone()))
+        Reopened::Message(Box::new(again.clone()))
     );
     assert_eq!(all(&*store, 10).await, [again]);
     assert!(
         store
-            .settled_letters(None, None, 10)
+            .settled_messages(None, None, 10)
             .await
             .unwrap()
             .is_empty()
@@ -207,21 +207,21 @@ pub async fn settled_letters_are_forgotten(store: Subject) {
     for (name, moment) in [("a", 10), ("b", 20)] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
         store
-            .letter_tried(&format!("msg_{name}"), taken(moment))
+            .record_attempt(&format!("msg_{name}"), taken(moment))
             .await
             .unwrap();
     }
     store.forget(at(15), 10).await.unwrap();
-    let left = store.settled_letters(None, None, 10).await.unwrap();
+    let left = store.settled_messages(None, None, 10).await.unwrap();
     assert_eq!(
         left.iter().map(|letter| &*letter.id).collect::<Vec<_>>(),
         ["msg_b"]
     );
     end_with(&*store, "msg_c", "c", 5).await;
-    store.letter_tried("msg_c", taken(30)).await.unwrap();
+    store.record_attempt("msg_c", taken(30)).await.unwrap();
     store.remove_data(at(100), 10).await.unwrap();
     assert_eq!(
-        store.reopen_letter("msg_c", None, at(9)).await.unwrap(),
+        store.reopen_message("msg_c", None, at(9)).await.unwrap(),
         Reopened::Unknown
     );
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::{Order, Record};
-use tidegate_core::store::{Cursor, Page, Query, Store, Wanted};
+use tidegate_core::record::{JobRecord, JobSpec};
+use tidegate_core::store::{Cursor, JobFilter, JobQuery, Page, Store};
 use tidegate_core::{Account, JobKind, Status};
 
 use super::samples::*;
@@ -18,9 +18,9 @@ async fn fill(store: &dyn Store, n: i64) {
     }
 }
 
-async fn page(store: &dyn Store, from: Option<Cursor>, limit: usize) -> Page<Record> {
+async fn page(store: &dyn Store, from: Option<Cursor>, limit: usize) -> Page<JobRecord> {
     store
-        .list(Query {
+        .list(JobQuery {
             from,
             ..query(limit)
         })
@@ -42,31 +42,31 @@ pub async fn newest_come_first(store: Subject) {
 
     let page = page(&*store, None, 10).await;
     assert_eq!(names(&page.items), ["a", "c", "b", "d"]);
-    assert_eq!(page.items[1].ending, Some(ending(20)));
+    assert_eq!(page.items[1].completion, Some(completion(20)));
     assert_eq!((page.next, page.previous), (None, None));
 }
 
 /// Others' jobs are in no list.
 pub async fn lists_are_by_account_and_kind(store: Subject) {
-    store.insert(order("mine")).await.unwrap();
+    store.insert(spec("mine")).await.unwrap();
     store
-        .insert(Order {
+        .insert(JobSpec {
             kind: JobKind::Training,
-            ..order("training")
+            ..spec("training")
         })
         .await
         .unwrap();
     store
-        .insert(Order {
+        .insert(JobSpec {
             account: Account::ANONYMOUS,
-            ..order("nobody's")
+            ..spec("nobody's")
         })
         .await
         .unwrap();
 
     let list = async |account, kind| {
         store
-            .list(Query {
+            .list(JobQuery {
                 account,
                 kind,
                 ..query(10)
@@ -92,7 +92,7 @@ pub async fn lists_are_by_account_and_kind(store: Subject) {
 pub async fn bounds_are_from_and_before(store: Subject) {
     fill(&*store, 10).await;
     let list = async |after: Option<i64>, before: Option<i64>| {
-        let query = Query {
+        let query = JobQuery {
             created_after: after.map(at),
             created_before: before.map(at),
             ..query(100)
@@ -137,7 +137,7 @@ pub async fn pages_hold_in_any_order_of_moments(store: Subject) {
             .unwrap();
     }
     let whole = page(&*store, None, 100).await.items;
-    assert!(whole.is_sorted_by_key(|record| std::cmp::Reverse(record.order.created_at)));
+    assert!(whole.is_sorted_by_key(|record| std::cmp::Reverse(record.spec.created_at)));
     let mut now = page(&*store, None, 4).await;
     let mut seen = now.items.clone();
     while let Some(next) = now.next {
@@ -205,14 +205,14 @@ pub async fn a_cursor_outlives_its_job(store: Subject) {
 /// Pages with bounds end at the bounds, in both directions.
 pub async fn bounds_hold_on_every_page(store: Subject) {
     fill(&*store, 20).await;
-    let bounded = Query {
+    let bounded = JobQuery {
         created_after: Some(at(5)),
         created_before: Some(at(15)),
         ..query(4)
     };
     let list = async |from| {
         store
-            .list(Query {
+            .list(JobQuery {
                 from,
                 ..bounded.clone()
             })
@@ -278,7 +278,7 @@ pub async fn large_jobs_make_short_pages(store: Subject) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
         store
-            .insert(Order {
+            .insert(JobSpec {
                 input: large.clone(),
                 ..order_at(&format!("{n:02}"), n)
             })
@@ -296,22 +296,22 @@ pub async fn large_jobs_make_short_pages(store: Subject) {
 
 /// The last accepted first, by account, id, model and status.
 pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store
-        .insert(Order {
+        .insert(JobSpec {
             account: Account::ANONYMOUS,
-            ..full_order("b")
+            ..full_spec("b")
         })
         .await
         .unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    store.insert(order("c")).await.unwrap();
+    store.insert(spec("c")).await.unwrap();
     assert!(store.finish(finish("c", 0, 7)).await.unwrap());
 
     let all = store
-        .recent(Wanted {
+        .recent(JobFilter {
             limit: 10,
-            ..Wanted::default()
+            ..JobFilter::default()
         })
         .await
         .unwrap();
@@ -327,12 +327,12 @@ pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
         (all[2].started_at, all[2].status),
         (Some(at(1)), Status::Processing)
     );
-    assert_eq!(all[1].target, full_order("b").target);
+    assert_eq!(all[1].target, full_spec("b").target);
     assert_eq!(
         store
-            .recent(Wanted {
+            .recent(JobFilter {
                 limit: 1,
-                ..Wanted::default()
+                ..JobFilter::default()
             })
             .await
             .unwrap(),
@@ -340,37 +340,37 @@ pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
     );
     for (wanted, expected) in [
         (
-            Wanted {
+            JobFilter {
                 account: Some(Account::ANONYMOUS),
-                ..Wanted::default()
+                ..JobFilter::default()
             },
             &all[1..2],
         ),
         (
-            Wanted {
+            JobFilter {
                 id: Some(id("a")),
-                ..Wanted::default()
+                ..JobFilter::default()
             },
             &all[2..],
         ),
         (
-            Wanted {
+            JobFilter {
                 model: Some("ann/other".to_owned()),
-                ..Wanted::default()
+                ..JobFilter::default()
             },
             &all[..0],
         ),
         (
-            Wanted {
+            JobFilter {
                 statuses: vec![Status::Queued, Status::Processing],
-                ..Wanted::default()
+                ..JobFilter::default()
             },
             &all[1..],
         ),
     ] {
         assert_eq!(
             store
-                .recent(Wanted {
+                .recent(JobFilter {
                     limit: 10,
                     ..wanted.clone()
                 })
@@ -379,6 +379,6 @@ pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
             expected,
             "{wanted:?}"
         );
-        assert!(all.iter().filter(|job| wanted.takes(job)).eq(expected));
+        assert!(all.iter().filter(|job| wanted.matches(job)).eq(expected));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::{Order, Record};
+use tidegate_core::record::{JobRecord, JobSpec};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Status};
 use tokio::task::JoinSet;
@@ -14,8 +14,8 @@ use super::samples::*;
 type Subject = Arc<dyn Store>;
 
 /// All that is open, by pages of at most `limit`.
-async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, Record)> {
-    let mut all: Vec<(u64, Record)> = Vec::new();
+async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, JobRecord)> {
+    let mut all: Vec<(u64, JobRecord)> = Vec::new();
     loop {
         let after = all.last().map_or(0, |(number, _)| *number);
         let page = store.open(after, limit).await.unwrap();
@@ -33,7 +33,7 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
     for (n, name) in (0..).zip(names) {
         let account = if n == 1 { Account::ANONYMOUS } else { ann() };
         store
-            .insert(Order {
+            .insert(JobSpec {
                 account,
                 ..order_at(name, -n)
             })
@@ -46,7 +46,7 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
     assert!(open.is_sorted_by(|(a, _), (b, _)| a < b) && open[0].0 > 0);
     assert_eq!(
         open.iter()
-            .map(|(_, record)| record.order.id.as_str())
+            .map(|(_, record)| record.spec.id.as_str())
             .collect::<Vec<_>>(),
         names
     );
@@ -56,14 +56,14 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
 /// Ended jobs are left out.
 pub async fn what_is_over_is_not_open(store: Subject) {
     for name in ["a", "b", "c"] {
-        store.insert(order(name)).await.unwrap();
+        store.insert(spec(name)).await.unwrap();
     }
     store.finish(finish("b", 0, 1)).await.unwrap();
 
     let open = all_open(&*store, 10).await;
     assert_eq!(
         open.iter()
-            .map(|(_, record)| record.order.id.as_str())
+            .map(|(_, record)| record.spec.id.as_str())
             .collect::<Vec<_>>(),
         ["a", "c"]
     );
@@ -71,12 +71,12 @@ pub async fn what_is_over_is_not_open(store: Subject) {
 
 /// Also when the newest job was forgotten.
 pub async fn numbers_are_never_given_twice(store: Subject) {
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     let first = all_open(&*store, 1).await[0].0;
     store.finish(finish("a", 0, 1)).await.unwrap();
     assert_eq!(store.forget(at(2), 10).await.unwrap(), 1);
 
-    store.insert(order("b")).await.unwrap();
+    store.insert(spec("b")).await.unwrap();
     assert!(all_open(&*store, 1).await[0].0 > first);
 }
 
@@ -85,9 +85,9 @@ pub async fn large_open_jobs_all_come(store: Subject) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
         store
-            .insert(Order {
+            .insert(JobSpec {
                 input: large.clone(),
-                ..order(&format!("{n}"))
+                ..spec(&format!("{n}"))
             })
             .await
             .unwrap();
@@ -102,7 +102,7 @@ pub async fn five_thousand_jobs_come_once_each(store: Subject) {
         let store = Arc::clone(&store);
         callers.spawn(async move {
             for n in 0..100 {
-                store.insert(order(&format!("{caller}-{n}"))).await.unwrap();
+                store.insert(spec(&format!("{caller}-{n}"))).await.unwrap();
             }
         });
     }
@@ -112,7 +112,7 @@ pub async fn five_thousand_jobs_come_once_each(store: Subject) {
     assert!(open.is_sorted_by(|(a, _), (b, _)| a < b));
     let ids: HashSet<_> = open
         .iter()
-        .map(|(_, record)| record.order.id.clone())
+        .map(|(_, record)| record.spec.id.clone())
         .collect();
     assert_eq!((open.len(), ids.len()), (5000, 5000));
 }

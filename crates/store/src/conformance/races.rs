@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::Status;
-use tidegate_core::record::Order;
+use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Documents, Inserted, Store};
 use tokio::task::JoinSet;
 
@@ -18,11 +18,11 @@ pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
         let mut callers = JoinSet::new();
         for n in 0..16 {
             let store = Arc::clone(&store);
-            let order = Order {
+            let spec = JobSpec {
                 input: format!("{n}").into(),
-                ..order(&format!("{round}"))
+                ..spec(&format!("{round}"))
             };
-            callers.spawn(async move { store.insert(order).await.unwrap() });
+            callers.spawn(async move { store.insert(spec).await.unwrap() });
         }
         let answers = callers.join_all().await;
         let kept = get(&*store, &format!("{round}")).await;
@@ -42,7 +42,7 @@ pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
 pub async fn one_of_many_ends_is_taken(store: Subject) {
     for round in 0..20 {
         let name = format!("{round}");
-        store.insert(order(&name)).await.unwrap();
+        store.insert(spec(&name)).await.unwrap();
         let mut callers = JoinSet::new();
         for n in 0..8 {
             let store = Arc::clone(&store);
@@ -60,9 +60,9 @@ pub async fn one_of_many_ends_is_taken(store: Subject) {
             panic!("{winners:?} won")
         };
         let kept = get(&*store, &name).await;
-        assert_eq!(kept.ending, Some(ending(winner)));
+        assert_eq!(kept.completion, Some(completion(winner)));
         assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
-        let letters = store.letters(0, 1000).await.unwrap();
+        let letters = store.pending_messages(0, 1000).await.unwrap();
         let about: Vec<_> = letters
             .iter()
             .filter(|(_, letter)| letter.job == id(&name))
@@ -76,7 +76,7 @@ pub async fn one_of_many_ends_is_taken(store: Subject) {
 pub async fn a_job_begins_or_is_canceled(store: Subject) {
     for round in 0..50 {
         let name = format!("{round}");
-        store.insert(order(&name)).await.unwrap();
+        store.insert(spec(&name)).await.unwrap();
         let mut callers = JoinSet::new();
         let (beginner, canceler, job) = (Arc::clone(&store), Arc::clone(&store), id(&name));
         callers.spawn(async move { beginner.begin(&ann(), &job, at(1)).await.unwrap() == Some(1) });
@@ -102,7 +102,7 @@ pub async fn what_was_acknowledged_is_seen(store: Subject) {
         callers.spawn(async move {
             for n in 0..25 {
                 let name = format!("{caller}-{n}");
-                store.insert(order(&name)).await.unwrap();
+                store.insert(spec(&name)).await.unwrap();
                 assert_eq!(get(&*store, &name).await.status, Status::Queued);
                 store.begin(&ann(), &id(&name), at(1)).await.unwrap();
                 assert_eq!(get(&*store, &name).await.attempt, 1);

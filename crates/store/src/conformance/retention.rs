@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::{Ending, Record};
+use tidegate_core::record::{Completion, JobRecord};
 use tidegate_core::store::{Inserted, Store};
 
 use super::samples::*;
@@ -16,18 +16,18 @@ pub async fn data_of_old_jobs_is_removed(store: Subject) {
     let before = get(&*store, "a").await;
     assert_eq!(store.remove_data(at(6), 10).await.unwrap(), 1);
 
-    let mut order = before.order.clone();
-    order.input = Bytes::from_static(b"{}");
-    let ending = before.ending.clone().map(|ending| Ending {
+    let mut spec = before.spec.clone();
+    spec.input = Bytes::from_static(b"{}");
+    let completion = before.completion.clone().map(|completion| Completion {
         output: None,
         logs: String::new(),
-        ..ending
+        ..completion
     });
     assert_eq!(
         get(&*store, "a").await,
-        Record {
-            order,
-            ending,
+        JobRecord {
+            spec,
+            completion,
             data_removed: true,
             ..before
         }
@@ -54,7 +54,7 @@ pub async fn removing_stops_at_the_limit(store: Subject) {
 /// The moment itself is not before it.
 pub async fn what_is_open_or_young_keeps_its_data(store: Subject) {
     over(&*store, "young", 5).await;
-    store.insert(order("open")).await.unwrap();
+    store.insert(spec("open")).await.unwrap();
     let before = (get(&*store, "young").await, get(&*store, "open").await);
 
     assert_eq!(store.remove_data(at(5), 10).await.unwrap(), 0);
@@ -95,6 +95,6 @@ pub async fn a_forgotten_id_is_free(store: Subject) {
     over(&*store, "a", 1).await;
     store.forget(at(2), 10).await.unwrap();
 
-    assert_eq!(store.insert(full_order("a")).await.unwrap(), Inserted::New);
-    assert_eq!(get(&*store, "a").await, queued(full_order("a")));
+    assert_eq!(store.insert(full_spec("a")).await.unwrap(), Inserted::New);
+    assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }

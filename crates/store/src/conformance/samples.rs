@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
-use tidegate_core::record::{Ending, Face, Hook, Letter, Order, Record, Target, Through};
-use tidegate_core::store::{Finish, Query, Store};
+use tidegate_core::record::{
+    Api, Completion, DeploymentRef, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec,
+};
+use tidegate_core::store::{JobFinish, JobQuery, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A moment, by its microseconds after some other.
@@ -25,8 +27,8 @@ pub fn ann() -> Account {
 }
 
 /// Little: a prediction of Ann's that was made at moment 0.
-pub fn order(name: &str) -> Order {
-    Order {
+pub fn spec(name: &str) -> JobSpec {
+    JobSpec {
         id: id(name),
         account: ann(),
         kind: JobKind::Prediction,
@@ -41,30 +43,30 @@ pub fn order(name: &str) -> Order {
         context: BTreeMap::new(),
         destination: None,
         hook: None,
-        face: Face::Cog,
+        api: Api::Cog,
         deadline: None,
         created_at: at(0),
     }
 }
 
 /// As [`order`], made at another moment.
-pub fn order_at(name: &str, created_at: i64) -> Order {
-    Order {
+pub fn order_at(name: &str, created_at: i64) -> JobSpec {
+    JobSpec {
         created_at: at(created_at),
-        ..order(name)
+        ..spec(name)
     }
 }
 
 /// A training with everything that there is.
-pub fn full_order(name: &str) -> Order {
-    Order {
+pub fn full_spec(name: &str) -> JobSpec {
+    JobSpec {
         kind: JobKind::Training,
         target: Target {
-            deployment: Some(Through {
+            deployment: Some(DeploymentRef {
                 deployment: "ann/fast".to_owned(),
                 release: Some(2),
             }),
-            ..order(name).target
+            ..spec(name).target
         },
         files: vec!["/image".to_owned(), "/more/0".to_owned()],
         secrets: vec!["token".to_owned()],
@@ -74,16 +76,16 @@ pub fn full_order(name: &str) -> Order {
         ]),
         destination: Some("ann/tuned".to_owned()),
         hook: Some(hook()),
-        face: Face::Replicate,
+        api: Api::Replicate,
         deadline: Some(at(60_000_000)),
         created_at: at(-1),
-        ..order(name)
+        ..spec(name)
     }
 }
 
 /// A hook with everything that there is.
-pub fn hook() -> Hook {
-    Hook {
+pub fn hook() -> WebhookSpec {
+    WebhookSpec {
         url: "https://example.com/hook?a=1".to_owned(),
         events: vec!["start".to_owned(), "completed".to_owned()],
         headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
@@ -94,13 +96,13 @@ pub fn hook() -> Hook {
 }
 
 /// An ending with everything that there is.
-pub fn ending(completed_at: i64) -> Ending {
+pub fn completion(completed_at: i64) -> Completion {
     let serde_json::Value::Object(metrics) =
         json!({"predict_time": 0.1, "tokens": 12, "deep": {"a": [1, null]}})
     else {
         unreachable!()
     };
-    Ending {
+    Completion {
         completed_at: at(completed_at),
         output: Some(Bytes::from_static(br#"["a", "b"]"#)),
         logs: "one\ntwo\n".to_owned(),
@@ -110,21 +112,21 @@ pub fn ending(completed_at: i64) -> Ending {
 }
 
 /// The end of a job of Ann's as succeeded, without a letter.
-pub fn finish(name: &str, attempt: u32, completed_at: i64) -> Finish {
-    Finish {
+pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
+    JobFinish {
         account: ann(),
         id: id(name),
         attempt,
         began_at: None,
         status: Status::Succeeded,
-        ending: ending(completed_at),
+        completion: completion(completed_at),
         letter: None,
     }
 }
 
 /// A letter about a job of Ann's.
-pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
-    Letter {
+pub fn letter(letter: &str, name: &str, next_at: i64) -> OutboxMessage {
+    OutboxMessage {
         id: letter.to_owned(),
         account: ann(),
         job: id(name),
@@ -138,21 +140,21 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> Letter {
 }
 
 /// A job as it is kept before anything happened to it.
-pub fn queued(order: Order) -> Record {
-    Record {
-        order,
+pub fn queued(spec: JobSpec) -> JobRecord {
+    JobRecord {
+        spec,
         attempt: 0,
         status: Status::Queued,
         started_at: None,
-        ending: None,
+        completion: None,
         data_removed: false,
         cancel_asked: false,
     }
 }
 
 /// The list of Ann's predictions.
-pub fn query(limit: usize) -> Query {
-    Query {
+pub fn query(limit: usize) -> JobQuery {
+    JobQuery {
         account: ann(),
         kind: JobKind::Prediction,
         created_after: None,
@@ -163,20 +165,20 @@ pub fn query(limit: usize) -> Query {
 }
 
 /// A job of Ann's that must be there.
-pub async fn get(store: &dyn Store, name: &str) -> Record {
+pub async fn get(store: &dyn Store, name: &str) -> JobRecord {
     store.get(&ann(), &id(name)).await.unwrap().unwrap()
 }
 
 /// Keeps a job of Ann's that is over since a moment.
 pub async fn over(store: &dyn Store, name: &str, completed_at: i64) {
-    store.insert(order(name)).await.unwrap();
+    store.insert(spec(name)).await.unwrap();
     assert!(store.finish(finish(name, 0, completed_at)).await.unwrap());
 }
 
 /// The names of these jobs.
-pub fn names(records: &[Record]) -> Vec<&str> {
+pub fn names(records: &[JobRecord]) -> Vec<&str> {
     records
         .iter()
-        .map(|record| record.order.id.as_str())
+        .map(|record| record.spec.id.as_str())
         .collect()
 }

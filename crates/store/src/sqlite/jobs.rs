@@ -2,44 +2,44 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
-use tidegate_core::record::{Ending, Order, Record};
-use tidegate_core::store::{Finish, Inserted};
+use tidegate_core::record::{Completion, JobRecord, JobSpec};
+use tidegate_core::store::{Inserted, JobFinish};
 use tidegate_core::{Account, JobId};
 
 use super::fault::Fault;
 use super::rows::{self, Numbered, record_of};
 use super::{letters, words};
 
-pub(super) fn insert(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
-    match insert_row(conn, order)? {
+pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Fault> {
+    match insert_row(conn, spec)? {
         Some(number) => {
             let mut statement =
                 conn.prepare_cached("INSERT INTO inputs (number, json) VALUES (?, ?)")?;
-            statement.execute(params![number, &order.input[..]])?;
+            statement.execute(params![number, &spec.input[..]])?;
             Ok(Inserted::New)
         }
-        None => match get(conn, &order.account, &order.id)? {
+        None => match get(conn, &spec.account, &spec.id)? {
             Some(record) => Ok(Inserted::Known(Box::new(record))),
             None => Err(Fault::Unreadable(format!(
                 "job `{}` is in the index and not in the table",
-                order.id
+                spec.id
             ))),
         },
     }
 }
 
-pub(super) fn replace(conn: &Connection, order: &Order) -> Result<Inserted, Fault> {
+pub(super) fn replace(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Fault> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE account = ? AND id = ? AND completed_at IS NOT NULL",
     )?;
     statement.execute(params![
-        words::account_text(&order.account),
-        order.id.as_str()
+        words::account_text(&spec.account),
+        spec.id.as_str()
     ])?;
-    insert(conn, order)
+    insert(conn, spec)
 }
 
-fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
+fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, Fault> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, destination, status,
                            created_at, deadline)
@@ -48,20 +48,20 @@ fn insert_row(conn: &Connection, order: &Order) -> Result<Option<i64>, Fault> {
          ON CONFLICT (account, id) DO NOTHING RETURNING number",
     )?;
     let values = named_params! {
-        ":account": words::account_text(&order.account),
-        ":id": order.id.as_str(),
-        ":kind": words::kind_text(order.kind),
-        ":model": order.target.model,
-        ":version": order.target.version,
-        ":deployment": order.target.deployment.as_ref().map(ToString::to_string),
-        ":face": words::face_text(order.face),
-        ":hook": order.hook.as_ref().map(words::json_text).transpose()?,
-        ":context": words::json_text(&order.context)?,
-        ":files": words::json_text(&order.files)?,
-        ":secrets": words::json_text(&order.secrets)?,
-        ":destination": order.destination,
-        ":created_at": words::moment_number(order.created_at),
-        ":deadline": order.deadline.map(words::moment_number),
+        ":account": words::account_text(&spec.account),
+        ":id": spec.id.as_str(),
+        ":kind": words::kind_text(spec.kind),
+        ":model": spec.target.model,
+        ":version": spec.target.version,
+        ":deployment": spec.target.deployment.as_ref().map(ToString::to_string),
+        ":face": words::api_text(spec.api),
+        ":hook": spec.hook.as_ref().map(words::json_text).transpose()?,
+        ":context": words::json_text(&spec.context)?,
+        ":files": words::json_text(&spec.files)?,
+        ":secrets": words::json_text(&spec.secrets)?,
+        ":destination": spec.destination,
+        ":created_at": words::moment_number(spec.created_at),
+        ":deadline": spec.deadline.map(words::moment_number),
     };
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
@@ -91,7 +91,7 @@ pub(super) fn ask_cancel(conn: &Connection, account: &Account, id: &JobId) -> Re
     Ok(statement.execute(params![words::account_text(account), id.as_str()])? > 0)
 }
 
-pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> {
+pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, Fault> {
     if !finish.status.is_terminal() {
         return Err(Fault::Unfit(format!(
             "job `{}` cannot end as {:?}",
@@ -101,14 +101,14 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<bool, Fault> 
     let Some(number) = close(conn, finish)? else {
         return Ok(false);
     };
-    keep_ending(conn, number, &finish.ending)?;
+    keep_ending(conn, number, &finish.completion)?;
     if let Some(letter) = &finish.letter {
         letters::keep(conn, letter)?;
     }
     Ok(true)
 }
 
-fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
+fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, Fault> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
          WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
@@ -118,22 +118,22 @@ fn close(conn: &Connection, finish: &Finish) -> Result<Option<i64>, Fault> {
         finish.id.as_str(),
         finish.attempt,
         words::status_text(finish.status),
-        words::moment_number(finish.ending.completed_at),
+        words::moment_number(finish.completion.completed_at),
         finish.began_at.map(words::moment_number),
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-fn keep_ending(conn: &Connection, number: i64, ending: &Ending) -> Result<(), Fault> {
+fn keep_ending(conn: &Connection, number: i64, completion: &Completion) -> Result<(), Fault> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)",
     )?;
-    let metrics = words::json_text(&ending.metrics)?;
+    let metrics = words::json_text(&completion.metrics)?;
     statement.execute(params![
         number,
-        ending.output.as_deref(),
-        ending.logs,
-        ending.error,
+        completion.output.as_deref(),
+        completion.logs,
+        completion.error,
         metrics
     ])?;
     Ok(())
@@ -143,7 +143,7 @@ pub(super) fn get(
     conn: &Connection,
     account: &Account,
     id: &JobId,
-) -> Result<Option<Record>, Fault> {
+) -> Result<Option<JobRecord>, Fault> {
     let mut statement = conn.prepare_cached(record_of!("WHERE j.account = ? AND j.id = ?"))?;
     let mut found = statement.query(params![words::account_text(account), id.as_str()])?;
     match found.next()? {

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
-use tidegate_core::record::{Hook, Letter, OldLetter, Settled};
-use tidegate_core::store::{Reopened, Tried};
+use tidegate_core::record::{OutboxMessage, SettledMessage, Settlement, WebhookSpec};
+use tidegate_core::store::{Reopened, SendOutcome};
 use tidegate_core::{Account, JobId};
 
 use super::fault::Fault;
 use super::{jobs, rows, words};
 
-pub(super) fn keep(conn: &Connection, letter: &Letter) -> Result<(), Fault> {
+pub(super) fn keep(conn: &Connection, letter: &OutboxMessage) -> Result<(), Fault> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
@@ -33,7 +33,7 @@ pub(super) fn to_be_sent(
     conn: &Connection,
     after: u64,
     limit: usize,
-) -> Result<Vec<(i64, Letter)>, Fault> {
+) -> Result<Vec<(i64, OutboxMessage)>, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.number
          FROM letters l JOIN bodies b ON b.number = l.number
@@ -49,8 +49,8 @@ pub(super) fn to_be_sent(
     .0)
 }
 
-fn letter(row: &Row<'_>) -> Result<Letter, Fault> {
-    Ok(Letter {
+fn letter(row: &Row<'_>) -> Result<OutboxMessage, Fault> {
+    Ok(OutboxMessage {
         id: row.get(0)?,
         account: words::account(&row.get::<_, String>(1)?)?,
         job: JobId::parse(&row.get::<_, String>(2)?).map_err(words::unreadable)?,
@@ -63,12 +63,12 @@ fn letter(row: &Row<'_>) -> Result<Letter, Fault> {
     })
 }
 
-pub(super) fn tried(conn: &Connection, id: &str, tried: &Tried) -> Result<(), Fault> {
+pub(super) fn tried(conn: &Connection, id: &str, tried: &SendOutcome) -> Result<(), Fault> {
     match tried {
-        Tried::Again(next) => conn
+        SendOutcome::Retry(next) => conn
             .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ? AND settled_at IS NULL")?
             .execute(params![words::moment_number(*next), id])?,
-        Tried::Settled(settled) => conn
+        SendOutcome::Settled(settled) => conn
             .prepare_cached("UPDATE letters SET attempts = attempts + 1, settled_at = ?, given_up = ? WHERE id = ? AND settled_at IS NULL")?
             .execute(params![words::moment_number(settled.at), settled.given_up, id])?,
     };
@@ -80,7 +80,7 @@ pub(super) fn settled(
     account: Option<&Account>,
     job: Option<&JobId>,
     limit: usize,
-) -> Result<Vec<OldLetter>, Fault> {
+) -> Result<Vec<SettledMessage>, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
          WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
@@ -98,16 +98,16 @@ pub(super) fn settled(
     Ok(letters)
 }
 
-fn old(row: &Row<'_>) -> Result<OldLetter, Fault> {
-    Ok(OldLetter {
+fn old(row: &Row<'_>) -> Result<SettledMessage, Fault> {
+    Ok(SettledMessage {
         id: row.get(0)?,
         account: words::account(&row.get::<_, String>(1)?)?,
         job: JobId::parse(&row.get::<_, String>(2)?).map_err(words::unreadable)?,
         model: row.get(3)?,
-        url: words::json::<Hook>(&row.get::<_, String>(4)?)?.url,
+        url: words::json::<WebhookSpec>(&row.get::<_, String>(4)?)?.url,
         created_at: words::moment(row.get(5)?)?,
         attempts: row.get(6)?,
-        settled: Settled {
+        settled: Settlement {
             at: words::moment(row.get(7)?)?,
             given_up: row.get(8)?,
         },
@@ -131,7 +131,7 @@ pub(super) fn reopen(
     if row.get::<_, Option<i64>>(9)?.is_none() {
         return Ok(Reopened::StillToBeSent);
     }
-    let letter = Letter {
+    let letter = OutboxMessage {
         next_at: at,
         ..letter(row)?
     };
@@ -139,7 +139,7 @@ pub(super) fn reopen(
         "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?",
     )?;
     statement.execute(params![words::moment_number(at), id])?;
-    Ok(Reopened::Letter(Box::new(letter)))
+    Ok(Reopened::Message(Box::new(letter)))
 }
 
 /// Settled letters that are too old.

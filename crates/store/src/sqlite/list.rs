@@ -1,8 +1,8 @@
 //! Lists of an account's jobs, newest first, in both directions.
 
 use rusqlite::{Connection, params};
-use tidegate_core::record::Record;
-use tidegate_core::store::{Page, Query};
+use tidegate_core::record::JobRecord;
+use tidegate_core::store::{JobQuery, Page};
 
 use super::cursor::{Spot, Way};
 use super::fault::Fault;
@@ -10,7 +10,7 @@ use super::rows::{self, Numbered, record_of};
 use super::{jobs, words};
 
 /// One page. `conn` must be in a transaction, so that the neighbours are those of the page.
-pub(super) fn page(conn: &Connection, query: &Query) -> Result<Page<Record>, Fault> {
+pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord>, Fault> {
     let list = List::of(conn, query);
     let way = match &query.from {
         None => Some(Way::Older(NEWEST)),
@@ -64,7 +64,7 @@ struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    fn of(conn: &'a Connection, query: &'a Query) -> Self {
+    fn of(conn: &'a Connection, query: &'a JobQuery) -> Self {
         Self {
             conn,
             account: words::account_text(&query.account),
@@ -75,7 +75,7 @@ impl<'a> List<'a> {
         }
     }
 
-    fn older(&self, from: Spot) -> Result<Page<Record>, Fault> {
+    fn older(&self, from: Spot) -> Result<Page<JobRecord>, Fault> {
         // One bound on each side: with two, SQLite may begin at the far one and walk.
         let from = from.min(Spot {
             created_at: self.before,
@@ -88,7 +88,7 @@ impl<'a> List<'a> {
         Ok(page_of(items, more, newer))
     }
 
-    fn newer(&self, from: Spot) -> Result<Page<Record>, Fault> {
+    fn newer(&self, from: Spot) -> Result<Page<JobRecord>, Fault> {
         let from = from.max(Spot {
             created_at: self.after,
             number: i64::MIN,
@@ -132,12 +132,12 @@ impl<'a> List<'a> {
 
 fn spot((number, record): &Numbered) -> Spot {
     Spot {
-        created_at: words::moment_number(record.order.created_at),
+        created_at: words::moment_number(record.spec.created_at),
         number: *number,
     }
 }
 
-fn page_of(items: Vec<Numbered>, older: bool, newer: bool) -> Page<Record> {
+fn page_of(items: Vec<Numbered>, older: bool, newer: bool) -> Page<JobRecord> {
     let next = items
         .last()
         .filter(|_| older)

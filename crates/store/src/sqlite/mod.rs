@@ -9,7 +9,6 @@
 //!   caller ──read────► readers ◄───────────────────────┴────────────────────────┘
 //! ```
 
-mod briefs;
 mod cursor;
 mod documents;
 mod fault;
@@ -22,6 +21,7 @@ mod port;
 mod readers;
 mod rows;
 mod schema;
+mod summaries;
 mod tidier;
 mod words;
 mod writer;

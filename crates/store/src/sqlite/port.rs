@@ -3,31 +3,32 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::record::{Brief, Letter, OldLetter, Order, Record};
+use tidegate_core::record::{JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage};
 use tidegate_core::store::{
-    Documents, Finish, Inserted, Page, Query, Reopened, Store, StoreError, Tried, Wanted,
+    Documents, Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store,
+    StoreError,
 };
 use tidegate_core::{Account, JobId};
 
-use super::{Sqlite, briefs, documents, jobs, letters, list};
+use super::{Sqlite, documents, jobs, letters, list, summaries};
 
 /// What a change writes besides what it carries, near enough.
 const SMALL: usize = 512;
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn insert(&self, order: Order) -> Result<Inserted, StoreError> {
+    async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.writer
-            .change(SMALL + order.input.len(), move |conn| {
-                jobs::insert(conn, &order)
+            .change(SMALL + spec.input.len(), move |conn| {
+                jobs::insert(conn, &spec)
             })
             .await
     }
 
-    async fn replace(&self, order: Order) -> Result<Inserted, StoreError> {
+    async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.writer
-            .change(SMALL + order.input.len(), move |conn| {
-                jobs::replace(conn, &order)
+            .change(SMALL + spec.input.len(), move |conn| {
+                jobs::replace(conn, &spec)
             })
             .await
     }
@@ -51,30 +52,30 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn finish(&self, finish: Finish) -> Result<bool, StoreError> {
+    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
         self.writer
             .change(size(&finish), move |conn| jobs::finish(conn, &finish))
             .await
     }
 
-    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Record>, StoreError> {
+    async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.readers
             .ask(move |conn| jobs::get(conn, &account, &id))
             .await
     }
 
-    async fn list(&self, query: Query) -> Result<Page<Record>, StoreError> {
+    async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {
         self.readers.ask(move |conn| list::page(conn, &query)).await
     }
 
-    async fn recent(&self, wanted: Wanted) -> Result<Vec<Brief>, StoreError> {
+    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         self.readers
-            .ask(move |conn| briefs::recent(conn, &wanted))
+            .ask(move |conn| summaries::recent(conn, &wanted))
             .await
     }
 
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
         let found = self
             .readers
             .ask(move |conn| jobs::open(conn, after, limit))
@@ -101,7 +102,11 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, Letter)>, StoreError> {
+    async fn pending_messages(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
         let found = self
             .readers
             .ask(move |conn| letters::to_be_sent(conn, after, limit))
@@ -112,25 +117,25 @@ impl Store for Sqlite {
             .collect())
     }
 
-    async fn letter_tried(&self, id: &str, tried: Tried) -> Result<(), StoreError> {
+    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
         let id = id.to_owned();
         self.writer
             .change(SMALL, move |conn| letters::tried(conn, &id, &tried))
             .await
     }
 
-    async fn settled_letters(
+    async fn settled_messages(
         &self,
         account: Option<Account>,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<OldLetter>, StoreError> {
+    ) -> Result<Vec<SettledMessage>, StoreError> {
         self.readers
             .ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit))
             .await
     }
 
-    async fn reopen_letter(
+    async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,
@@ -145,10 +150,10 @@ impl Store for Sqlite {
     }
 }
 
-fn size(finish: &Finish) -> usize {
-    let output = finish.ending.output.as_ref().map_or(0, Bytes::len);
+fn size(finish: &JobFinish) -> usize {
+    let output = finish.completion.output.as_ref().map_or(0, Bytes::len);
     let letter = finish.letter.as_ref().map_or(0, |letter| letter.body.len());
-    SMALL + output + finish.ending.logs.len() + letter
+    SMALL + output + finish.completion.logs.len() + letter
 }
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::Row;
 use tidegate_core::JobId;
-use tidegate_core::record::{Ending, Order, Record, Target};
+use tidegate_core::record::{Completion, JobRecord, JobSpec, Target};
 
 use super::fault::Fault;
 use super::words;
@@ -28,7 +28,7 @@ const NO_INPUT: &[u8] = b"{}";
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
 /// A record with its number.
-pub(super) type Numbered = (i64, Record);
+pub(super) type Numbered = (i64, JobRecord);
 
 /// Reads a row of [`record_of`].
 pub(super) fn record(row: &Row<'_>) -> Result<Numbered, Fault> {
@@ -42,22 +42,22 @@ pub(super) fn record(row: &Row<'_>) -> Result<Numbered, Fault> {
         })
 }
 
-fn read(row: &Row<'_>) -> Result<Record, Fault> {
-    Ok(Record {
-        order: order(row)?,
+fn read(row: &Row<'_>) -> Result<JobRecord, Fault> {
+    Ok(JobRecord {
+        spec: spec(row)?,
         attempt: row.get(11)?,
         status: words::status(text(row, 10)?)?,
         started_at: moment(row, 14)?,
-        ending: ending(row)?,
+        completion: completion(row)?,
         data_removed: row.get(16)?,
         cancel_asked: row.get(24)?,
     })
 }
 
-fn order(row: &Row<'_>) -> Result<Order, Fault> {
+fn spec(row: &Row<'_>) -> Result<JobSpec, Fault> {
     let input: Option<Vec<u8>> = row.get(17)?;
     let hook: Option<String> = row.get(8)?;
-    Ok(Order {
+    Ok(JobSpec {
         id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
         account: words::account(text(row, 1)?)?,
         kind: words::kind(text(row, 3)?)?,
@@ -72,17 +72,17 @@ fn order(row: &Row<'_>) -> Result<Order, Fault> {
         context: words::json(text(row, 9)?)?,
         destination: row.get(25)?,
         hook: hook.as_deref().map(words::json).transpose()?,
-        face: words::face(text(row, 7)?)?,
+        api: words::api(text(row, 7)?)?,
         deadline: moment(row, 13)?,
         created_at: words::moment(row.get(12)?)?,
     })
 }
 
-fn ending(row: &Row<'_>) -> Result<Option<Ending>, Fault> {
+fn completion(row: &Row<'_>) -> Result<Option<Completion>, Fault> {
     let Some(completed_at) = moment(row, 15)? else {
         return Ok(None);
     };
-    Ok(Some(Ending {
+    Ok(Some(Completion {
         completed_at,
         output: row.get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
         logs: row.get(19)?,
@@ -92,11 +92,11 @@ fn ending(row: &Row<'_>) -> Result<Option<Ending>, Fault> {
 }
 
 /// How much memory a record takes, near enough.
-pub(super) fn weight(record: &Record) -> usize {
-    let ending = record.ending.as_ref().map_or(0, |ending| {
-        ending.output.as_ref().map_or(0, Bytes::len) + ending.logs.len()
+pub(super) fn weight(record: &JobRecord) -> usize {
+    let completion = record.completion.as_ref().map_or(0, |completion| {
+        completion.output.as_ref().map_or(0, Bytes::len) + completion.logs.len()
     });
-    record.order.input.len() + ending
+    record.spec.input.len() + completion
 }
 
 fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, Fault> {

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_core::record::{Face, Through};
+use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{Account, JobKind, Status};
 
 use super::fault::Fault;
 
 /// The deployment that a job came through.
-pub(super) fn through(text: Option<String>) -> Option<Through> {
-    text.map(Through::from)
+pub(super) fn through(text: Option<String>) -> Option<DeploymentRef> {
+    text.map(DeploymentRef::from)
 }
 
 pub(super) fn status_text(status: Status) -> &'static str {
@@ -52,20 +52,20 @@ pub(super) fn kind(text: &str) -> Result<JobKind, Fault> {
     }
 }
 
-pub(super) fn face_text(face: Face) -> &'static str {
-    match face {
-        Face::Cog => "cog",
-        Face::Replicate => "replicate",
-        Face::Runpod => "runpod",
+pub(super) fn api_text(api: Api) -> &'static str {
+    match api {
+        Api::Cog => "cog",
+        Api::Replicate => "replicate",
+        Api::Runpod => "runpod",
     }
 }
 
-pub(super) fn face(text: &str) -> Result<Face, Fault> {
+pub(super) fn api(text: &str) -> Result<Api, Fault> {
     match text {
-        "cog" => Ok(Face::Cog),
-        "replicate" => Ok(Face::Replicate),
-        "runpod" => Ok(Face::Runpod),
-        other => Err(Fault::Unreadable(format!("`{other}` is not a face"))),
+        "cog" => Ok(Api::Cog),
+        "replicate" => Ok(Api::Replicate),
+        "runpod" => Ok(Api::Runpod),
+        other => Err(Fault::Unreadable(format!("`{other}` is not a api"))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_http::access::Tokens;
 use tidegate_runtime::Observer;
-use tidegate_service::{ModelSchema, Models};
+use tidegate_service::{ModelRegistry, ModelSchema};
 
 use crate::cli::{LogFormat, ProgressMode};
 use crate::inputs;
@@ -23,7 +23,7 @@ pub(super) struct Screen {
 /// How to go on from here.
 pub(super) struct Greeting {
     /// Emptied in the end: the models hold the runtimes, which hold the observers, which hold this.
-    pub(super) models: Mutex<Option<Models>>,
+    pub(super) models: Mutex<Option<ModelRegistry>>,
     pub(super) url: String,
     pub(super) tokens: Option<Tokens>,
     /// Whether there is more than one model, each below its own path.

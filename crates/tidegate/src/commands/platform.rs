@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use tidegate_core::JobKind;
-use tidegate_core::queue::Holder;
+use tidegate_core::queue::Consumer;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::access;
@@ -24,7 +24,8 @@ use tidegate_queue::{Embedded, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Config, Files, Jobs, Models, Nobody, OnLost, Resumed, Secrets, Tools, Version, room_in,
+    Config, Deps, Files, JobService, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets,
+    ServedVersion, room_in,
 };
 use tidegate_store::Memory;
 use tokio_util::sync::CancellationToken;
@@ -80,7 +81,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         .as_ref()
         .map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
     let store_meter = data.as_ref().map(|data| data.store.meter());
-    let models = Models::new(desk(args, env, webhook_secrets, data.as_ref())?);
+    let models = ModelRegistry::new(desk(args, env, webhook_secrets, data.as_ref())?);
     let endpoints = open(args, &models, documents.clone()).await?;
     let resumed = models
         .resume()
@@ -170,7 +171,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
     let lines = upkeep::run(
         models.lines(),
         Arc::new(models.clone()),
-        Holder::new("here"),
+        Consumer::new("here"),
         upkeep::Rules::default(),
     );
     tokio::pin!(http, reload, lines);
@@ -209,7 +210,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
 
 /// Gives out no more jobs, and waits for those that workers have. What is not over in time is neither ended
 /// nor forgotten: the next server takes it up, and the result too if its worker brings it then.
-async fn drain(endpoints: &Endpoints, models: &Models, patience: Duration) {
+async fn drain(endpoints: &Endpoints, models: &ModelRegistry, patience: Duration) {
     endpoints
         .all()
         .iter()
@@ -228,7 +229,7 @@ async fn drain(endpoints: &Endpoints, models: &Models, patience: Duration) {
 /// Opens the endpoints of the command line and those of before.
 async fn open(
     args: &Platform,
-    models: &Models,
+    models: &ModelRegistry,
     documents: Option<Arc<dyn Documents>>,
 ) -> anyhow::Result<Endpoints> {
     let config = tidegate_remote::Config {
@@ -244,7 +245,7 @@ async fn open(
             deployment: None,
         };
         let jobs = offering.lookup().beside(Arc::new(remote.clone()), target);
-        offering.offer(Version {
+        offering.offer(ServedVersion {
             jobs: jobs.clone(),
             created_at: Timestamp::now(),
             description: None,
@@ -283,7 +284,7 @@ fn desk(
     env: &CogEnv,
     webhook_secrets: Secrets,
     data: Option<&Opened>,
-) -> anyhow::Result<Jobs> {
+) -> anyhow::Result<JobService> {
     let scratch = Scratch::new(None)
         .context("could not make a folder for temporary files; is TMPDIR writable?")?;
     let net = Arc::new(Client::new(NetConfig {
@@ -291,8 +292,8 @@ fn desk(
         ..NetConfig::default()
     }));
     let scratch_root = scratch.path().to_owned();
-    let tools = Tools {
-        executor: Arc::new(Nobody),
+    let tools = Deps {
+        executor: Arc::new(NoExecutor),
         files: Files {
             net: Arc::clone(&net),
             upload_to: None,
@@ -325,15 +326,15 @@ fn desk(
             deployment: None,
         },
         on_lost: OnLost::Retry { attempts: ATTEMPTS },
-        wording: tidegate_http::wording(
+        renderer: tidegate_http::renderer(
             Voice::new(&[], Aborted::AsIs),
-            tidegate_http::runpod::platform::wording,
+            tidegate_http::runpod::platform::renderer,
         ),
     };
-    Ok(Jobs::new(tools, config))
+    Ok(JobService::new(tools, config))
 }
 
 /// The desks of all endpoints.
-fn desks_of(models: Models) -> Desks {
+fn desks_of(models: ModelRegistry) -> Desks {
     Arc::new(move || models.all().iter().map(|model| model.jobs()).collect())
 }

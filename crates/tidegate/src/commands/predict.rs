@@ -12,11 +12,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
-use tidegate_core::record::{Face, Target};
+use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Limits, Observer, Phase};
-use tidegate_service::{Delivery, Jobs, OnLost, Replay, Submission, Submitted};
+use tidegate_service::{JobService, OnDuplicateId, OnLost, ResponseMode, Submission, Submitted};
 
 use crate::cli::Predict;
 use crate::compat::CogEnv;
@@ -210,7 +210,7 @@ fn input_of(args: &Predict, model: &Model, document: &Value) -> anyhow::Result<M
     inputs::read(args.json.as_deref(), &args.inputs, document)
 }
 
-async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answer> {
+async fn once(args: &Predict, model: &Model, jobs: &JobService) -> anyhow::Result<Answer> {
     until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
@@ -231,10 +231,10 @@ async fn once(args: &Predict, model: &Model, jobs: &Jobs) -> anyhow::Result<Answ
         input: Bytes::from(serde_json::to_vec(&input)?),
         webhook: None,
         context: BTreeMap::new(),
-        delivery: Delivery::Wait,
-        replay: Replay::Refuse,
+        delivery: ResponseMode::Wait,
+        replay: OnDuplicateId::Refuse,
         deadline: None,
-        face: Face::Cog,
+        api: Api::Cog,
         deployment: None,
         destination: None,
     };
@@ -268,7 +268,7 @@ fn readable(json: &Bytes) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
 }
 
-async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {
+async fn until_ready(jobs: &JobService) -> anyhow::Result<()> {
     loop {
         let report = jobs.health().await;
         match report.health {
@@ -280,7 +280,7 @@ async fn until_ready(jobs: &Jobs) -> anyhow::Result<()> {
                     .map(|setup| setup.logs);
                 bail!(
                     "the model could not be loaded\n{}",
-                    logs.or(report.complaint).unwrap_or_default()
+                    logs.or(report.health_error).unwrap_or_default()
                 );
             }
             Health::Unknown | Health::Starting => {

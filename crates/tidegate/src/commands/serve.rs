@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use anyhow::Context;
 use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
-use tidegate_core::queue::Holder;
+use tidegate_core::queue::Consumer;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::access;
@@ -19,7 +19,9 @@ use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
 use tidegate_queue::upkeep;
 use tidegate_runtime::{Berths, Limits};
-use tidegate_service::{MAX_INLINE_FILE, Models, Nobody, OnLost, Resumed, Secrets, VersionMaker};
+use tidegate_service::{
+    MAX_INLINE_FILE, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets, VersionMaker,
+};
 use tidegate_store::Sqlite;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +91,7 @@ pub(crate) async fn serve(
         version: String::new(),
         deployment: None,
     };
-    let models = Models::new(workshop.desk(Arc::new(Nobody), nothing)?);
+    let models = ModelRegistry::new(workshop.desk(Arc::new(NoExecutor), nothing)?);
     let greeting = Arc::new(Greeting {
         models: Mutex::new(Some(models.clone())),
         url: url.clone(),
@@ -182,7 +184,7 @@ pub(crate) async fn serve(
     let lines = upkeep::run(
         models.lines(),
         Arc::new(models.clone()),
-        Holder::new("here"),
+        Consumer::new("here"),
         upkeep::Rules::default(),
     );
     let keeping_up = Watch {
@@ -343,6 +345,6 @@ fn build() -> Build {
 }
 
 /// The desks of all models.
-fn desks_of(models: Models) -> Desks {
+fn desks_of(models: ModelRegistry) -> Desks {
     Arc::new(move || models.desks())
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::port::{Executor, Later};
+use tidegate_core::port::{BoxFuture, Executor};
 use tidegate_core::record::Target;
 use tidegate_runtime::{Berths, Observer, OnDemand, Started, schema_of};
-use tidegate_service::{Models, Register};
+use tidegate_service::{ModelRegistry, TrainedVersions};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -49,10 +49,10 @@ pub(crate) struct Offering {
     pub(crate) owner: Option<String>,
     pub(crate) manner: Manner,
     pub(crate) workshop: Workshop,
-    pub(crate) models: Models,
+    pub(crate) models: ModelRegistry,
     pub(crate) observer_of: ObserverOf,
     /// Where versions that were trained are written down.
-    pub(crate) register: Arc<Register>,
+    pub(crate) register: Arc<TrainedVersions>,
     /// Whoever changes them; the others wait.
     pub(crate) turn: Mutex<()>,
 }
@@ -178,7 +178,7 @@ impl Offering {
         &self,
         name: &str,
         model: &Model,
-    ) -> anyhow::Result<tidegate_service::Version> {
+    ) -> anyhow::Result<tidegate_service::ServedVersion> {
         let seen = version_of(model.source()).await?;
         let executor: Arc<dyn Executor> = match &self.manner {
             Manner::Eager => Arc::new(self.workshop.start(model, (self.observer_of)(name))),
@@ -193,7 +193,8 @@ impl Offering {
                     runtime: starter.start(Arc::clone(&observer)),
                     luggage: None,
                 };
-                let start = Box::new(move || Box::pin(std::future::ready(Ok(start()))) as Later<_>);
+                let start =
+                    Box::new(move || Box::pin(std::future::ready(Ok(start()))) as BoxFuture<_>);
                 Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), start))
             }
         };
@@ -202,7 +203,7 @@ impl Offering {
             version: seen.id,
             deployment: None,
         };
-        Ok(tidegate_service::Version {
+        Ok(tidegate_service::ServedVersion {
             jobs: match self.models.get(name) {
                 Some(known) => known.jobs().succeeding(executor, target),
                 None => self.models.lookup().beside(executor, target),
@@ -236,7 +237,7 @@ async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
                     .map(|setup| setup.logs);
                 bail!(
                     "its setup failed: {}",
-                    logs.or(report.complaint).unwrap_or_default()
+                    logs.or(report.health_error).unwrap_or_default()
                 );
             }
         }

@@ -13,7 +13,9 @@ use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
-use tidegate_service::{Jobs, Trained, Training, Unmade, Version, VersionMaker};
+use tidegate_service::{
+    JobService, ServedVersion, TrainedVersion, Training, VersionError, VersionMaker,
+};
 
 use super::offering::{Manner, Offering};
 use crate::model::Model;
@@ -76,7 +78,7 @@ impl Offering {
     }
 
     /// Offers a version with the code of its source as it is now. What cannot be run is known all the same.
-    async fn offer_trained(&self, trained: Trained, source: &Version) {
+    async fn offer_trained(&self, trained: TrainedVersion, source: &ServedVersion) {
         if let Err(error) = self.register.keep(&trained).await {
             tracing::error!(version = trained.full_name(), error = %chain(&error), "what a version is called now could not be written down");
         }
@@ -96,9 +98,9 @@ impl Offering {
 
     async fn prepare_trained(
         &self,
-        trained: &Trained,
-        source: &Version,
-    ) -> anyhow::Result<Version> {
+        trained: &TrainedVersion,
+        source: &ServedVersion,
+    ) -> anyhow::Result<ServedVersion> {
         let model = Model {
             dir: source.folder.clone(),
             ..self.workshop.read(&source.folder)?
@@ -127,7 +129,7 @@ impl Offering {
             version: trained.id().to_owned(),
             deployment: None,
         };
-        Ok(Version {
+        Ok(ServedVersion {
             // All versions of a model are counted together.
             jobs: match self.desk_of(&trained.model) {
                 Some(desk) => desk.succeeding(executor, target),
@@ -139,7 +141,7 @@ impl Offering {
         })
     }
 
-    fn desk_of(&self, model: &str) -> Option<Jobs> {
+    fn desk_of(&self, model: &str) -> Option<JobService> {
         let folder = self.models.get(model).map(|model| model.jobs());
         folder.or_else(|| {
             self.models
@@ -150,7 +152,7 @@ impl Offering {
     }
 
     /// Loads the model with the weights, which are brought anew each time: it may have written into them.
-    fn start_of(&self, trained: &Trained, model: &Model) -> Start {
+    fn start_of(&self, trained: &TrainedVersion, model: &Model) -> Start {
         let (register, trained) = (Arc::clone(&self.register), trained.clone());
         let (starter, observer) = (
             self.workshop.starter(model),
@@ -192,7 +194,7 @@ impl Offering {
 
 #[async_trait]
 impl VersionMaker for Offering {
-    async fn make(&self, training: Training<'_>) -> Result<Option<Trained>, Unmade> {
+    async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
         let before = self
@@ -201,7 +203,7 @@ impl VersionMaker for Offering {
             .into_iter()
             .find(|tuned| tuned.kept.was(&training.target.version));
         if before.is_none() && self.models.was_removed(&training.target.version) {
-            return Err(Unmade::Removed);
+            return Err(VersionError::Removed);
         }
         let source = before.map_or_else(
             || training.target.model.clone(),
@@ -238,14 +240,14 @@ impl VersionMaker for Offering {
         Ok(Some(trained))
     }
 
-    async fn remove_version(&self, trained: &Trained) -> Result<(), StoreError> {
+    async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         self.remove(trained).await
     }
 }
 
 impl Offering {
-    async fn remove(&self, trained: &Trained) -> Result<(), StoreError> {
+    async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         self.register.remove(trained).await?;
         self.models.forget(trained);
         tracing::info!(

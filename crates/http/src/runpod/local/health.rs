@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate_core::Status;
-use tidegate_core::crew::{Crew, MemberState};
+use tidegate_core::pool_status::{PoolStatus, ProcessState};
 
 use super::Shared;
 use crate::shared::json::json;
@@ -55,7 +55,7 @@ pub(super) async fn health(State(face): State<Shared>) -> Response {
             in_queue: queue.waiting,
             retried: 0,
         },
-        workers: workers(&jobs.crew()),
+        workers: workers(&jobs.pool_status()),
     };
     json(
         StatusCode::OK,
@@ -65,14 +65,14 @@ pub(super) async fn health(State(face): State<Shared>) -> Response {
     )
 }
 
-fn workers(crew: &Crew) -> Workers {
+fn workers(crew: &PoolStatus) -> Workers {
     let mut workers = Workers::default();
     for child in &crew.children {
         match child.state {
-            MemberState::Starting => workers.initializing += 1,
-            MemberState::Ready if child.jobs > 0 => workers.running += 1,
-            MemberState::Ready => workers.idle += 1,
-            MemberState::SetupFailed | MemberState::Defunct => workers.unhealthy += 1,
+            ProcessState::Starting => workers.initializing += 1,
+            ProcessState::Ready if child.jobs > 0 => workers.running += 1,
+            ProcessState::Ready => workers.idle += 1,
+            ProcessState::SetupFailed | ProcessState::Defunct => workers.unhealthy += 1,
         }
     }
     workers.ready = workers.idle + workers.running;

@@ -8,10 +8,11 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::record::Face as Way;
+use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{
-    Delivery, EventFilter, Job, Jobs, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent,
+    EventFilter, Job, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy,
+    Webhook, WebhookEvent,
 };
 
 use super::reply::{self, Trouble};
@@ -145,29 +146,29 @@ pub(super) fn submission(account: Account, input: Bytes) -> Submission {
         input,
         webhook: None,
         context: BTreeMap::new(),
-        delivery: Delivery::Later,
-        replay: Replay::Refuse,
+        delivery: ResponseMode::Async,
+        replay: OnDuplicateId::Refuse,
         deadline: None,
-        face: Way::Runpod,
+        api: Api::Runpod,
         deployment: None,
         destination: None,
     }
 }
 
-fn webhook(jobs: &Jobs, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Vec<Fault>> {
+fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Vec<Fault>> {
     let checked = jobs.webhook_url(url).map_err(|refusal| {
-        jobs.count_refusal(Way::Runpod, &refusal);
+        jobs.count_refusal(Api::Runpod, &refusal);
         vec![Fault::of_webhook(url, &refusal.to_string())]
     })?;
     Ok(Arc::new(Webhook {
         url: checked,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: passed_on(headers),
-        pace: Pace::of(Way::Runpod),
+        pace: UpdatePolicy::of(Api::Runpod),
         origin: None,
         streams: false,
         streams_files: false,
-        wording: voice::wording(),
+        renderer: voice::renderer(),
     }))
 }
 

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
-use tidegate_service::{Jobs, Model};
+use tidegate_service::{JobService, ServedModel};
 
 use crate::shared::body::Bounds;
 
-pub use voice::wording;
+pub use voice::renderer;
 
 /// What the face is told.
 pub struct Config {
@@ -33,7 +33,7 @@ pub struct Config {
 }
 
 struct Face {
-    model: Arc<Model>,
+    model: Arc<ServedModel>,
     config: Config,
     /// How much of each stream was given out.
     given: stream::Given,
@@ -41,7 +41,7 @@ struct Face {
 
 impl Face {
     /// The desk of the version that is served now.
-    fn jobs(&self) -> Jobs {
+    fn jobs(&self) -> JobService {
         self.model.jobs()
     }
 
@@ -56,7 +56,7 @@ impl Face {
 type Shared = Arc<Face>;
 
 /// The face.
-pub fn routes(model: Arc<Model>, config: Config) -> Router {
+pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     let realtime = config
         .endpoint_id
         .as_deref()

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use tidegate_core::{Account, JobId};
-use tidegate_service::{Job, Seen};
+use tidegate_service::{Job, ReadPosition};
 
 use super::jobs::UNKNOWN;
 use super::reply;
@@ -79,7 +79,7 @@ pub(super) async fn next(
         return reply::failed(&id, NO_GENERATOR);
     }
     let from = face.given.of(&job);
-    let seen = Seen {
+    let seen = ReadPosition {
         outputs: from,
         logs: usize::MAX,
     };
@@ -94,7 +94,7 @@ pub(super) async fn next(
         face.given.take(
             &job,
             from,
-            job.progress(Seen {
+            job.progress(ReadPosition {
                 outputs: from,
                 logs: usize::MAX,
             })
@@ -124,7 +124,7 @@ pub(super) async fn all(
         return reply::failed(&id, NO_GENERATOR);
     }
     let parts = job
-        .progress(Seen {
+        .progress(ReadPosition {
             outputs: 0,
             logs: usize::MAX,
         })

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_service::{Snapshot, Wording};
+use tidegate_service::{Snapshot, WebhookRenderer};
 
 use crate::runpod::words::word;
 use crate::shared::object::Object;
@@ -11,8 +11,8 @@ use crate::shared::object::Object;
 const PROGRESS: &str = "progress";
 
 /// How webhooks are written: what `status` says, with the input and the webhook's own address.
-pub fn wording() -> Wording {
-    Wording::new(|job| {
+pub fn renderer() -> WebhookRenderer {
+    WebhookRenderer::new(|job| {
         let mut body = Object::with_room_for(room(job));
         times(&mut body, job);
         body.maybe("error", job.error.as_deref())

@@ -10,13 +10,14 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::queue::Rank;
-use tidegate_core::record::{Brief, Face as FaceName};
-use tidegate_core::store::Wanted as Sought;
+use tidegate_core::queue::Priority;
+use tidegate_core::record::{Api, JobSummary};
+use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{
-    Delivery, EventFilter, Job, Pace, Replay, Submission, Submitted, Webhook, WebhookEvent,
+    EventFilter, Job, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy, Webhook,
+    WebhookEvent,
 };
 
 use super::endpoints::Endpoint;
@@ -54,7 +55,7 @@ pub(super) async fn run(visitor: Visitor, body: Body) -> Result<Response, Troubl
     let job = visitor.submit(&endpoint, new_id("", "-u1"), wanted).await?;
     Ok(json(
         StatusCode::OK,
-        voice::brief(job.id().as_str(), "IN_QUEUE"),
+        voice::summary(job.id().as_str(), "IN_QUEUE"),
     ))
 }
 
@@ -89,11 +90,14 @@ pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
     let job = visitor.job(&endpoint).await?;
     if endpoint.cancel(&visitor.caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        return Ok(json(StatusCode::OK, voice::brief(&visitor.id, "CANCELLED")));
+        return Ok(json(
+            StatusCode::OK,
+            voice::summary(&visitor.id, "CANCELLED"),
+        ));
     }
     Ok(json(
         StatusCode::OK,
-        voice::brief(&visitor.id, voice::status(&job.snapshot())),
+        voice::summary(&visitor.id, voice::status(&job.snapshot())),
     ))
 }
 
@@ -219,12 +223,12 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         Trouble::Store
     })?;
     // What is in memory is newer than what is written about it.
-    let all: BTreeMap<JobId, Brief> = written
+    let all: BTreeMap<JobId, JobSummary> = written
         .into_iter()
         .chain(endpoint.jobs.in_memory(&sought))
         .map(|brief| (brief.id.clone(), brief))
         .collect();
-    let mut newest: Vec<Brief> = all
+    let mut newest: Vec<JobSummary> = all
         .into_values()
         .filter(|job| is_kept(&job.id, job.completed_at))
         .collect();
@@ -267,7 +271,7 @@ impl Face {
             .get(&caller.account, &parsed)
             .await
             .ok_or_else(unknown)?;
-        let brief = job.brief();
+        let brief = job.summary();
         let here = brief.target.model == endpoint.jobs.target().model
             && is_kept(&parsed, brief.completed_at);
         here.then_some(job).ok_or_else(unknown)
@@ -309,8 +313,8 @@ impl Endpoint {
             EXECUTION_TIMEOUT.to_owned(),
             wanted.execution_timeout.as_millis().to_string(),
         )]);
-        if wanted.rank == Rank::Low {
-            context.insert(Rank::YIELDS.to_owned(), true.to_string());
+        if wanted.priority == Priority::Low {
+            context.insert(Priority::CONTEXT_KEY.to_owned(), true.to_string());
         }
         Ok(Submission {
             account: account.clone(),
@@ -319,10 +323,10 @@ impl Endpoint {
             input: wanted.envelope,
             webhook,
             context,
-            delivery: Delivery::Later,
-            replay: Replay::Refuse,
+            delivery: ResponseMode::Async,
+            replay: OnDuplicateId::Refuse,
             deadline: Some(wanted.ttl),
-            face: FaceName::Runpod,
+            api: Api::Runpod,
             deployment: None,
             destination: None,
         })
@@ -333,16 +337,16 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
     let url = endpoint
         .jobs
         .webhook_url(url)
-        .inspect_err(|refusal| endpoint.jobs.count_refusal(FaceName::Runpod, refusal))?;
+        .inspect_err(|refusal| endpoint.jobs.count_refusal(Api::Runpod, refusal))?;
     Ok(Arc::new(Webhook {
         url,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: passed_on(headers),
-        pace: Pace::of(FaceName::Runpod),
+        pace: UpdatePolicy::of(Api::Runpod),
         origin: None,
         streams: false,
         streams_files: false,
-        wording: voice::wording(),
+        renderer: voice::renderer(),
     }))
 }
 
@@ -364,9 +368,9 @@ fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
 }
 
 /// The caller's jobs at this endpoint.
-fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> Sought {
+fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobFilter {
     let model = Some(endpoint.jobs.target().model.clone());
-    Sought {
+    JobFilter {
         account: Some(caller.account.clone()),
         id: None,
         model,

@@ -10,11 +10,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::hmac;
-use tidegate_core::record::Brief;
-use tidegate_core::store::{Documents, StoreError, Wanted};
+use tidegate_core::record::JobSummary;
+use tidegate_core::store::{Documents, JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Status};
 use tidegate_remote::Remote;
-use tidegate_service::Jobs;
+use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
 /// What the models of endpoints are called: `runpod/NAME`.
@@ -33,7 +33,7 @@ pub struct Endpoint {
     /// Its name in paths.
     pub name: String,
     /// Takes the jobs in.
-    pub jobs: Jobs,
+    pub jobs: JobService,
     /// Gives them to workers.
     pub remote: Remote,
 }
@@ -57,9 +57,9 @@ impl Endpoint {
     }
 
     /// Its jobs that are not over, whoever they belong to.
-    fn open_jobs(&self) -> Vec<Brief> {
+    fn open_jobs(&self) -> Vec<JobSummary> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
-        self.jobs.in_memory(&Wanted {
+        self.jobs.in_memory(&JobFilter {
             account: None,
             id: None,
             model: Some(self.jobs.target().model.clone()),

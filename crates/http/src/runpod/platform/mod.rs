@@ -34,7 +34,7 @@ pub use endpoints::{
 };
 pub use given::Given;
 pub use limits::Limits;
-pub use voice::wording;
+pub use voice::renderer;
 
 use crate::access::{admins_only, operators_only};
 

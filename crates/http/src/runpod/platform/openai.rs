@@ -17,7 +17,7 @@ use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tidegate_service::{Delivery, Job, Seen, Snapshot, Submission, Submitted};
+use tidegate_service::{Job, ReadPosition, ResponseMode, Snapshot, Submission, Submitted};
 
 use super::clients::MAX_RUNSYNC;
 use super::limits::Asked;
@@ -94,7 +94,7 @@ impl Visitor {
         let submission =
             visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
         let submission = Submission {
-            delivery: Delivery::Wait,
+            delivery: ResponseMode::Wait,
             ..submission
         };
         let job = match visit.jobs.submit(submission).await? {
@@ -117,7 +117,7 @@ async fn whole(line: OnTheLine) -> Response {
     if let Some(error) = voice::failure(&over) {
         return problem(failed(&over), &error);
     }
-    let mut values = job.progress(Seen::default()).await.outputs;
+    let mut values = job.progress(ReadPosition::default()).await.outputs;
     match values.pop() {
         None => json(StatusCode::OK, Bytes::from_static(b"null")),
         Some(value) if values.is_empty() => json(said_status(&value), value),
@@ -164,7 +164,7 @@ impl Streaming {
         let progress = self
             .job
             .job
-            .progress(Seen {
+            .progress(ReadPosition {
                 outputs: self.read,
                 logs: 0,
             })

@@ -27,6 +27,6 @@ pub(super) async fn retry(visitor: Visitor) -> Result<Response, Trouble> {
     let job = visitor.submit(&endpoint, job.id().clone(), wanted).await?;
     Ok(json(
         StatusCode::OK,
-        voice::brief(job.id().as_str(), "IN_QUEUE"),
+        voice::summary(job.id().as_str(), "IN_QUEUE"),
     ))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_remote::note;
-use tidegate_service::Seen;
+use tidegate_service::ReadPosition;
 
 use super::handout::handed;
 use super::limits::Asked;
@@ -25,7 +25,7 @@ pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
     let until = tokio::time::Instant::now() + HOLD;
     loop {
         let read = given.of(account, job.id());
-        let seen = Seen {
+        let seen = ReadPosition {
             outputs: read,
             logs: 0,
         };

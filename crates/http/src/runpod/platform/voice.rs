@@ -5,15 +5,15 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
 use tidegate_remote::note;
-use tidegate_service::{Snapshot, Wording};
+use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::wire::input_of;
 use crate::runpod::words::word;
 use crate::shared::object::Object;
 
 /// How webhooks are written.
-pub fn wording() -> Wording {
-    Wording::new(|job| {
+pub fn renderer() -> WebhookRenderer {
+    WebhookRenderer::new(|job| {
         let mut told =
             Object::with_room_for(job.input.len() + job.output.as_ref().map_or(0, Bytes::len));
         written(&mut told, job).raw("input", input_of(&job.input).as_ref());
@@ -32,7 +32,7 @@ pub(super) fn told(job: &Snapshot) -> Bytes {
 }
 
 /// The least that is said about a job.
-pub(super) fn brief(id: &str, status: &str) -> Bytes {
+pub(super) fn summary(id: &str, status: &str) -> Bytes {
     Object::with_room_for(64)
         .field("id", id)
         .field("status", status)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tidegate_core::queue::Rank;
+use tidegate_core::queue::Priority;
 
 use super::reply::Trouble;
 use crate::shared::envelope::read_object;
@@ -73,7 +73,7 @@ pub(super) struct Wanted {
     pub(super) webhook: Option<String>,
     pub(super) execution_timeout: Duration,
     pub(super) ttl: Duration,
-    pub(super) rank: Rank,
+    pub(super) priority: Priority,
 }
 
 impl Wanted {
@@ -93,7 +93,7 @@ impl Wanted {
             .and_then(|policy| policy.ttl)
             .map_or(Duration::from_millis(WEEK), |_| wanted.ttl);
         Ok(Self {
-            rank: Rank::Low,
+            priority: Priority::Low,
             ttl,
             ..wanted
         })
@@ -115,10 +115,10 @@ impl Wanted {
                 5 * SECOND,
             )?,
             ttl: within("ttl", policy.ttl, 24 * 60 * 60 * SECOND, 10 * SECOND)?,
-            rank: if policy.low_priority == Some(true) {
-                Rank::Low
+            priority: if policy.low_priority == Some(true) {
+                Priority::Low
             } else {
-                Rank::Usual
+                Priority::Normal
             },
             webhook: run
                 .webhook
@@ -229,8 +229,8 @@ mod tests {
         }
         let wanted = read(r#"{"input": {}, "policy": {"executionTimeout": 5000, "ttl": null, "lowPriority": true}}"#).unwrap();
         assert_eq!(
-            (wanted.execution_timeout.as_secs(), wanted.rank),
-            (5, Rank::Low)
+            (wanted.execution_timeout.as_secs(), wanted.priority),
+            (5, Priority::Low)
         );
         let wanted = read(
             r#"{"input": {}, "policy": {"executionTimeout": 6e4, "ttl": 10000.0, "later": {}}}"#,
@@ -252,7 +252,10 @@ mod tests {
             wanted.envelope,
             r#"{"batchId":"b","input":1.50,"policy":{"ttl": null}}"#
         );
-        assert_eq!((wanted.rank, wanted.ttl.as_secs()), (Rank::Low, 604_800));
+        assert_eq!(
+            (wanted.priority, wanted.ttl.as_secs()),
+            (Priority::Low, 604_800)
+        );
         assert_eq!(
             read(r#"{"input": 1, "policy": {"ttl": 10000}}"#)
                 .ttl

@@ -27,7 +27,7 @@ async fn nobody_else_can_read_what_is_kept() {
     let parent = TempDir::new().unwrap();
     let folder = parent.path().join("new/data");
     let store = open(&folder).unwrap();
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
 
     assert_eq!(mode(&folder), 0o700);
     for entry in fs::read_dir(&folder).unwrap() {
@@ -65,7 +65,7 @@ fn a_second_server_is_told_who_has_the_folder() {
 #[tokio::test]
 async fn what_was_kept_is_there_when_it_is_opened_again() {
     let (folder, store) = fresh();
-    store.insert(full_order("a")).await.unwrap();
+    store.insert(full_spec("a")).await.unwrap();
     drop(store);
     assert!(
         !folder.path().join("tidegate.db-wal").exists(),
@@ -74,7 +74,7 @@ async fn what_was_kept_is_there_when_it_is_opened_again() {
 
     assert_eq!(
         get(&open(folder.path()).unwrap(), "a").await,
-        queued(full_order("a"))
+        queued(full_spec("a"))
     );
 }
 

@@ -2,17 +2,17 @@
 
 use bytes::Bytes;
 use tidegate_core::Status;
-use tidegate_core::record::Order;
+use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Inserted, Store, StoreError};
 
 use super::super::Options;
 use super::{fresh, fresh_with};
 use crate::conformance::samples::*;
 
-fn large(name: &str, bytes: usize) -> Order {
-    Order {
+fn large(name: &str, bytes: usize) -> JobSpec {
+    JobSpec {
         input: Bytes::from(vec![b'x'; bytes]),
-        ..order(name)
+        ..spec(name)
     }
 }
 
@@ -22,7 +22,7 @@ async fn a_full_store_says_so_and_works_again_when_there_is_room() {
         max_size: Some(4 << 20),
         ..Options::default()
     });
-    store.insert(order("small")).await.unwrap();
+    store.insert(spec("small")).await.unwrap();
     let mut kept = 0;
     let refused = loop {
         match store.insert(large(&format!("{kept}"), 1 << 20)).await {
@@ -59,9 +59,9 @@ async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
         ..Options::default()
     });
     let (first, second, third) = tokio::join!(
-        store.insert(order("first")),
+        store.insert(spec("first")),
         store.insert(large("second", 8 << 20)),
-        store.insert(order("third"))
+        store.insert(spec("third"))
     );
 
     assert!(matches!(second, Err(StoreError::Full(_))), "{second:?}");

@@ -52,7 +52,7 @@ async fn commits_are_synced() {
 #[tokio::test]
 async fn a_row_that_we_did_not_write_is_corrupt_and_named() {
     let (_folder, store) = fresh();
-    store.insert(order("a")).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
     store
         .writer
         .change(0, |conn| {

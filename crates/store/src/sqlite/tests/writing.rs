@@ -49,9 +49,9 @@ async fn what_waits_is_committed_together() {
     let before = commits(&watcher).unwrap();
     let inserts = async {
         let inserts = tokio::join!(
-            store.insert(order("a")),
-            store.insert(order("b")),
-            store.insert(order("c")),
+            store.insert(spec("a")),
+            store.insert(spec("b")),
+            store.insert(spec("c")),
             async { drop(release) }
         );
         assert!(inserts.0.is_ok() && inserts.1.is_ok() && inserts.2.is_ok());
@@ -65,7 +65,7 @@ async fn what_waits_is_committed_together() {
 async fn a_change_that_cannot_be_kept_fails_alone() {
     let (_folder, store) = fresh();
     for name in ["a", "b"] {
-        store.insert(order(name)).await.unwrap();
+        store.insert(spec(name)).await.unwrap();
     }
     let with_letter = |name: &str| {
         let mut end = finish(name, 0, 1);
@@ -77,7 +77,7 @@ async fn a_change_that_cannot_be_kept_fails_alone() {
         holding,
         store.finish(with_letter("a")),
         store.finish(with_letter("b")),
-        store.insert(order("c")),
+        store.insert(spec("c")),
         async { drop(release) }
     );
     held.unwrap();
@@ -86,7 +86,7 @@ async fn a_change_that_cannot_be_kept_fails_alone() {
     assert_eq!(other.unwrap(), Inserted::New);
     assert_eq!(
         get(&store, "b").await,
-        queued(order("b")),
+        queued(spec("b")),
         "the end without its letter did not happen"
     );
 }
@@ -105,9 +105,9 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
     });
     let (held, before, lost, after, ()) = tokio::join!(
         holding,
-        store.insert(order("before")),
+        store.insert(spec("before")),
         lost,
-        store.insert(order("after")),
+        store.insert(spec("after")),
         async { drop(release) }
     );
     held.unwrap();
@@ -118,7 +118,7 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
         );
     }
     for name in ["before", "after"] {
-        assert_eq!(store.insert(order(name)).await.unwrap(), Inserted::New);
+        assert_eq!(store.insert(spec(name)).await.unwrap(), Inserted::New);
     }
 }
 
@@ -126,11 +126,10 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
 async fn a_caller_that_went_away_stops_nobody() {
     let (_folder, store) = fresh();
     let (release, holding) = hold(&store).await;
-    let mut abandoned: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.insert(order("a")));
+    let mut abandoned: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.insert(spec("a")));
     begin(&mut abandoned).await;
     drop(abandoned);
-    let (held, other, ()) =
-        tokio::join!(holding, store.insert(order("b")), async { drop(release) });
+    let (held, other, ()) = tokio::join!(holding, store.insert(spec("b")), async { drop(release) });
     held.unwrap();
     assert_eq!(other.unwrap(), Inserted::New);
 }

@@ -219,7 +219,7 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
                     .setup
                     .filter(|setup| setup.status == SetupStatus::Failed)
                     .map(|setup| setup.logs);
-                return Err(logs.or(report.complaint).unwrap_or_default());
+                return Err(logs.or(report.health_error).unwrap_or_default());
             }
             Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
         }

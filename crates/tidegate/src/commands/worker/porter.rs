@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tidegate_core::port::Executor;
 use tidegate_core::{JobId, Metric, OutputValue};
 use tidegate_puller::{AfterParts, Carried, Delivered, EmptyObject, Habits, Job, Porter, Refresh};
-use tidegate_service::Carrier;
+use tidegate_service::JobIo;
 
 /// The note in a job's context that holds what else there is in the job, for handlers.
 const EXTRAS: &str = "runpod";
@@ -22,12 +22,12 @@ const BESIDE_ERROR: &str = "beside_error";
 
 /// Carries jobs with the desk's own tools.
 pub(super) struct Carrying {
-    carrier: Carrier,
+    carrier: JobIo,
     executor: Arc<dyn Executor>,
 }
 
 impl Carrying {
-    pub(super) fn new(carrier: Carrier, executor: Arc<dyn Executor>) -> Self {
+    pub(super) fn new(carrier: JobIo, executor: Arc<dyn Executor>) -> Self {
         Self { carrier, executor }
     }
 }

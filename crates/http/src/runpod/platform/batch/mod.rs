@@ -263,7 +263,7 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
             }
             Some(Request::Wanted(_)) => match visit.jobs.known(&key.account, &id) {
                 Some(job) => raw(&voice::told(&job.snapshot()))?,
-                None => raw(&voice::brief(id.as_str(), "IN_QUEUE"))?,
+                None => raw(&voice::summary(id.as_str(), "IN_QUEUE"))?,
             },
         };
         requests.push(json);

@@ -209,7 +209,7 @@ impl Batches {
                 return Ok(Ok(job));
             }
             if cancelled {
-                return Ok(Err(voice::brief(id.as_str(), "CANCELLED")));
+                return Ok(Err(voice::summary(id.as_str(), "CANCELLED")));
             }
             match submit(key, number, endpoint, body).await {
                 Ok(job) => return Ok(Ok(job)),

@@ -7,33 +7,34 @@ use crate::label;
 
 /// All who work on the jobs of one model, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Crew {
+pub struct PoolStatus {
     /// How many jobs can run at once now.
     pub slots: usize,
     /// How many of these slots are free.
     pub free: usize,
     /// The processes.
-    pub children: Vec<Member>,
+    pub children: Vec<ProcessStatus>,
     /// How often a process died of each cause.
-    pub deaths: Vec<(Cause, u64)>,
+    pub deaths: Vec<(DeathCause, u64)>,
 }
 
-impl Crew {
+impl PoolStatus {
     /// Both together, as if they were one. The processes of the other are numbered after ours.
     pub fn join(&mut self, other: Self) {
         self.slots += other.slots;
         self.free += other.free;
         let first = self.children.len();
-        self.children.extend(
-            other
-                .children
-                .into_iter()
-                .enumerate()
-                .map(|(n, child)| Member {
-                    number: first + n,
-                    ..child
-                }),
-        );
+        self.children
+            .extend(
+                other
+                    .children
+                    .into_iter()
+                    .enumerate()
+                    .map(|(n, child)| ProcessStatus {
+                        number: first + n,
+                        ..child
+                    }),
+            );
         for (cause, n) in other.deaths {
             match self.deaths.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, sum)) => *sum += n,
@@ -45,13 +46,13 @@ impl Crew {
 
 /// One process, and those that were in its place before.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct ProcessStatus {
     /// Its number, from zero.
     pub number: usize,
     /// Its process; absent between two.
     pub pid: Option<u32>,
     /// How it is.
-    pub state: MemberState,
+    pub state: ProcessState,
     /// Since when.
     pub since: Timestamp,
     /// How many jobs it can work on at once.
@@ -69,7 +70,7 @@ pub struct Member {
 /// How a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MemberState {
+pub enum ProcessState {
     /// It loads the model, or is about to be started.
     Starting,
     /// It takes jobs.
@@ -82,7 +83,7 @@ pub enum MemberState {
 
 /// Of what a process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum DeathCause {
     /// It ended by itself.
     Exit,
     /// A signal of somebody else.
@@ -95,16 +96,16 @@ pub enum Cause {
     Setup,
 }
 
-label!(Cause: Exit = "exit", Signal = "signal", OutOfMemory = "out_of_memory", Killed = "killed", Setup = "setup");
-label!(MemberState: Starting = "starting", Ready = "ready", SetupFailed = "setup_failed", Defunct = "defunct");
+label!(DeathCause: Exit = "exit", Signal = "signal", OutOfMemory = "out_of_memory", Killed = "killed", Setup = "setup");
+label!(ProcessState: Starting = "starting", Ready = "ready", SetupFailed = "setup_failed", Defunct = "defunct");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn child(number: usize) -> Member {
-        let (state, since) = (MemberState::Ready, Timestamp::UNIX_EPOCH);
-        Member {
+    fn child(number: usize) -> ProcessStatus {
+        let (state, since) = (ProcessState::Ready, Timestamp::UNIX_EPOCH);
+        ProcessStatus {
             number,
             pid: None,
             state,
@@ -119,17 +120,17 @@ mod tests {
 
     #[test]
     fn two_crews_together_lose_nobody() {
-        let mut one = Crew {
+        let mut one = PoolStatus {
             slots: 2,
             free: 1,
             children: vec![child(0), child(1)],
-            deaths: vec![(Cause::Exit, 1)],
+            deaths: vec![(DeathCause::Exit, 1)],
         };
-        let other = Crew {
+        let other = PoolStatus {
             slots: 1,
             free: 1,
             children: vec![child(0)],
-            deaths: vec![(Cause::Signal, 4), (Cause::Exit, 2)],
+            deaths: vec![(DeathCause::Signal, 4), (DeathCause::Exit, 2)],
         };
         one.join(other);
         assert_eq!((one.slots, one.free), (3, 2));
@@ -140,6 +141,6 @@ mod tests {
                 .collect::<Vec<_>>(),
             [0, 1, 2]
         );
-        assert_eq!(one.deaths, [(Cause::Exit, 3), (Cause::Signal, 4)]);
+        assert_eq!(one.deaths, [(DeathCause::Exit, 3), (DeathCause::Signal, 4)]);
     }
 }

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, Row, params};
 use tidegate_core::JobId;
-use tidegate_core::record::{Brief, Target};
-use tidegate_core::store::Wanted;
+use tidegate_core::record::{JobSummary, Target};
+use tidegate_core::store::JobFilter;
 
 use super::fault::Fault;
 use super::{jobs, words};
@@ -15,7 +15,7 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
      ORDER BY number DESC LIMIT ?5";
 
-pub(super) fn recent(conn: &Connection, wanted: &Wanted) -> Result<Vec<Brief>, Fault> {
+pub(super) fn recent(conn: &Connection, wanted: &JobFilter) -> Result<Vec<JobSummary>, Fault> {
     let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| {
         all + words::status_text(*status) + ","
     });
@@ -29,20 +29,20 @@ pub(super) fn recent(conn: &Connection, wanted: &Wanted) -> Result<Vec<Brief>, F
         statuses,
         jobs::count(wanted.limit)
     ])?;
-    let mut briefs = Vec::new();
+    let mut summaries = Vec::new();
     while let Some(row) = found.next()? {
-        briefs.push(brief(row)?);
+        summaries.push(summary(row)?);
     }
-    Ok(briefs)
+    Ok(summaries)
 }
 
-fn brief(row: &Row<'_>) -> Result<Brief, Fault> {
+fn summary(row: &Row<'_>) -> Result<JobSummary, Fault> {
     let moment = |column| {
         row.get::<_, Option<i64>>(column)?
             .map(words::moment)
             .transpose()
     };
-    Ok(Brief {
+    Ok(JobSummary {
         id: JobId::parse(&row.get::<_, String>(0)?).map_err(words::unreadable)?,
         account: words::account(&row.get::<_, String>(1)?)?,
         kind: words::kind(&row.get::<_, String>(2)?)?,
@@ -51,7 +51,7 @@ fn brief(row: &Row<'_>) -> Result<Brief, Fault> {
             version: row.get(4)?,
             deployment: words::through(row.get(5)?),
         },
-        face: words::face(&row.get::<_, String>(6)?)?,
+        api: words::api(&row.get::<_, String>(6)?)?,
         status: words::status(&row.get::<_, String>(7)?)?,
         created_at: words::moment(row.get(8)?)?,
         started_at: moment(9)?,

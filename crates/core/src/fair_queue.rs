@@ -9,7 +9,7 @@ use std::hash::Hash;
 use crate::planted::{Planted, planted};
 
 /// Somebody in a line who belongs to an owner.
-pub trait Owned {
+pub trait HasOwner {
     /// Who counts as the same.
     type Owner: Clone + Eq + Hash;
 
@@ -23,7 +23,7 @@ pub trait Owned {
 }
 
 /// A line that is fair between owners.
-pub struct Fair<W: Owned> {
+pub struct FairQueue<W: HasOwner> {
     /// None of them is empty.
     lines: HashMap<W::Owner, VecDeque<W>>,
     /// Each owner with a line once, in the order of their turns.
@@ -31,7 +31,7 @@ pub struct Fair<W: Owned> {
     len: usize,
 }
 
-impl<W: Owned> Default for Fair<W> {
+impl<W: HasOwner> Default for FairQueue<W> {
     fn default() -> Self {
         Self {
             lines: HashMap::new(),
@@ -41,7 +41,7 @@ impl<W: Owned> Default for Fair<W> {
     }
 }
 
-impl<W: Owned> Fair<W> {
+impl<W: HasOwner> FairQueue<W> {
     /// How many wait.
     pub fn len(&self) -> usize {
         self.len
@@ -53,7 +53,7 @@ impl<W: Owned> Fair<W> {
     }
 
     /// How many of this owner wait.
-    pub fn len_of(&self, owner: &W::Owner) -> usize {
+    pub fn owner_len(&self, owner: &W::Owner) -> usize {
         self.lines.get(owner).map_or(0, VecDeque::len)
     }
 
@@ -71,11 +71,11 @@ impl<W: Owned> Fair<W> {
 
     /// The first of the owner whose turn it is.
     pub fn pop(&mut self) -> Option<W> {
-        self.pop_present(|_| true)
+        self.pop_where(|_| true)
     }
 
     /// The first who is still there, of the owner whose turn it is. Who is not leaves, and takes no turn.
-    pub fn pop_present(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
+    pub fn pop_where(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
         loop {
             let owner = if planted(Planted::Unfair) {
                 self.turns.pop_back()?
@@ -131,7 +131,7 @@ impl<W: Owned> Fair<W> {
 mod tests {
     use super::*;
 
-    impl Owned for (char, u32) {
+    impl HasOwner for (char, u32) {
         type Owner = char;
 
         fn owner(&self) -> &char {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    fn drained(line: &mut Fair<(char, u32)>) -> String {
+    fn drained(line: &mut FairQueue<(char, u32)>) -> String {
         std::iter::from_fn(|| line.pop())
             .map(|(owner, n)| format!("{owner}{n} "))
             .collect()
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn owners_take_turns_and_each_is_first_come_first_served() {
-        let mut line = Fair::default();
+        let mut line = FairQueue::default();
         for n in 0..4 {
             line.push(('a', n));
         }
@@ -155,7 +155,7 @@ mod tests {
         line.push(('c', 0));
         line.push(('b', 1));
         assert_eq!(
-            (line.len(), line.len_of(&'a'), line.len_of(&'z')),
+            (line.len(), line.owner_len(&'a'), line.owner_len(&'z')),
             (7, 4, 0)
         );
         assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
@@ -164,7 +164,7 @@ mod tests {
 
     struct Numbered(u64);
 
-    impl Owned for Numbered {
+    impl HasOwner for Numbered {
         type Owner = ();
 
         fn owner(&self) -> &() {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn who_has_a_lower_number_goes_first_however_late_it_joins() {
-        let mut line = Fair::default();
+        let mut line = FairQueue::default();
         for number in [3, 1, 2, 5, 0, 4] {
             line.push(Numbered(number));
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn who_leaves_takes_no_turn() {
-        let mut line = Fair::default();
+        let mut line = FairQueue::default();
         for n in 0..4 {
             line.push(('a', n));
             line.push(('b', n));
@@ -204,14 +204,14 @@ mod tests {
 
     #[test]
     fn who_is_not_there_any_more_takes_no_turn() {
-        let mut line = Fair::default();
+        let mut line = FairQueue::default();
         for n in 0..4 {
             line.push(('a', n));
             line.push(('b', n));
             line.push(('c', n));
         }
         let present = |(owner, n): &(char, u32)| !(*owner == 'a' && *n < 2 || *owner == 'c');
-        let served: String = std::iter::from_fn(|| line.pop_present(present))
+        let served: String = std::iter::from_fn(|| line.pop_where(present))
             .map(|(owner, n)| format!("{owner}{n} "))
             .collect();
         assert_eq!((served.as_str(), line.len()), ("a2 b0 a3 b1 b2 b3 ", 0));
