@@ -179,6 +179,7 @@ pub(super) struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
     created_at: String,
+    #[serde(rename = "face")]
     api: Api,
     id: &'a str,
     kind: JobKind,

@@ -85,7 +85,7 @@ async fn docs(State(many): State<Shared>) -> Html<String> {
     };
     let links: String = many.models.all().iter().map(link).collect();
     Html(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>ModelRegistry</h1><ul>{links}</ul></html>"
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"
     ))
 }
 

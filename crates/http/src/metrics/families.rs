@@ -136,23 +136,25 @@ const fn histogram(
 pub(super) const FAMILIES: &[Family] = &[
     counter(
         "tidegate_jobs_accepted_total",
-        "JobService that were taken in",
+        "Jobs that were taken in",
         |scene| {
             scene.counted(|meter| {
                 meter
                     .accepted_jobs()
-                    .map(|(api, kind, n)| (vec![("api", api.as_str()), ("kind", kind.as_str())], n))
+                    .map(|(api, kind, n)| {
+                        (vec![("face", api.as_str()), ("kind", kind.as_str())], n)
+                    })
                     .collect()
             })
         },
     ),
     counter(
         "tidegate_jobs_finished_total",
-        "JobService that are over, by how they ended",
+        "Jobs that are over, by how they ended",
         |scene| {
             scene.counted(|meter| {
                 let words = |api: &'static str, kind, status| {
-                    vec![("api", api), ("kind", kind), ("status", status)]
+                    vec![("face", api), ("kind", kind), ("status", status)]
                 };
                 meter
                     .finished_jobs()
@@ -171,7 +173,7 @@ pub(super) const FAMILIES: &[Family] = &[
                 meter
                     .refusals()
                     .map(|(api, reason, n)| {
-                        (vec![("api", api.as_str()), ("reason", reason.as_str())], n)
+                        (vec![("face", api.as_str()), ("reason", reason.as_str())], n)
                     })
                     .collect()
             })
@@ -179,14 +181,12 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     gauge(
         "tidegate_jobs_waiting",
-        "JobService that were accepted and wait for a slot",
+        "Jobs that were accepted and wait for a slot",
         |scene| scene.level(|model| Some(model.queue.all.waiting as f64)),
     ),
-    gauge(
-        "tidegate_jobs_running",
-        "JobService that have a slot",
-        |scene| scene.level(|model| Some(model.queue.all.running as f64)),
-    ),
+    gauge("tidegate_jobs_running", "Jobs that have a slot", |scene| {
+        scene.level(|model| Some(model.queue.all.running as f64))
+    }),
     gauge(
         "tidegate_job_oldest_wait_seconds",
         "How long the oldest of the waiting jobs has waited; 0 if none waits",
@@ -212,11 +212,9 @@ pub(super) const FAMILIES: &[Family] = &[
         "From the moment when the model began to the end of the job",
         |scene| scene.spread(|meter| &meter.run),
     ),
-    gauge(
-        "tidegate_slots",
-        "JobService that can run at once now",
-        |scene| scene.level(|model| Some(model.crew.slots as f64)),
-    ),
+    gauge("tidegate_slots", "Jobs that can run at once now", |scene| {
+        scene.level(|model| Some(model.crew.slots as f64))
+    }),
     gauge("tidegate_slots_free", "Slots that no job has", |scene| {
         scene.level(|model| Some(model.crew.free as f64))
     }),
@@ -372,7 +370,7 @@ pub(super) const FAMILIES: &[Family] = &[
         "Requests that were answered, by what they were for and by the class of the status",
         |scene| {
             let labels = |api, resource, status| {
-                [("api", api), ("resource", resource), ("status", status)]
+                [("face", api), ("resource", resource), ("status", status)]
                     .map(owned)
                     .to_vec()
             };

@@ -136,7 +136,7 @@ pub(super) enum Trouble {
     #[error("This needs a token of an administrator of the server.")]
     NotYours,
     /// Only its owner may make or change it.
-    #[error("ModelRegistry of `{0}` are made and changed by `{0}` only.")]
+    #[error("Models of `{0}` are made and changed by `{0}` only.")]
     NotYourModel(String),
     /// It comes from a folder of the server.
     #[error("The model is served from a folder: change the folder and start the server again.")]

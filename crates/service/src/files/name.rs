@@ -29,7 +29,7 @@ pub(crate) fn of_text(text: &str) -> String {
 
 /// A name for data of this type, with the ending that people expect.
 pub fn of_mime(essence: &str) -> String {
-    let completion = match essence {
+    let extension = match essence {
         "text/plain" => Some("txt"),
         "text/html" => Some("html"),
         "text/markdown" => Some("md"),
@@ -45,9 +45,9 @@ pub fn of_mime(essence: &str) -> String {
             mime_guess::get_mime_extensions_str(other).and_then(|endings| endings.first().copied())
         }
     };
-    completion.map_or_else(
+    extension.map_or_else(
         || "file".to_owned(),
-        |completion| format!("file.{completion}"),
+        |extension| format!("file.{extension}"),
     )
 }
 
@@ -76,15 +76,15 @@ fn shortened(name: &str) -> String {
     if name.len() <= MAX_LEN {
         return name.to_owned();
     }
-    let (stem, completion) = match name.rfind('.') {
+    let (stem, extension) = match name.rfind('.') {
         Some(dot) if name.len() - dot <= 20 => name.split_at(dot),
         Some(_) | None => (name, ""),
     };
-    let mut cut = MAX_LEN - completion.len();
+    let mut cut = MAX_LEN - extension.len();
     while !stem.is_char_boundary(cut) {
         cut -= 1;
     }
-    format!("{}{completion}", &stem[..cut])
+    format!("{}{extension}", &stem[..cut])
 }
 
 #[cfg(test)]
