@@ -24,10 +24,10 @@ mod units;
 /// The same of the Python extension.
 #[path = "../../python/src/fuzz.rs"]
 mod child;
-#[path = "../../python/src/inbox.rs"]
-mod inbox;
-#[path = "../../python/src/lines.rs"]
-mod lines;
+#[path = "../../python/src/frame_buffer.rs"]
+mod frame_buffer;
+#[path = "../../python/src/line_buffer.rs"]
+mod line_buffer;
 
 /// The targets, by the names of their folders in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
@@ -38,14 +38,14 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("events", tidegate_http::fuzz::events),
     ("file_name", tidegate_service::fuzz::file_name),
     ("fold", tidegate_core::fuzz::fold),
+    ("frame_buffer", child::frame_buffer),
     ("frames", tidegate_ipc::fuzz::frames),
     ("framing", tidegate_http::fuzz::framing),
     ("headers", tidegate_http::fuzz::headers),
     ("history", tidegate_service::fuzz::history),
-    ("inbox", child::inbox),
     ("input", tidegate_service::fuzz::input),
     ("job_id", tidegate_core::fuzz::job_id),
-    ("lines", child::lines),
+    ("line_buffer", child::line_buffer),
     ("messages", tidegate_ipc::fuzz::messages),
     ("splice_files", tidegate_service::fuzz::splice_files),
     ("units", program::units),

@@ -1,10 +1,10 @@
-//! The control channel: three threads that outlive whatever the user's code does.
+//! The control channel: three threads that keep running whatever user code does.
 //!
-//! - the *reader* never takes the GIL, so that the end of the server is noticed even when user code
-//!   holds it for ever;
-//! - the *dispatcher* does what the server asks for and takes the GIL to do it;
-//! - the *writer* empties a bounded buffer, so that a `print` never waits for the server. Lines that do
-//!   not fit are counted and announced; everything else always fits.
+//! - The *reader* never takes the GIL, so that it detects the end of the server even when user code
+//!   holds the GIL forever.
+//! - The *dispatcher* executes the server's requests and takes the GIL to do so.
+//! - The *writer* empties a bounded buffer, so that a `print` never waits for the server. Log lines
+//!   that do not fit are dropped, counted and reported; all other messages are always accepted.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,85 +18,84 @@ use tidegate_ipc::control::{Request, Response};
 use tidegate_ipc::frame;
 use tidegate_ipc::slot::LogSource;
 
-use crate::fd;
-use crate::inbox::{Inbox, Progress};
-use crate::lines::Lines;
-use crate::{health, slot, wake};
+use crate::frame_buffer::{FillStatus, FrameBuffer};
+use crate::line_buffer::LineBuffer;
+use crate::{cancel_signal, health, slot, stdio, sys};
 
-/// Lines are thrown away while this much waits to be written.
-const FULL: usize = 4 * 1024 * 1024;
-/// Enough for our own frames and one call into the interpreter.
-const STACK: usize = 1024 * 1024;
+/// Log lines are dropped while this many bytes wait to be written.
+const MAX_PENDING_BYTES: usize = 4 * 1024 * 1024;
+/// Enough for our own stack frames and one call into the interpreter.
+const STACK_SIZE: usize = 1024 * 1024;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
-static FORKED: AtomicBool = AtomicBool::new(false);
-/// Whether the model's setup is over. Before that a `print` waits until it is written: the next line
-/// may be a crash, and then its last words matter more than its speed.
-static SET_UP: AtomicBool = AtomicBool::new(false);
-const LAST_WORDS: Duration = Duration::from_millis(200);
+static IS_FORK: AtomicBool = AtomicBool::new(false);
+/// Whether the model's setup has ended. Until then a `print` waits until it is written: the process
+/// may crash next, and then its last output matters more than speed.
+static SETUP_DONE: AtomicBool = AtomicBool::new(false);
+const SETUP_FLUSH_LIMIT: Duration = Duration::from_millis(200);
 
-/// The channel of this process.
+/// The control channel of this process.
 pub(crate) struct Control {
     input: File,
     output: File,
-    inbox: Mutex<Inbox>,
-    outbox: Mutex<Outbox>,
+    received: Mutex<FrameBuffer>,
+    pending: Mutex<WriteBuffer>,
     changed: Condvar,
-    lines: Mutex<[Lines; 2]>,
+    line_buffers: Mutex<[LineBuffer; 2]>,
 }
 
 #[derive(Default)]
-struct Outbox {
-    waiting: Vec<u8>,
+struct WriteBuffer {
+    bytes: Vec<u8>,
     writing: bool,
     dropped: u64,
     dropped_since: Option<Instant>,
 }
 
-/// Takes descriptors 0 and 1 for the channel. Once.
+/// Opens the channel on descriptors 0 and 1. Must be called once.
 pub(crate) fn open() -> io::Result<()> {
-    let (input, output) = fd::take_over_stdio()?;
+    let (input, output) = stdio::take_over_stdio()?;
     let control = Control {
         input: input.into(),
         output: output.into(),
-        inbox: Mutex::default(),
-        outbox: Mutex::default(),
+        received: Mutex::default(),
+        pending: Mutex::default(),
         changed: Condvar::new(),
-        lines: Mutex::default(),
+        line_buffers: Mutex::default(),
     };
     CONTROL
         .set(control)
-        .map_err(|_| io::Error::other("the control channel is open already"))
+        .map_err(|_| io::Error::other("the control channel is already open"))
 }
 
-/// The channel; an error before `open`.
+/// The open channel; an error before `open`.
 pub(crate) fn channel() -> io::Result<&'static Control> {
     CONTROL
         .get()
         .ok_or_else(|| io::Error::other("the control channel is not open"))
 }
 
-/// Whether this process is a fork of the child: it must not write on channels that it shares.
-pub(crate) fn forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
+/// Whether this process is a fork of the child. A fork must not write to the channels that it shares.
+pub(crate) fn is_fork() -> bool {
+    IS_FORK.load(Ordering::Relaxed)
 }
 
-/// From now on a `print` outside of a job never waits.
-pub(crate) fn setup_is_over() {
-    SET_UP.store(true, Ordering::Relaxed);
+/// Ends the setup phase: from now on a `print` outside of a job never waits.
+pub(crate) fn mark_setup_done() {
+    SETUP_DONE.store(true, Ordering::Relaxed);
 }
 
-/// Cuts a forked copy of the child off from the server.
+/// Disconnects a forked copy of the child from the server.
 pub(crate) fn after_fork() {
-    FORKED.store(true, Ordering::Relaxed);
+    IS_FORK.store(true, Ordering::Relaxed);
     if let Some(control) = CONTROL.get() {
-        fd::close_in_fork(control.input.as_raw_fd());
-        fd::close_in_fork(control.output.as_raw_fd());
+        sys::close_in_fork(control.input.as_raw_fd());
+        sys::close_in_fork(control.output.as_raw_fd());
     }
     slot::close_in_fork();
 }
 
-/// A lock that a panicking thread has left is still good: every change here is one step.
+/// Locks `mutex`. A poisoned lock is still valid: every change here is a single step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -104,76 +103,78 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Control {
     /// Waits for the next request.
     pub(crate) fn read(&self) -> io::Result<Option<Request>> {
-        let mut inbox = lock(&self.inbox);
+        let mut received = lock(&self.received);
         loop {
-            match inbox.fill(|buffer| (&self.input).read(buffer)) {
-                Ok(Progress::Frame) => {
-                    let request = serde_json::from_slice(inbox.frame())
+            match received.fill(|buffer| (&self.input).read(buffer)) {
+                Ok(FillStatus::Frame) => {
+                    let request = serde_json::from_slice(received.frame())
                         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-                    inbox.consume();
+                    received.consume();
                     return Ok(Some(request));
                 }
-                Ok(Progress::End) => return Ok(None),
-                Ok(Progress::Nothing) => {}
+                Ok(FillStatus::End) => return Ok(None),
+                Ok(FillStatus::Incomplete) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Queues a message; never waits.
+    /// Queues a message without waiting.
     pub(crate) fn send(&self, message: &Response) {
-        frame::append_json(&mut lock(&self.outbox).waiting, message);
+        frame::append_json(&mut lock(&self.pending).bytes, message);
         self.changed.notify_all();
     }
 
-    /// Queues what was printed outside of any job.
+    /// Queues output that was printed outside of any job.
     pub(crate) fn log(&self, source: LogSource, bytes: &[u8]) {
-        lock(&self.lines)[source as usize].push(bytes, |line| self.line(source, line.into_owned()));
+        lock(&self.line_buffers)[source as usize]
+            .push(bytes, |line| self.send_line(source, line.into_owned()));
     }
 
-    /// Queues what was printed without a line break.
+    /// Queues output that has no line break yet.
     pub(crate) fn flush_lines(&self, source: LogSource) {
-        lock(&self.lines)[source as usize].flush(|line| self.line(source, line.into_owned()));
+        lock(&self.line_buffers)[source as usize]
+            .flush(|line| self.send_line(source, line.into_owned()));
     }
 
-    fn line(&self, source: LogSource, data: String) {
-        let mut outbox = lock(&self.outbox);
-        // A line that is longer than that all by itself still goes out when nothing else waits.
-        if !outbox.waiting.is_empty() && outbox.waiting.len() + data.len() > FULL {
-            outbox.dropped += 1;
-            outbox.dropped_since.get_or_insert_with(Instant::now);
+    fn send_line(&self, source: LogSource, data: String) {
+        let mut pending = lock(&self.pending);
+        // A single line above the limit is still sent when nothing else waits.
+        if !pending.bytes.is_empty() && pending.bytes.len() + data.len() > MAX_PENDING_BYTES {
+            pending.dropped += 1;
+            pending.dropped_since.get_or_insert_with(Instant::now);
             return;
         }
-        frame::append_json(&mut outbox.waiting, &Response::Log { source, data });
-        drop(outbox);
+        frame::append_json(&mut pending.bytes, &Response::Log { source, data });
+        drop(pending);
         self.changed.notify_all();
-        if !SET_UP.load(Ordering::Relaxed) {
-            self.flush(LAST_WORDS);
+        if !SETUP_DONE.load(Ordering::Relaxed) {
+            self.flush(SETUP_FLUSH_LIMIT);
         }
     }
 
-    /// Waits until everything is written, but not for ever.
+    /// Waits up to `limit` until everything is written.
     pub(crate) fn flush(&self, limit: Duration) {
-        let outbox = lock(&self.outbox);
-        // Too late is all that a timeout tells, and there is nothing to do about it.
+        let pending = lock(&self.pending);
+        // A timeout is ignored: there is nothing to do about it.
         self.changed
-            .wait_timeout_while(outbox, limit, |o| o.writing || !o.waiting.is_empty())
+            .wait_timeout_while(pending, limit, |o| o.writing || !o.bytes.is_empty())
             .ok();
     }
 
-    fn write_for_ever(&self) {
+    fn run_writer(&self) {
         loop {
-            let mut outbox = lock(&self.outbox);
-            while outbox.waiting.is_empty() {
-                outbox = self
+            let mut pending = lock(&self.pending);
+            while pending.bytes.is_empty() {
+                pending = self
                     .changed
-                    .wait(outbox)
+                    .wait(pending)
                     .unwrap_or_else(PoisonError::into_inner);
             }
-            let mut batch = std::mem::take(&mut outbox.waiting);
-            if let Some(since) = outbox.dropped_since.take() {
-                let count = std::mem::take(&mut outbox.dropped);
+            let mut batch = std::mem::take(&mut pending.bytes);
+            if let Some(since) = pending.dropped_since.take() {
+                let count = std::mem::take(&mut pending.dropped);
                 let interval_millis = since.elapsed().as_millis() as u64;
                 frame::append_json(
                     &mut batch,
@@ -183,47 +184,47 @@ impl Control {
                     },
                 );
             }
-            outbox.writing = true;
-            drop(outbox);
-            // A server that does not read any more is gone; the reader thread sees that too.
+            pending.writing = true;
+            drop(pending);
+            // A server that no longer reads is gone; the reader thread detects that too.
             (&self.output).write_all(&batch).ok();
-            lock(&self.outbox).writing = false;
+            lock(&self.pending).writing = false;
             self.changed.notify_all();
         }
     }
 
-    fn read_for_ever(&self, requests: &mpsc::Sender<Request>) {
+    fn run_reader(&self, requests: &mpsc::Sender<Request>) {
         while let Ok(Some(request)) = self.read() {
             // The dispatcher lives as long as the process.
             requests.send(request).ok();
         }
-        fd::exit_with_group();
+        sys::exit_process_group();
     }
 }
 
-/// Starts the threads.
+/// Starts the reader, the dispatcher and the writer.
 pub(crate) fn start() -> io::Result<()> {
     let control = channel()?;
     let (tx, rx) = mpsc::channel();
-    spawn("tidegate-write", || control.write_for_ever())?;
-    spawn("tidegate-read", move || control.read_for_ever(&tx))?;
-    spawn("tidegate-ctl", move || dispatch(control, &rx))
+    spawn("tidegate-write", || control.run_writer())?;
+    spawn("tidegate-read", move || control.run_reader(&tx))?;
+    spawn("tidegate-ctl", move || run_dispatcher(control, &rx))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new()
         .name(name.to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_SIZE)
         .spawn(run)
         .map(drop)
 }
 
-fn dispatch(control: &Control, requests: &mpsc::Receiver<Request>) {
+fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<Request>) {
     loop {
-        wake::again();
+        cancel_signal::resend_if_due();
         let next = match health::next_deadline()
             .into_iter()
-            .chain(wake::next_deadline())
+            .chain(cancel_signal::next_resend())
             .min()
         {
             Some(deadline) => {
@@ -235,7 +236,7 @@ fn dispatch(control: &Control, requests: &mpsc::Receiver<Request>) {
             Ok(Request::Cancel { slot, nth }) => slot::cancel(slot, nth),
             Ok(Request::Healthcheck { id }) => health::check(control, id),
             Ok(Request::Shutdown) => shut_down(control),
-            // A second `Init` makes no sense; the server never sends one.
+            // The server sends `Init` only once.
             Ok(Request::Init(_)) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => health::expire(control),
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
@@ -245,17 +246,17 @@ fn dispatch(control: &Control, requests: &mpsc::Receiver<Request>) {
 
 fn shut_down(control: &Control) {
     control.send(&Response::ShuttingDown);
-    // Without slots we are still in the user's setup, which cannot be finished in any useful sense.
+    // Without slots the model's setup still runs, and it cannot be finished in a useful way.
     if !slot::stop_reading() {
         control.flush(Duration::from_secs(1));
-        fd::exit_now(0);
+        sys::exit_now(0);
     }
 }
 
-/// Ends the process after a while, whatever the user's threads and exit handlers do.
+/// Ends the process after `limit`, even if user threads or exit handlers still run.
 pub(crate) fn exit_after(limit: Duration, code: i32) -> io::Result<()> {
     spawn("tidegate-exit", move || {
         thread::sleep(limit);
-        fd::exit_now(code)
+        sys::exit_now(code)
     })
 }

@@ -1,8 +1,8 @@
-//! The caller's JSON into Python objects, without a tree in between.
+//! Decodes the client's JSON into Python objects, without an intermediate tree.
 //!
-//! Two ways: the quick one is a serde visitor that builds Python objects as it reads. It cannot tell a
-//! very large integer from a float, and it refuses deep nesting; for those rare inputs the slow one
-//! reads level by level and keeps every digit.
+//! There are two decoders. The fast one is a serde visitor that builds Python objects as it reads. It
+//! cannot tell a very large integer from a float, and it rejects deep nesting. For those rare inputs
+//! the slow one ([`decode_exact`]) reads level by level and keeps every digit.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,31 +15,31 @@ use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The slow way recurses; user code cannot do much with anything deeper either.
-const DEEPEST: usize = 500;
-/// From here on a float may have been an integer that did not fit.
-const SUSPECT: f64 = 9_223_372_036_854_775_808.0;
+/// The slow decoder recurses, and user code cannot do much with deeper values either.
+const MAX_DEPTH: usize = 500;
+/// From this value on, a float may be an integer that did not fit.
+const FIRST_INEXACT: f64 = 9_223_372_036_854_775_808.0;
 
-/// Parses `json`. The error is for the caller: its input cannot be represented.
+/// Parses `json`. The error is meant for the client: its input cannot be represented.
 pub(crate) fn decode<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
-    let suspect = Cell::new(false);
+    let inexact = Cell::new(false);
     let mut reader = serde_json::Deserializer::from_str(json);
-    match (Builder {
+    match (PyValueBuilder {
         py,
-        suspect: &suspect,
+        inexact: &inexact,
     })
     .deserialize(&mut reader)
     {
-        Ok(value) if !suspect.get() => Ok(value),
-        // Looked at first: reading level by level would read all that is inside again at each of them.
-        _ if depth(json) > DEEPEST => Err(PyValueError::new_err(format!(
-            "the input is nested deeper than {DEEPEST} levels"
+        Ok(value) if !inexact.get() => Ok(value),
+        // Checked first: the slow decoder reads everything inside a level again for each level.
+        _ if depth(json) > MAX_DEPTH => Err(PyValueError::new_err(format!(
+            "the input is nested deeper than {MAX_DEPTH} levels"
         ))),
-        _ => exact(py, json),
+        _ => decode_exact(py, json),
     }
 }
 
-/// How many levels the brackets outside of texts make.
+/// The nesting depth: counts brackets outside of strings.
 fn depth(json: &str) -> usize {
     let (mut now, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
@@ -59,12 +59,12 @@ fn depth(json: &str) -> usize {
 }
 
 #[derive(Clone, Copy)]
-struct Builder<'a, 'py> {
+struct PyValueBuilder<'a, 'py> {
     py: Python<'py>,
-    suspect: &'a Cell<bool>,
+    inexact: &'a Cell<bool>,
 }
 
-impl<'de, 'py> DeserializeSeed<'de> for Builder<'_, 'py> {
+impl<'de, 'py> DeserializeSeed<'de> for PyValueBuilder<'_, 'py> {
     type Value = Bound<'py, PyAny>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -72,14 +72,14 @@ impl<'de, 'py> DeserializeSeed<'de> for Builder<'_, 'py> {
     }
 }
 
-/// Python objects can only fail to be made when memory is out.
-fn made<'py, E: serde::de::Error>(
+/// Building a Python object fails only when memory is exhausted.
+fn built<'py, E: serde::de::Error>(
     value: PyResult<Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>, E> {
     value.map_err(E::custom)
 }
 
-impl<'de, 'py> Visitor<'de> for Builder<'_, 'py> {
+impl<'de, 'py> Visitor<'de> for PyValueBuilder<'_, 'py> {
     type Value = Bound<'py, PyAny>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,20 +87,20 @@ impl<'de, 'py> Visitor<'de> for Builder<'_, 'py> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Self::Value, E> {
-        made(value.into_bound_py_any(self.py))
+        built(value.into_bound_py_any(self.py))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Self::Value, E> {
-        made(value.into_bound_py_any(self.py))
+        built(value.into_bound_py_any(self.py))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
-        made(value.into_bound_py_any(self.py))
+        built(value.into_bound_py_any(self.py))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        if value.abs() >= SUSPECT {
-            self.suspect.set(true);
+        if value.abs() >= FIRST_INEXACT {
+            self.inexact.set(true);
         }
         Ok(PyFloat::new(self.py, value).into_any())
     }
@@ -118,12 +118,12 @@ impl<'de, 'py> Visitor<'de> for Builder<'_, 'py> {
         while let Some(item) = from.next_element_seed(self)? {
             items.push(item);
         }
-        made(PyList::new(self.py, items).map(Bound::into_any))
+        built(PyList::new(self.py, items).map(Bound::into_any))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
         let dict = PyDict::new(self.py);
-        while let Some(Key(key)) = from.next_key()? {
+        while let Some(JsonKey(key)) = from.next_key()? {
             let value = from.next_value_seed(self)?;
             dict.set_item(PyString::new(self.py, &key), value)
                 .map_err(A::Error::custom)?;
@@ -132,39 +132,39 @@ impl<'de, 'py> Visitor<'de> for Builder<'_, 'py> {
     }
 }
 
-/// A key that borrows from the input unless it holds escapes; a bare `Cow` would always copy.
-struct Key<'de>(Cow<'de, str>);
+/// A key that borrows from the input unless it contains escapes; a bare `Cow` would always copy.
+struct JsonKey<'de>(Cow<'de, str>);
 
-impl<'de> serde::Deserialize<'de> for Key<'de> {
+impl<'de> serde::Deserialize<'de> for JsonKey<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Key<'de>;
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = JsonKey<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a key")
             }
 
             fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(value)))
+                Ok(JsonKey(Cow::Borrowed(value)))
             }
 
             fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(value.to_owned())))
+                Ok(JsonKey(Cow::Owned(value.to_owned())))
             }
         }
-        from.deserialize_str(Reader)
+        from.deserialize_str(KeyVisitor)
     }
 }
 
-/// The pairs of one object, in order, with their values still text.
-struct Pairs<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
+/// The pairs of one object, in order, with their values as raw JSON.
+struct JsonPairs<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
 
-impl<'de> serde::Deserialize<'de> for Pairs<'de> {
+impl<'de> serde::Deserialize<'de> for JsonPairs<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Pairs<'de>;
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = JsonPairs<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -172,35 +172,35 @@ impl<'de> serde::Deserialize<'de> for Pairs<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
                 let mut pairs = Vec::new();
-                while let Some((Key(key), value)) = from.next_entry()? {
+                while let Some((JsonKey(key), value)) = from.next_entry()? {
                     pairs.push((key, value));
                 }
-                Ok(Pairs(pairs))
+                Ok(JsonPairs(pairs))
             }
         }
-        from.deserialize_map(Reader)
+        from.deserialize_map(PairsVisitor)
     }
 }
 
-fn exact<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
+fn decode_exact<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     let json = json.trim_ascii();
     match json.as_bytes().first() {
         Some(b'{') => {
-            let Pairs(pairs) = serde_json::from_str(json).map_err(not_json)?;
+            let JsonPairs(pairs) = serde_json::from_str(json).map_err(not_json)?;
             let dict = PyDict::new(py);
             for (key, value) in pairs {
-                dict.set_item(key.as_ref(), exact(py, value.get())?)?;
+                dict.set_item(key.as_ref(), decode_exact(py, value.get())?)?;
             }
             Ok(dict.into_any())
         }
         Some(b'[') => {
             let list = PyList::empty(py);
             for item in serde_json::from_str::<Vec<&RawValue>>(json).map_err(not_json)? {
-                list.append(exact(py, item.get())?)?;
+                list.append(decode_exact(py, item.get())?)?;
             }
             Ok(list.into_any())
         }
-        Some(b'-' | b'0'..=b'9') => number(py, json),
+        Some(b'-' | b'0'..=b'9') => decode_number(py, json),
         _ => {
             let plain: serde_json::Value = serde_json::from_str(json).map_err(not_json)?;
             match plain {
@@ -212,16 +212,16 @@ fn exact<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-fn number<'py>(py: Python<'py>, digits: &str) -> PyResult<Bound<'py, PyAny>> {
+fn decode_number<'py>(py: Python<'py>, digits: &str) -> PyResult<Bound<'py, PyAny>> {
     if digits.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         let value: f64 = digits
             .parse()
-            .map_err(|_| PyValueError::new_err("the input holds a malformed number"))?;
+            .map_err(|_| PyValueError::new_err("the input contains a malformed number"))?;
         return Ok(PyFloat::new(py, value).into_any());
     }
     py.get_type::<PyInt>().call1((digits,))
 }
 
 fn not_json(error: serde_json::Error) -> PyErr {
-    PyValueError::new_err(format!("the input is not JSON: {error}"))
+    PyValueError::new_err(format!("the input is not valid JSON: {error}"))
 }

@@ -1,9 +1,8 @@
-//! The model's values into JSON bytes.
+//! Encodes the model's values as JSON.
 //!
-//! Plain values (exactly `dict`, `list`, `str`, …) are written here. Anything else is handed to the
-//! Python half once, which answers with a plain value or a [`FileRef`]; what may be sent at all is
-//! decided there (`tidegate.outputs`). A value that holds itself, or one that is too deep, is an error
-//! and never a crash.
+//! Plain values (exactly `dict`, `list`, `str`, …) are written here. Any other value is passed once to
+//! `tidegate.outputs`, which decides what may be sent and returns a plain value or a [`FileRef`]. A
+//! value that contains itself, or one that is nested too deeply, is an error and never a crash.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,28 +10,28 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::config::{Config, config};
-use crate::job::Job;
-use crate::life::remark;
+use crate::job::ChildJob;
+use crate::lifecycle::log;
 
-const DEEPEST: usize = 200;
-/// The server reads metrics into trees, and reads no deeper than 128 levels.
-const DEEPEST_METRIC: usize = 100;
-/// No client reads more, and a value that holds the same part many times grows without bound.
-const LARGEST: usize = 1024 * 1024 * 1024;
+const MAX_DEPTH: usize = 200;
+/// The server parses metrics into a tree, and its parser stops at 128 levels.
+const MAX_METRIC_DEPTH: usize = 100;
+/// No client reads more, and a value that contains the same part many times could grow without bound.
+const MAX_JSON_BYTES: usize = 1024 * 1024 * 1024;
 
-/// Whether numbers are written as Runpod's users know it; see [`loosen`].
-static LOOSE: AtomicBool = AtomicBool::new(false);
-/// Whether the operator knows that numbers were left out.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// Whether numbers are encoded as on Runpod; see [`use_runpod_numbers`].
+static RUNPOD_NUMBERS: AtomicBool = AtomicBool::new(false);
+/// Whether the operator has been warned about numbers that were replaced by `null`.
+static NULL_WARNED: AtomicBool = AtomicBool::new(false);
 
-/// From now on an integer keeps all its digits, and `null` stands for a number that JSON cannot express. Cog's
-/// clients know the one as a float and the other as a failure.
+/// Encodes numbers as Runpod does from now on: an integer keeps all its digits, and a number that JSON
+/// cannot express becomes `null`. Clients of Cog expect a float and a failed job instead.
 #[pyfunction]
-pub(crate) fn loosen() {
-    LOOSE.store(true, Ordering::Relaxed);
+pub(crate) fn use_runpod_numbers() {
+    RUNPOD_NUMBERS.store(true, Ordering::Relaxed);
 }
 
-/// A file that takes the place of a value; made by the Python half.
+/// A file that replaces a value in the output; created by `tidegate.outputs`.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct FileRef {
     path: String,
@@ -47,23 +46,23 @@ impl FileRef {
     }
 }
 
-/// A place in the JSON where a file belongs.
-pub(crate) struct FilePlace {
+/// A file of an encoded value, and the offset in the JSON where its URL belongs.
+pub(crate) struct EncodedFile {
     pub(crate) path: String,
     pub(crate) mime_type: String,
     pub(crate) offset: usize,
 }
 
-/// A value as JSON.
+/// A value as JSON, and its files.
 pub(crate) struct Encoded {
     pub(crate) json: Vec<u8>,
-    pub(crate) files: Vec<FilePlace>,
+    pub(crate) files: Vec<EncodedFile>,
 }
 
-/// Encodes one value. `job` is what the Python half needs to put files somewhere.
+/// Encodes one value. `job` provides the folder for output files; metrics and schemas have none.
 pub(crate) fn encode<'py>(
     value: &Bound<'py, PyAny>,
-    job: Option<&Bound<'py, Job>>,
+    job: Option<&Bound<'py, ChildJob>>,
 ) -> PyResult<Encoded> {
     let py = value.py();
     let config = config(py)?;
@@ -74,47 +73,47 @@ pub(crate) fn encode<'py>(
     let mut encoder = Encoder {
         config,
         job,
-        loose: LOOSE.load(Ordering::Relaxed),
+        runpod_numbers: RUNPOD_NUMBERS.load(Ordering::Relaxed),
         ancestors: Vec::new(),
         encoded,
     };
     match encoder.value(value) {
         Ok(()) => Ok(encoder.encoded),
-        Err(Trouble::Raised(error)) => Err(error),
-        Err(Trouble::Unsendable { what, mut at }) => {
-            at.reverse();
-            Err(config.unsendable(py, format!("`output{}` {what}", at.concat())))
+        Err(EncodeError::UserCode(error)) => Err(error),
+        Err(EncodeError::Unsendable { reason, mut path }) => {
+            path.reverse();
+            Err(config.new_output_error(py, format!("`output{}` {reason}", path.concat())))
         }
     }
 }
 
-enum Trouble {
-    /// User code that we had to call (`model_dump`, an iterator) raised.
-    Raised(PyErr),
-    /// The value has no JSON form. `at` is its place, innermost part first.
-    Unsendable { what: String, at: Vec<String> },
+enum EncodeError {
+    /// User code that encoding calls (`model_dump`, an iterator) raised an exception.
+    UserCode(PyErr),
+    /// The value has no JSON form. `path` says where it is, innermost part first.
+    Unsendable { reason: String, path: Vec<String> },
 }
 
-impl From<PyErr> for Trouble {
+impl From<PyErr> for EncodeError {
     fn from(error: PyErr) -> Self {
-        Trouble::Raised(error)
+        EncodeError::UserCode(error)
     }
 }
 
-fn unsendable(what: impl Into<String>) -> Trouble {
-    Trouble::Unsendable {
-        what: what.into(),
-        at: Vec::new(),
+fn unsendable(reason: impl Into<String>) -> EncodeError {
+    EncodeError::Unsendable {
+        reason: reason.into(),
+        path: Vec::new(),
     }
 }
 
-impl Trouble {
-    fn inside(self, part: impl FnOnce() -> String) -> Self {
+impl EncodeError {
+    fn within(self, part: impl FnOnce() -> String) -> Self {
         match self {
-            Trouble::Raised(error) => Trouble::Raised(error),
-            Trouble::Unsendable { what, mut at } => {
-                at.push(part());
-                Trouble::Unsendable { what, at }
+            EncodeError::UserCode(error) => EncodeError::UserCode(error),
+            EncodeError::Unsendable { reason, mut path } => {
+                path.push(part());
+                EncodeError::Unsendable { reason, path }
             }
         }
     }
@@ -122,15 +121,15 @@ impl Trouble {
 
 struct Encoder<'a, 'py> {
     config: &'a Config,
-    job: Option<&'a Bound<'py, Job>>,
-    loose: bool,
-    /// Addresses of the values we are inside of.
+    job: Option<&'a Bound<'py, ChildJob>>,
+    runpod_numbers: bool,
+    /// Addresses of the values that contain the current one.
     ancestors: Vec<usize>,
     encoded: Encoded,
 }
 
 impl<'py> Encoder<'_, 'py> {
-    fn value(&mut self, value: &Bound<'py, PyAny>) -> Result<(), Trouble> {
+    fn value(&mut self, value: &Bound<'py, PyAny>) -> Result<(), EncodeError> {
         if self.plain(value)? {
             return Ok(());
         }
@@ -158,8 +157,8 @@ impl<'py> Encoder<'_, 'py> {
         }
     }
 
-    /// An `OutputError` of the Python half gets the place where it happened.
-    fn explain(&self, error: PyErr, value: &Bound<'py, PyAny>) -> Trouble {
+    /// Adds the path of the value to an `OutputError` of `tidegate.outputs`.
+    fn explain(&self, error: PyErr, value: &Bound<'py, PyAny>) -> EncodeError {
         let py = value.py();
         if error.get_type(py).is(self.config.output_error.bind(py)) {
             unsendable(error.value(py).to_string())
@@ -168,8 +167,8 @@ impl<'py> Encoder<'_, 'py> {
         }
     }
 
-    /// Writes a value of one of the plain types; `false` if it is something else.
-    fn plain(&mut self, value: &Bound<'py, PyAny>) -> Result<bool, Trouble> {
+    /// Writes a value of a plain type; `false` if it has another type.
+    fn plain(&mut self, value: &Bound<'py, PyAny>) -> Result<bool, EncodeError> {
         if let Ok(text) = value.cast_exact::<PyString>() {
             self.text(text)?;
         } else if value.is_none() {
@@ -197,39 +196,41 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     fn file(&mut self, file: &FileRef) {
-        let place = FilePlace {
+        let encoded_file = EncodedFile {
             path: file.path.clone(),
             mime_type: file.mime_type.clone(),
             offset: self.encoded.json.len(),
         };
-        self.encoded.files.push(place);
+        self.encoded.files.push(encoded_file);
         self.raw(b"\"\"");
     }
 
-    fn text(&mut self, text: &Bound<'py, PyString>) -> Result<(), Trouble> {
+    fn text(&mut self, text: &Bound<'py, PyString>) -> Result<(), EncodeError> {
         let Ok(text) = text.to_str() else {
-            return Err(unsendable("holds a lone surrogate, which is not text"));
+            return Err(unsendable(
+                "contains a lone surrogate, which is not valid text",
+            ));
         };
         quote(&mut self.encoded.json, text);
         Ok(())
     }
 
-    fn integer(&mut self, number: &Bound<'py, PyInt>) -> Result<(), Trouble> {
+    fn integer(&mut self, number: &Bound<'py, PyInt>) -> Result<(), EncodeError> {
         if let Ok(small) = number.extract::<i64>() {
             append(&mut self.encoded.json, &small);
         } else if let Ok(large) = number.extract::<u64>() {
             append(&mut self.encoded.json, &large);
-        } else if self.loose && self.job.is_some() {
+        } else if self.runpod_numbers && self.job.is_some() {
             let digits = number
                 .py()
                 .get_type::<PyInt>()
                 .call_method1("__repr__", (number,));
-            // Python itself refuses to write more than a few thousand.
+            // Python refuses to convert integers of more than a few thousand digits.
             let digits =
                 digits.map_err(|_| unsendable("is an integer too large for JSON readers"))?;
             self.raw(digits.to_string().as_bytes());
         } else {
-            // JSON readers take such numbers for floats anyway; Cog writes them so.
+            // Most JSON parsers read such numbers as floats, and Cog writes them so.
             match number.extract::<f64>() {
                 Ok(value) => self.float(value)?,
                 Err(_) => return Err(unsendable("is an integer too large for JSON readers")),
@@ -238,50 +239,50 @@ impl<'py> Encoder<'_, 'py> {
         Ok(())
     }
 
-    fn float(&mut self, number: f64) -> Result<(), Trouble> {
+    fn float(&mut self, number: f64) -> Result<(), EncodeError> {
         if !number.is_finite() {
-            return self.no_number(number);
+            return self.non_finite(number);
         }
         append(&mut self.encoded.json, &number);
         Ok(())
     }
 
-    fn no_number(&mut self, number: f64) -> Result<(), Trouble> {
-        let name = python_float(number);
-        if !self.loose {
+    fn non_finite(&mut self, number: f64) -> Result<(), EncodeError> {
+        let name = float_name(number);
+        if !self.runpod_numbers {
             return Err(unsendable(format!("is {name}, which JSON cannot express")));
         }
         self.raw(b"null");
-        if !TOLD.swap(true, Ordering::Relaxed) {
+        if !NULL_WARNED.swap(true, Ordering::Relaxed) {
             let message = format!(
-                "an output holds {name}, which JSON cannot express; `null` is sent in its place, here and in other jobs"
+                "an output contains {name}, which JSON cannot express; it is sent as `null`, here and in later jobs"
             );
-            remark("warn".to_owned(), "handler".to_owned(), message)?;
+            log("warn".to_owned(), "handler".to_owned(), message)?;
         }
         Ok(())
     }
 
-    fn list(&mut self, list: &Bound<'py, PyList>) -> Result<(), Trouble> {
+    fn list(&mut self, list: &Bound<'py, PyList>) -> Result<(), EncodeError> {
         self.enter(list.as_any())?;
         self.raw(b"[");
         let mut index = 0;
-        // By index: code that we call for an item may change the list.
+        // By index: user code that is called for an item may change the list.
         while let Ok(item) = list.get_item(index) {
             if index > 0 {
                 self.raw(b",");
             }
             self.value(&item)
-                .map_err(|t| t.inside(|| format!("[{index}]")))?;
+                .map_err(|e| e.within(|| format!("[{index}]")))?;
             index += 1;
         }
         self.raw(b"]");
         self.leave()
     }
 
-    fn dict(&mut self, dict: &Bound<'py, PyDict>) -> Result<(), Trouble> {
+    fn dict(&mut self, dict: &Bound<'py, PyDict>) -> Result<(), EncodeError> {
         self.enter(dict.as_any())?;
         self.raw(b"{");
-        // A copy of the pairs: code that we call for a value may change the dict.
+        // A copy of the pairs: user code that is called for a value may change the dict.
         for (index, pair) in dict.items().iter().enumerate() {
             let (key, value) = pair.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
             if index > 0 {
@@ -290,14 +291,14 @@ impl<'py> Encoder<'_, 'py> {
             self.key(&key)?;
             self.raw(b":");
             self.value(&value)
-                .map_err(|t| t.inside(|| format!(".{key}")))?;
+                .map_err(|e| e.within(|| format!(".{key}")))?;
         }
         self.raw(b"}");
         self.leave()
     }
 
-    /// Keys as `json.dumps` writes them.
-    fn key(&mut self, key: &Bound<'py, PyAny>) -> Result<(), Trouble> {
+    /// Writes a key as `json.dumps` does.
+    fn key(&mut self, key: &Bound<'py, PyAny>) -> Result<(), EncodeError> {
         if let Ok(text) = key.cast::<PyString>() {
             return self.text(text);
         }
@@ -318,7 +319,7 @@ impl<'py> Encoder<'_, 'py> {
             if !number.value().is_finite() {
                 return Err(unsendable(format!(
                     "has the key {}, which JSON cannot express",
-                    python_float(number.value())
+                    float_name(number.value())
                 )));
             }
             number
@@ -328,7 +329,7 @@ impl<'py> Encoder<'_, 'py> {
                 .to_string()
         } else {
             return Err(unsendable(format!(
-                "has a key of type `{}`; JSON keys are text",
+                "has a key of type `{}`; JSON keys are strings",
                 type_name(key)
             )));
         };
@@ -336,15 +337,15 @@ impl<'py> Encoder<'_, 'py> {
         Ok(())
     }
 
-    fn enter(&mut self, value: &Bound<'py, PyAny>) -> Result<(), Trouble> {
+    fn enter(&mut self, value: &Bound<'py, PyAny>) -> Result<(), EncodeError> {
         let address = value.as_ptr() as usize;
         if self.ancestors.contains(&address) {
-            return Err(unsendable("holds itself"));
+            return Err(unsendable("contains itself"));
         }
         let deepest = if self.job.is_some() {
-            DEEPEST
+            MAX_DEPTH
         } else {
-            DEEPEST_METRIC
+            MAX_METRIC_DEPTH
         };
         if self.ancestors.len() >= deepest {
             return Err(unsendable(format!(
@@ -355,11 +356,11 @@ impl<'py> Encoder<'_, 'py> {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Trouble> {
+    fn leave(&mut self) -> Result<(), EncodeError> {
         self.ancestors.pop();
-        if self.encoded.json.len() > LARGEST {
+        if self.encoded.json.len() > MAX_JSON_BYTES {
             return Err(unsendable(format!(
-                "takes more than {LARGEST} bytes as JSON"
+                "is larger than {MAX_JSON_BYTES} bytes as JSON"
             )));
         }
         Ok(())
@@ -371,13 +372,13 @@ pub(crate) fn quote(out: &mut Vec<u8>, text: &str) {
     append(out, text);
 }
 
-/// Appends a number or text as JSON.
+/// Appends a number or a string as JSON.
 pub(crate) fn append<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value)
-        .expect("numbers and text are JSON, and a Vec never fails to write");
+        .expect("numbers and strings have a JSON form, and writing to a Vec never fails");
 }
 
-fn python_float(number: f64) -> &'static str {
+fn float_name(number: f64) -> &'static str {
     if number.is_nan() {
         "nan"
     } else if number > 0.0 {
@@ -394,7 +395,7 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
         .map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
-/// JSON text of a value, for the schema and for metrics.
+/// The JSON of a schema or of a metric.
 pub(crate) fn to_json(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     encode(value, None).map(|encoded| encoded.json)
 }

@@ -1,47 +1,48 @@
-//! Fuzz targets: see `docs/fuzzing.md`. The extension itself cannot be linked into a test, so this file
-//! and those that it looks at are compiled into `crates/ipc/tests/it/child.rs` and the fuzzer.
+//! Fuzz targets: see `docs/fuzzing.md`. The extension itself cannot be linked into a test, so this
+//! file and those that it tests are compiled into `crates/ipc/tests/it/child.rs` and the fuzzer.
 
 use std::io;
 
 use tidegate_fuzzing::pieces;
 use tidegate_ipc::frame;
 
-use crate::inbox::{Inbox, Progress};
-use crate::lines::Lines;
+use crate::frame_buffer::{FillStatus, FrameBuffer};
+use crate::line_buffer::LineBuffer;
 
-/// The child finds the same frames as the parent, however they come. The first byte says how.
-pub(crate) fn inbox(input: &[u8]) {
+/// The child finds the same frames as the parent, however the stream is split. The first byte
+/// selects the split.
+pub(crate) fn frame_buffer(input: &[u8]) {
     let Some((seed, stream)) = input.split_first() else {
         return;
     };
     let Some((frames, oversized)) = expected(stream) else {
         return;
     };
-    let mut coming = pieces(*seed, stream);
-    let mut left: &[u8] = &[];
-    let mut inbox = Inbox::default();
+    let mut pieces_left = pieces(*seed, stream);
+    let mut unread: &[u8] = &[];
+    let mut buffer = FrameBuffer::default();
     let mut found = Vec::new();
     let ended = loop {
-        let progress = inbox.fill(|room| {
-            if left.is_empty() {
-                left = coming.next().unwrap_or_default();
-                if left.len() % 5 == 3 {
+        let status = buffer.fill(|space| {
+            if unread.is_empty() {
+                unread = pieces_left.next().unwrap_or_default();
+                if unread.len() % 5 == 3 {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
-            let (now, later) = left.split_at(left.len().min(room.len()));
-            room[..now.len()].copy_from_slice(now);
-            left = later;
+            let (now, later) = unread.split_at(unread.len().min(space.len()));
+            space[..now.len()].copy_from_slice(now);
+            unread = later;
             Ok(now.len())
         });
-        match progress {
-            Ok(Progress::Frame) => {
-                found.push(inbox.frame().to_vec());
-                inbox.consume();
-                assert!(inbox.frame().is_empty(), "a frame is there once");
+        match status {
+            Ok(FillStatus::Frame) => {
+                found.push(buffer.frame().to_vec());
+                buffer.consume();
+                assert!(buffer.frame().is_empty(), "the frame is consumed");
             }
-            Ok(Progress::Nothing) => {}
-            Ok(Progress::End) => break Ok(()),
+            Ok(FillStatus::Incomplete) => {}
+            Ok(FillStatus::End) => break Ok(()),
             Err(error) => break Err(error.kind()),
         }
     };
@@ -56,8 +57,8 @@ pub(crate) fn inbox(input: &[u8]) {
     );
 }
 
-/// The frames of a stream, and whether it ends with one that is too long. `None` when one is only
-/// announced that would take the fuzzer's time with clearing memory.
+/// The frames of a stream, and whether it ends with a frame that is too long. `None` if the stream
+/// announces a large frame that it does not contain: clearing its buffer would only cost time.
 fn expected(mut stream: &[u8]) -> Option<(Vec<Vec<u8>>, bool)> {
     const LARGE: usize = 1024 * 1024;
     let mut frames = Vec::new();
@@ -78,23 +79,23 @@ fn expected(mut stream: &[u8]) -> Option<(Vec<Vec<u8>>, bool)> {
     Some((frames, false))
 }
 
-/// What was printed comes out as whole lines, nothing lost, however it was written. The first byte says
-/// how.
-pub(crate) fn lines(input: &[u8]) {
+/// Printed bytes come out as whole lines and nothing is lost, however they are split. The first byte
+/// selects the split.
+pub(crate) fn line_buffer(input: &[u8]) {
     let Some((seed, printed)) = input.split_first() else {
         return;
     };
-    let mut lines = Lines::default();
+    let mut buffer = LineBuffer::default();
     let mut seen = Vec::new();
     for piece in pieces(*seed, printed) {
-        lines.push(piece, |line| seen.push(line.into_owned()));
+        buffer.push(piece, |line| seen.push(line.into_owned()));
         assert!(
             seen.iter().all(|line| line.ends_with('\n')),
-            "an unfinished line is out"
+            "an unfinished line was emitted"
         );
     }
-    lines.flush(|line| seen.push(line.into_owned()));
-    lines.flush(|_| panic!("a line is out twice"));
+    buffer.flush(|line| seen.push(line.into_owned()));
+    buffer.flush(|_| panic!("a line was emitted twice"));
     let expected: Vec<_> = printed
         .split_inclusive(|byte| *byte == b'\n')
         .map(|line| String::from_utf8_lossy(line).into_owned())

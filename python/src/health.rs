@@ -1,7 +1,7 @@
-//! The user's health check: who waits for it, and until when.
+//! The model's health check: its pending requests and their deadlines.
 //!
-//! The check itself is started by the Python half on a thread or on the model's event loop. Only one
-//! runs at a time; requests that come meanwhile get the same answer.
+//! `tidegate.health` runs the check itself, on a thread or on the model's event loop. Only one check
+//! runs at a time; requests that arrive meanwhile get the same result.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,32 +10,32 @@ use pyo3::prelude::*;
 use tidegate_ipc::control::{HealthcheckStatus, Response};
 
 use crate::control::{Control, channel, lock};
-use crate::life::cut;
+use crate::lifecycle::truncate;
 
-const LIMIT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<HealthcheckState> = Mutex::new(HealthcheckState {
     start: None,
     running: false,
     waiting: Vec::new(),
 });
 
-struct State {
-    /// Begins the user's check; absent if there is none.
+struct HealthcheckState {
+    /// The Python function that starts the check; `None` if the model has no health check.
     start: Option<Py<PyAny>>,
     running: bool,
     waiting: Vec<(u64, Instant)>,
 }
 
-/// Registers what begins a check.
+/// Registers the function that starts the check.
 #[pyfunction]
 pub(crate) fn set_healthcheck(start: Py<PyAny>) {
     lock(&STATE).start = Some(start);
 }
 
-/// Ends the running check. `error` is what is wrong with the model, or `None`.
+/// Sends the result of the running check. `error` says why the model is unhealthy.
 #[pyfunction]
-pub(crate) fn answer_healthcheck(error: Option<String>) -> PyResult<()> {
+pub(crate) fn finish_healthcheck(error: Option<String>) -> PyResult<()> {
     let control = channel()?;
     let waiting = {
         let mut state = lock(&STATE);
@@ -43,12 +43,12 @@ pub(crate) fn answer_healthcheck(error: Option<String>) -> PyResult<()> {
         std::mem::take(&mut state.waiting)
     };
     for (id, _) in waiting {
-        answer(control, id, error.clone());
+        send_result(control, id, error.clone());
     }
     Ok(())
 }
 
-fn answer(control: &Control, id: u64, error: Option<String>) {
+fn send_result(control: &Control, id: u64, error: Option<String>) {
     let status = if error.is_none() {
         HealthcheckStatus::Healthy
     } else {
@@ -57,16 +57,16 @@ fn answer(control: &Control, id: u64, error: Option<String>) {
     control.send(&Response::HealthcheckResult {
         id,
         status,
-        error: error.map(cut),
+        error: error.map(truncate),
     });
 }
 
-/// When the oldest request has waited long enough.
+/// The deadline of the oldest request.
 pub(crate) fn next_deadline() -> Option<Instant> {
     lock(&STATE).waiting.first().map(|(_, deadline)| *deadline)
 }
 
-/// Answers every request that has waited long enough.
+/// Reports a timeout for every request whose deadline has passed.
 pub(crate) fn expire(control: &Control) {
     let now = Instant::now();
     let late: Vec<u64> = {
@@ -78,19 +78,19 @@ pub(crate) fn expire(control: &Control) {
     };
     for id in late {
         let error = "Healthcheck failed: user-defined healthcheck timed out after 5.0 seconds";
-        answer(control, id, Some(error.to_owned()));
+        send_result(control, id, Some(error.to_owned()));
     }
 }
 
-/// Begins a check, or joins the one that runs.
+/// Starts a check, or waits for the one that already runs.
 pub(crate) fn check(control: &Control, id: u64) {
     {
         let mut state = lock(&STATE);
         if state.start.is_none() {
             drop(state);
-            return answer(control, id, None);
+            return send_result(control, id, None);
         }
-        state.waiting.push((id, Instant::now() + LIMIT));
+        state.waiting.push((id, Instant::now() + TIMEOUT));
         if std::mem::replace(&mut state.running, true) {
             return;
         }
@@ -102,7 +102,7 @@ pub(crate) fn check(control: &Control, id: u64) {
             .map_err(|error| error.to_string())
     });
     if let Err(error) = started {
-        // The channel is open: the request came through it.
-        answer_healthcheck(Some(format!("Healthcheck failed: {error}"))).ok();
+        // The channel is open: the request was received on it.
+        finish_healthcheck(Some(format!("Healthcheck failed: {error}"))).ok();
     }
 }

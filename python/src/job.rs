@@ -1,8 +1,8 @@
-//! One job: what the user's code is called with, how it is stopped, and what it sends.
+//! One job: the input of user code, its cancelation, and the messages that it sends.
 //!
-//! A job belongs to one slot and ends exactly once, with `done`, `failed` or `cancelled`. Which of them,
-//! and with which words, is decided by the Python half (`tidegate.run`); this file makes sure that
-//! nothing of a job leaves after its end and that a cancel never hits anything but the user's code.
+//! A job belongs to one slot and ends exactly once, with `done`, `failed` or `cancelled`. The package
+//! `tidegate` (`run_sync`, `run_async`) decides which, and with which text; this file ensures that no
+//! message of a job is sent after its end and that a cancel interrupts nothing but user code.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -22,54 +22,55 @@ use tidegate_ipc::slot::{FileOutput, FileOutputKind, Kind, LogSource, Predict, R
 use crate::config::config;
 use crate::control::{channel, lock};
 use crate::encode::{Encoded, append, encode, quote, to_json};
-use crate::lines::Lines;
-use crate::slot::{Shared, Then};
-use crate::{decode, fd, wake};
+use crate::line_buffer::LineBuffer;
+use crate::slot::{AfterSend, SlotState};
+use crate::{cancel_signal, decode, sys};
 
-/// Outputs above this travel through a file: a frame must stay below `frame::MAX`.
+/// Larger outputs are sent as a file: a frame must stay below `frame::MAX`.
 const SPILL_ABOVE: usize = 32 * 1024 * 1024;
 
-/// What an exception says ends here, in bytes.
-const LONGEST_ERROR: usize = 1024 * 1024;
+/// Longer error texts are truncated.
+const MAX_ERROR_BYTES: usize = 1024 * 1024;
 
 /// One job on one slot.
-#[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct Job {
-    slot: Arc<Shared>,
+#[pyclass(frozen, name = "Job", module = "tidegate._native")]
+pub(crate) struct ChildJob {
+    slot: Arc<SlotState>,
     serial: u64,
     id: String,
     kind: Kind,
-    /// Until the job ends: a thread that it has left behind keeps the job, and must not keep this.
+    /// Dropped when the job ends: a thread that outlives the job keeps the job alive, but not its input.
     input: Mutex<Option<PyResult<Py<PyAny>>>>,
     files: Option<Py<PyDict>>,
     context: Py<PyDict>,
     output_dir: PathBuf,
     n_files: AtomicU64,
-    /// Whether the value that is being encoded is one of many.
+    /// Whether the output is a stream of values.
     streaming: AtomicBool,
     cancel_requested: AtomicBool,
-    /// Whether the cancelation has been raised in the user's code.
-    delivered: AtomicBool,
+    /// Whether the cancelation has been raised in user code.
+    cancel_raised: AtomicBool,
     ended: AtomicBool,
-    /// The thread that is inside the user's code; zero between calls. Written with the GIL held.
-    runner: AtomicU64,
-    /// A task to cancel instead, and how to reach its event loop.
+    /// The thread that is inside user code; zero between calls. Written with the GIL job.
+    user_thread: AtomicU64,
+    /// The task of an asynchronous job, and the function that schedules a call on its event loop.
     task: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
-    lines: Mutex<[Lines; 2]>,
-    /// Bytes that were printed.
-    printed: AtomicUsize,
-    /// These two know the job in turn. The cycle is broken when it ends; Python's collector cannot see it.
+    line_buffers: Mutex<[LineBuffer; 2]>,
+    /// Number of printed bytes.
+    log_bytes: AtomicUsize,
+    /// These two refer to the job in turn. The cycle is broken when the job ends; Python's garbage
+    /// collector cannot see it.
     context_vars: Mutex<Option<Py<PyAny>>>,
     scope: Mutex<Option<Py<PyAny>>>,
-    begun: Instant,
+    started: Instant,
     nanos_in_user_code: AtomicU64,
 }
 
-impl Job {
-    /// Reads a job off the wire. A broken input is an error of the job, told by `input`.
+impl ChildJob {
+    /// Creates a job from a message. An invalid input is an error of the job, raised by `input`.
     pub(crate) fn new(
         py: Python<'_>,
-        slot: Arc<Shared>,
+        slot: Arc<SlotState>,
         serial: u64,
         predict: &Predict<'_>,
     ) -> PyResult<Self> {
@@ -93,25 +94,25 @@ impl Job {
             n_files: AtomicU64::new(0),
             streaming: AtomicBool::new(false),
             cancel_requested: AtomicBool::new(false),
-            delivered: AtomicBool::new(false),
+            cancel_raised: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            runner: AtomicU64::new(0),
+            user_thread: AtomicU64::new(0),
             task: Mutex::new(None),
-            lines: Mutex::default(),
-            printed: AtomicUsize::new(0),
+            line_buffers: Mutex::default(),
+            log_bytes: AtomicUsize::new(0),
             context_vars: Mutex::new(None),
             scope: Mutex::new(None),
-            begun: Instant::now(),
+            started: Instant::now(),
             nanos_in_user_code: AtomicU64::new(0),
         })
     }
 
-    /// Remembers a cancel that came before the job.
+    /// Records a cancel that arrived before the job.
     pub(crate) fn mark_cancelled(&self) {
         self.cancel_requested.store(true, Ordering::Relaxed);
     }
 
-    /// Stops the user's code: cancels its task, or raises in its thread. Only the first time.
+    /// Cancels the job: cancels its task, or raises in its thread. Has no effect the second time.
     pub(crate) fn cancel(slf: &Py<Self>, py: Python<'_>) {
         let job = slf.get();
         if job.cancel_requested.swap(true, Ordering::Relaxed) {
@@ -121,14 +122,14 @@ impl Job {
             .as_ref()
             .map(|(task, schedule)| (task.clone_ref(py), schedule.clone_ref(py)));
         if let Some((task, schedule)) = task {
-            // The loop may be closed already; then the task has ended.
+            // Fails if the loop is closed, and then the task has ended.
             task.getattr(py, "cancel")
                 .and_then(|cancel| schedule.call1(py, (cancel,)))
                 .ok();
-        } else if wake::is_main_thread(job.runner.load(Ordering::Relaxed))
-            && wake::handler_is_ours(py)
+        } else if cancel_signal::is_main_thread(job.user_thread.load(Ordering::Relaxed))
+            && cancel_signal::is_our_handler_installed(py)
         {
-            wake::begin(slf.clone_ref(py));
+            cancel_signal::start(slf.clone_ref(py));
         } else {
             job.raise_at_next_bytecode(py);
         }
@@ -139,57 +140,61 @@ impl Job {
         }
     }
 
-    /// Raises the cancelation in the thread that runs the user's code, once it runs Python again.
+    /// Raises the cancelation in the thread that runs user code, when it next runs Python code.
     ///
-    /// The GIL is held, and `runner` is only changed with the GIL held: the thread is inside user code
-    /// now and stays there until we are done.
+    /// The GIL is job, and `user_thread` changes only with the GIL job: the thread is inside user code
+    /// now and stays there until this function returns.
     pub(crate) fn raise_at_next_bytecode(&self, py: Python<'_>) {
-        let thread = self.runner.load(Ordering::Relaxed);
-        if thread == 0 || self.delivered.swap(true, Ordering::Relaxed) {
+        let thread = self.user_thread.load(Ordering::Relaxed);
+        if thread == 0 || self.cancel_raised.swap(true, Ordering::Relaxed) {
             return;
         }
         let Ok(config) = config(py) else { return };
         set_async_exception(thread, config.cancelation.as_ptr());
     }
 
-    /// Whether the main thread is inside this job's code and has not heard of its cancel yet.
-    pub(crate) fn must_be_woken(&self) -> bool {
+    /// Whether the main thread runs this job's code and has not seen its cancel yet.
+    pub(crate) fn needs_wake(&self) -> bool {
         self.cancel_requested()
-            && !self.delivered.load(Ordering::Relaxed)
-            && wake::is_main_thread(self.runner.load(Ordering::Relaxed))
+            && !self.cancel_raised.load(Ordering::Relaxed)
+            && cancel_signal::is_main_thread(self.user_thread.load(Ordering::Relaxed))
     }
 
-    /// The same question, answered with "yes" only once. On the main thread.
+    /// Takes the cancel: returns what `needs_wake` does, but `true` only once. On the main thread.
     pub(crate) fn take_cancel(&self) -> bool {
-        self.must_be_woken() && !self.delivered.swap(true, Ordering::Relaxed)
+        self.needs_wake() && !self.cancel_raised.swap(true, Ordering::Relaxed)
     }
 
-    /// Runs `call` so that a cancel can interrupt it, and only it.
-    fn guarded<'py, R>(&self, py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    /// Runs `call` so that a cancel can interrupt it, and nothing else.
+    fn run_interruptible<'py, R>(
+        &self,
+        py: Python<'py>,
+        call: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
         if self.cancel_requested() {
-            return Err(config(py)?.cancelled(py));
+            return Err(config(py)?.new_cancelation(py));
         }
-        let thread = fd::this_thread();
+        let thread = sys::current_thread();
         let began = Instant::now();
-        self.runner.store(thread, Ordering::Relaxed);
+        self.user_thread.store(thread, Ordering::Relaxed);
         let result = call();
-        // No Python code runs between the end of the call and the next line, so the GIL is not given up.
-        self.runner.store(0, Ordering::Relaxed);
+        // No Python code runs between the end of the call and the next line, so the GIL stays job.
+        self.user_thread.store(0, Ordering::Relaxed);
         self.nanos_in_user_code
             .fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         if self.cancel_requested() {
-            // It may have been asked for too late to be raised; the next job must not get it.
+            // The cancel may have come too late to be raised in this call; it must not hit the next job.
             set_async_exception(thread, std::ptr::null_mut());
-            return Err(config(py)?.cancelled(py));
+            return Err(config(py)?.new_cancelation(py));
         }
         result
     }
 
-    /// The job's own context variables, a copy of the thread's at its first call.
+    /// The job's own context variables, copied from the thread at the first call.
     fn context_vars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        if let Some(known) = &*lock(&slf.get().context_vars) {
-            return Ok(known.bind(py).clone());
+        if let Some(existing) = &*lock(&slf.get().context_vars) {
+            return Ok(existing.bind(py).clone());
         }
         let config = config(py)?;
         let vars = config.copy_context.bind(py).call0()?;
@@ -198,18 +203,18 @@ impl Job {
         Ok(vars)
     }
 
-    fn post(&self, py: Python<'_>, frames: &[u8], then: Then) -> bool {
-        if crate::control::forked() {
+    fn send(&self, py: Python<'_>, frames: &[u8], after: AfterSend) -> bool {
+        if crate::control::is_fork() {
             return false;
         }
-        // A broken socket means that the server is gone; the reader of the slot sees that as well.
+        // A socket error means that the server is gone; the reader of the slot detects that as well.
         self.slot
-            .post(py, self.serial, frames, then)
+            .send(py, self.serial, frames, after)
             .unwrap_or(true)
     }
 
-    /// Frames for the files of an output, and for the output itself if it has to travel in one too.
-    fn files(&self, frames: &mut Vec<u8>, encoded: &Encoded) -> PyResult<bool> {
+    /// Appends frames for the files of an output. Returns whether the output itself is sent as a file.
+    fn append_file_frames(&self, frames: &mut Vec<u8>, encoded: &Encoded) -> PyResult<bool> {
         for place in &encoded.files {
             let file = FileOutput {
                 filename: place.path.as_str().into(),
@@ -244,7 +249,7 @@ impl Job {
         Ok(folder.join(name))
     }
 
-    /// Ends the job: unfinished lines and `message` in one write.
+    /// Ends the job: sends unfinished lines and `message` in one write.
     fn end(&self, py: Python<'_>, mut frames: Vec<u8>, message: impl FnOnce(&mut Vec<u8>)) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
@@ -257,49 +262,49 @@ impl Job {
         let vars = lock(&self.context_vars).take();
         let scope = lock(&self.scope).take();
         let input = lock(&self.input).take();
-        let held = self.slot.leave();
-        self.post(py, &last, Then::Close);
-        // After the message and without our locks: the user's destructors may run here.
-        drop((task, vars, scope, input, held));
+        let job = self.slot.take_job();
+        self.send(py, &last, AfterSend::Close);
+        // After the message and without holding locks: destructors of user code may run here.
+        drop((task, vars, scope, input, job));
     }
 
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
-        let mut lines = lock(&self.lines);
+        let mut line_buffers = lock(&self.line_buffers);
         for source in [LogSource::Stdout, LogSource::Stderr] {
-            lines[source as usize]
+            line_buffers[source as usize]
                 .flush(|data| frame::append_json(frames, &Response::Log { source, data }));
         }
     }
 
-    /// Sends what was printed. `false` if the job has ended, so that it is somebody else's.
+    /// Sends printed bytes. Returns `false` if the job has ended and the output is not the job's.
     pub(crate) fn log(&self, py: Python<'_>, source: LogSource, bytes: &[u8]) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
         }
-        if self.printed.fetch_add(bytes.len(), Ordering::Relaxed) > LOGS_SENT {
+        if self.log_bytes.fetch_add(bytes.len(), Ordering::Relaxed) > LOGS_SENT {
             return true;
         }
         let mut frames = Vec::new();
-        lock(&self.lines)[source as usize].push(bytes, |data| {
+        lock(&self.line_buffers)[source as usize].push(bytes, |data| {
             frame::append_json(&mut frames, &Response::Log { source, data })
         });
-        frames.is_empty() || self.post(py, &frames, Then::Continue)
+        frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 
-    /// Sends what was printed without a line break. `false` if the job has ended.
+    /// Sends an unfinished line. Returns `false` if the job has ended.
     pub(crate) fn flush(&self, py: Python<'_>, source: LogSource) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
         }
         let mut frames = Vec::new();
-        lock(&self.lines)[source as usize]
+        lock(&self.line_buffers)[source as usize]
             .flush(|data| frame::append_json(&mut frames, &Response::Log { source, data }));
-        frames.is_empty() || self.post(py, &frames, Then::Continue)
+        frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 }
 
 #[pymethods]
-impl Job {
+impl ChildJob {
     /// The job's id.
     #[getter(id)]
     fn py_id(&self) -> &str {
@@ -322,25 +327,25 @@ impl Job {
         }
     }
 
-    /// JSON pointers to fetched files, or `None`.
+    /// Downloaded input files by JSON pointer, or `None`.
     #[getter]
     fn files_by_pointer(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         self.files.as_ref().map(|files| files.clone_ref(py))
     }
 
-    /// The caller's `context`.
+    /// The `context` of the client's request.
     #[getter]
     fn context(&self, py: Python<'_>) -> Py<PyDict> {
         self.context.clone_ref(py)
     }
 
-    /// Whether somebody asked for the job to be stopped.
+    /// Whether the job has been canceled.
     #[getter]
     fn cancel_requested(&self) -> bool {
         self.cancel_requested.load(Ordering::Relaxed)
     }
 
-    /// Whether values are sent one by one.
+    /// Whether the output is a stream of values.
     #[getter]
     fn streaming(&self) -> bool {
         self.streaming.load(Ordering::Relaxed)
@@ -352,17 +357,17 @@ impl Job {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// The job's scope, made by `make` the first time.
+    /// The job's scope, created by `make` at the first call.
     fn scope(slf: &Bound<'_, Self>, make: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        if let Some(known) = &*lock(&slf.get().scope) {
-            return Ok(known.clone_ref(py));
+        if let Some(existing) = &*lock(&slf.get().scope) {
+            return Ok(existing.clone_ref(py));
         }
-        let made = make.call1((slf,))?.unbind();
+        let scope = make.call1((slf,))?.unbind();
         if !slf.get().ended() {
-            *lock(&slf.get().scope) = Some(made.clone_ref(py));
+            *lock(&slf.get().scope) = Some(scope.clone_ref(py));
         }
-        Ok(made)
+        Ok(scope)
     }
 
     /// Calls user code so that a cancel interrupts it.
@@ -374,10 +379,10 @@ impl Job {
         let py = slf.py();
         let run = Self::context_vars(slf)?.getattr(pyo3::intern!(py, "run"))?;
         slf.get()
-            .guarded(py, || run.call((function,), kwargs).map(Bound::unbind))
+            .run_interruptible(py, || run.call((function,), kwargs).map(Bound::unbind))
     }
 
-    /// The next item of an iterator of the user's, or `end` after the last.
+    /// The next item of a user iterator, or `end` after the last.
     fn next(
         slf: &Bound<'_, Self>,
         iterator: &Bound<'_, PyAny>,
@@ -386,7 +391,7 @@ impl Job {
         let py = slf.py();
         let vars = Self::context_vars(slf)?;
         let step = iterator.getattr(pyo3::intern!(py, "__next__"))?;
-        let item = slf.get().guarded(py, || {
+        let item = slf.get().run_interruptible(py, || {
             vars.call_method1(pyo3::intern!(py, "run"), (step,))
                 .map(Bound::unbind)
         });
@@ -398,8 +403,8 @@ impl Job {
         }
     }
 
-    /// Closes an iterator of the user's where it ran, so that its `finally` blocks see their variables.
-    /// A cancel does not interrupt it.
+    /// Closes a user iterator in the context where it ran, so that its `finally` blocks see their
+    /// variables. A cancel does not interrupt it.
     fn close(slf: &Bound<'_, Self>, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let close = iterator.getattr(pyo3::intern!(py, "close"))?;
@@ -408,18 +413,18 @@ impl Job {
             .map(drop)
     }
 
-    /// Says that `task` runs the job; `schedule` passes a call on to its event loop.
-    fn bind(&self, py: Python<'_>, task: Py<PyAny>, schedule: Py<PyAny>) -> PyResult<()> {
+    /// Registers the task that runs the job; `schedule` schedules a call on its event loop.
+    fn set_task(&self, py: Python<'_>, task: Py<PyAny>, schedule: Py<PyAny>) -> PyResult<()> {
         *lock(&self.task) = Some((task, schedule));
         if self.cancel_requested() {
-            Err(config(py)?.cancelled(py))
+            Err(config(py)?.new_cancelation(py))
         } else {
             Ok(())
         }
     }
 
-    /// A new path for a file of this job, in a folder of its own.
-    fn file_path(&self, name: &str) -> PyResult<PathBuf> {
+    /// A new path for an output file, in a folder of its own.
+    fn new_file_path(&self, name: &str) -> PyResult<PathBuf> {
         let name = Path::new(name).file_name().unwrap_or("output".as_ref());
         Ok(self.new_file(&name.to_string_lossy())?)
     }
@@ -428,25 +433,25 @@ impl Job {
     fn output(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, job) = (slf.py(), slf.get());
         job.streaming.store(true, Ordering::Relaxed);
-        let encoded = job.guarded(py, || encode(value, Some(slf)))?;
+        let encoded = job.run_interruptible(py, || encode(value, Some(slf)))?;
         let mut frames = Vec::with_capacity(encoded.json.len() + 64);
-        let spilled = job.files(&mut frames, &encoded)?;
+        let spilled = job.append_file_frames(&mut frames, &encoded)?;
         frame::append(&mut frames, |out| {
             out.extend_from_slice(b"{\"output\":{\"output\":");
             out.extend_from_slice(if spilled { b"null" } else { &encoded.json });
             out.extend_from_slice(b"}}");
         });
-        job.post(py, &frames, Then::Continue);
+        job.send(py, &frames, AfterSend::KeepOpen);
         Ok(())
     }
 
     /// Ends the job with a value.
     fn done(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, job) = (slf.py(), slf.get());
-        let seconds = job.seconds();
-        let encoded = job.guarded(py, || encode(value, Some(slf)))?;
+        let seconds = job.predict_seconds();
+        let encoded = job.run_interruptible(py, || encode(value, Some(slf)))?;
         let mut frames = Vec::new();
-        let spilled = job.files(&mut frames, &encoded)?;
+        let spilled = job.append_file_frames(&mut frames, &encoded)?;
         job.end(py, frames, |out| {
             write_done(
                 out,
@@ -462,13 +467,13 @@ impl Job {
     /// Ends a job whose values were sent with `output`.
     fn done_streaming(&self, py: Python<'_>) {
         self.end(py, Vec::new(), |out| {
-            write_done(out, &self.id, None, self.seconds(), true)
+            write_done(out, &self.id, None, self.predict_seconds(), true)
         });
     }
 
-    /// Ends the job with an error. A long text is cut: it must fit into a frame.
+    /// Ends the job with an error. A long text is truncated: it must fit into a frame.
     fn failed(&self, py: Python<'_>, error: &str) {
-        let error = &error[..error.floor_char_boundary(LONGEST_ERROR)];
+        let error = &error[..error.floor_char_boundary(MAX_ERROR_BYTES)];
         self.end(py, Vec::new(), |out| {
             append(
                 out,
@@ -480,7 +485,7 @@ impl Job {
         });
     }
 
-    /// Ends the job because it was stopped.
+    /// Ends the job as canceled.
     fn cancelled(&self, py: Python<'_>) {
         self.end(py, Vec::new(), |out| {
             append(
@@ -492,11 +497,11 @@ impl Job {
         });
     }
 
-    /// Asks for another child when this job is over. Only before its end.
+    /// Asks the server to replace this child after the job. Only before the job's end.
     fn retire(&self, py: Python<'_>) {
         let mut frames = Vec::new();
         frame::append_json(&mut frames, &Response::Retire);
-        self.post(py, &frames, Then::Continue);
+        self.send(py, &frames, AfterSend::KeepOpen);
     }
 
     /// Sends a metric. `mode` is `replace`, `increment` or `append`.
@@ -510,7 +515,7 @@ impl Job {
         let json = to_json(value)?;
         if json.len() > SPILL_ABOVE {
             return Err(PyValueError::new_err(format!(
-                "metric `{name}` has {} bytes, at most {SPILL_ABOVE} can be sent",
+                "metric `{name}` has {} bytes, more than the maximum of {SPILL_ABOVE}",
                 json.len()
             )));
         }
@@ -524,22 +529,22 @@ impl Job {
             quote(out, mode);
             out.extend_from_slice(b"}}");
         });
-        self.post(py, &frames, Then::Continue);
+        self.send(py, &frames, AfterSend::KeepOpen);
         Ok(())
     }
 }
 
-impl Job {
-    /// Time in the user's code; for a task the time since it came, for it shares its thread.
-    fn seconds(&self) -> f64 {
+impl ChildJob {
+    /// Time spent in user code. For a task, which shares its thread, the time since the job arrived.
+    fn predict_seconds(&self) -> f64 {
         if lock(&self.task).is_some() {
-            return self.begun.elapsed().as_secs_f64();
+            return self.started.elapsed().as_secs_f64();
         }
         self.nanos_in_user_code.load(Ordering::Relaxed) as f64 / 1e9
     }
 }
 
-/// By hand, because a `RawValue` would parse again what we have just written.
+/// Written by hand, because a `RawValue` would parse again what was just encoded.
 fn write_done(out: &mut Vec<u8>, id: &str, output: Option<&[u8]>, seconds: f64, is_stream: bool) {
     out.extend_from_slice(b"{\"done\":{\"id\":");
     quote(out, id);
@@ -555,7 +560,7 @@ fn write_done(out: &mut Vec<u8>, id: &str, output: Option<&[u8]>, seconds: f64, 
 fn read_input<'py>(py: Python<'py>, predict: &Predict<'_>) -> PyResult<Bound<'py, PyAny>> {
     if let Some(path) = &predict.input_file {
         let text = std::fs::read_to_string(path.as_ref())?;
-        // It is only scratch; the server removes the folder in any case.
+        // A leftover is harmless: the server removes the scratch folder.
         std::fs::remove_file(path.as_ref()).ok();
         return decode::decode(py, &text);
     }
@@ -567,6 +572,6 @@ fn read_input<'py>(py: Python<'py>, predict: &Predict<'_>) -> PyResult<Bound<'py
 
 #[expect(unsafe_code, reason = "PyO3 has no safe wrapper")]
 fn set_async_exception(thread: u64, exception: *mut ffi::PyObject) {
-    // SAFETY: the GIL is held by every caller; `exception` is null or a class that lives for ever.
+    // SAFETY: every caller holds the GIL; `exception` is null or a class that is never freed.
     unsafe { ffi::PyThreadState_SetAsyncExc(thread as std::ffi::c_long, exception) };
 }

@@ -1,49 +1,50 @@
-//! `tidegate._native`: the half of the Python child that is not Python.
+//! `tidegate._native`: the native part of the Python child process.
 //!
-//! Neighbours: the server's `runtime` crate on the other side of the wire (`tidegate-ipc`), and the
-//! package `tidegate` in this folder, which loads the model, decides how it is called and what its
-//! values mean. Here is only what must be quick or must not be stopped by user code:
+//! Works with the server's `runtime` crate on the other end of the wire (`tidegate-ipc`), and with the
+//! Python package `tidegate` in this folder, which loads the model, decides how it is called and what
+//! its values mean. This crate holds only what must be fast or must not be blocked by user code:
 //!
-//! - [`control`], [`health`], [`life`]: the child as a whole;
-//! - [`slot`], [`job`], [`wake`]: one job after the other, and how a cancel reaches it;
-//! - [`decode`], [`encode`]: JSON in and out;
-//! - [`stream`]: what the user's code prints.
+//! - [`control`], [`health`], [`lifecycle`]: the child process as a whole;
+//! - [`slot`], [`job`], [`cancel_signal`]: jobs, one after the other, and how a cancel reaches them;
+//! - [`decode`], [`encode`]: JSON to Python values and back;
+//! - [`stdio`], [`std_streams`]: the standard streams, which user code must not share with the channel.
 
+mod cancel_signal;
 mod config;
 mod control;
 mod decode;
 mod encode;
-mod fd;
+mod frame_buffer;
 mod health;
-mod inbox;
 mod job;
-mod life;
-mod lines;
+mod lifecycle;
+mod line_buffer;
 mod slot;
-mod stream;
-mod wake;
+mod std_streams;
+mod stdio;
+mod sys;
 
 /// The extension module.
-// The cancel of a job relies on the GIL: see `job::guarded`.
+// Canceling a job relies on the GIL: see `ChildJob::run_interruptible`.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use crate::cancel_signal::on_cancel_signal;
+    #[pymodule_export]
     use crate::config::configure;
     #[pymodule_export]
-    use crate::encode::{FileRef, loosen};
+    use crate::encode::{FileRef, use_runpod_numbers};
     #[pymodule_export]
-    use crate::health::{answer_healthcheck, set_healthcheck};
+    use crate::health::{finish_healthcheck, set_healthcheck};
     #[pymodule_export]
-    use crate::job::Job;
+    use crate::job::ChildJob;
     #[pymodule_export]
-    use crate::life::{
-        Init, after_fork, begin, described, exit_after, exit_now, fatal, ready, remark,
-        start_threads, tell_operator, wants,
+    use crate::lifecycle::{
+        InitMessage, after_fork, exit_after, exit_now, log, receive_init, send_concurrency,
+        send_fatal, send_ready, send_schema, start_threads, write_server_log,
     };
     #[pymodule_export]
-    use crate::slot::{Slot, connect, set_solo};
+    use crate::slot::{Slot, connect_slots, set_single_job};
     #[pymodule_export]
-    use crate::stream::{ByteStream, TextStream, current_job};
-    #[pymodule_export]
-    use crate::wake::on_wake;
+    use crate::std_streams::{ByteStream, TextStream, current_job};
 }

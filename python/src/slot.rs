@@ -1,8 +1,8 @@
-//! One slot: a socket on which jobs come in one after the other.
+//! One slot: a socket that receives jobs one after the other.
 //!
-//! The thread that runs the user's code reads the socket itself, so that a small job costs one read
-//! and one write. Everything that is written goes through [`Shared::post`], which knows the job that is
-//! open on the slot: a thread that prints after its job has ended cannot reach the next one.
+//! The thread that runs user code reads the socket itself, so that a small job costs one read and one
+//! write. Every write goes through [`SlotState::send`], which knows the open job of the slot: a thread
+//! that prints after its job has ended cannot write to the log of the next job.
 
 use std::io;
 use std::net::Shutdown;
@@ -16,89 +16,89 @@ use pyo3::prelude::*;
 use tidegate_ipc::slot::Request;
 
 use crate::control::lock;
-use crate::fd::{self, Wait};
-use crate::inbox::{Inbox, Progress};
-use crate::job::Job;
+use crate::frame_buffer::{FillStatus, FrameBuffer};
+use crate::job::ChildJob;
+use crate::sys::{self, Wait};
 
-static SLOTS: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
-/// One slot and a synchronous model: whoever prints without a job means the one that runs.
-static SOLO: AtomicBool = AtomicBool::new(false);
+static SLOTS: Mutex<Vec<Arc<SlotState>>> = Mutex::new(Vec::new());
+/// Whether the model is synchronous with one slot: output without a job then belongs to the running job.
+static SINGLE_JOB: AtomicBool = AtomicBool::new(false);
 
-/// What the slot's reader, its writers and the control channel share.
-pub(crate) struct Shared {
+/// The state that the slot's reader, its writers and the control channel share.
+pub(crate) struct SlotState {
     pub(crate) number: u32,
     socket: UnixStream,
-    outbox: Mutex<Outbox>,
+    outgoing: Mutex<SendBuffer>,
     /// Only locked with the GIL held, and never across a call into Python.
-    current: Mutex<Current>,
+    current: Mutex<CurrentJob>,
 }
 
 #[derive(Default)]
-struct Outbox {
+struct SendBuffer {
     /// Serial number of the open job; zero when there is none.
-    open: u64,
-    /// What the socket did not take at once.
+    open_job: u64,
+    /// Bytes that the socket did not accept yet.
     backlog: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Current {
-    job: Option<Py<Job>>,
+struct CurrentJob {
+    job: Option<Py<ChildJob>>,
     serial: u64,
-    /// A cancel that overtook its job on the way here.
+    /// The number of a job whose cancel arrived before the job itself.
     early_cancel: Option<u64>,
 }
 
-/// What becomes of the slot with a message.
+/// Whether the job stays open after a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// The job goes on.
-    Continue,
-    /// The job has ended; nothing of it may follow.
+pub(crate) enum AfterSend {
+    /// The job continues.
+    KeepOpen,
+    /// The job has ended; no message of it may follow.
     Close,
 }
 
-impl Shared {
-    /// Sends frames of the job `serial`. `false` if that job has ended.
+impl SlotState {
+    /// Sends frames of the job `serial`. Returns `false` if that job has ended.
     ///
-    /// Tries without giving the GIL up first: handing it over costs far more than a small write.
-    pub(crate) fn post(
+    /// Tries a write without releasing the GIL first: a release costs far more than a small write.
+    pub(crate) fn send(
         &self,
         py: Python<'_>,
         serial: u64,
         frames: &[u8],
-        then: Then,
+        after: AfterSend,
     ) -> io::Result<bool> {
         let mut queued = false;
-        if let Ok(mut outbox) = self.outbox.try_lock() {
-            if outbox.open != serial {
+        if let Ok(mut outgoing) = self.outgoing.try_lock() {
+            if outgoing.open_job != serial {
                 return Ok(false);
             }
-            outbox.admit(&self.socket, frames, then)?;
-            if outbox.backlog.is_empty() {
+            outgoing.push(&self.socket, frames, after)?;
+            if outgoing.backlog.is_empty() {
                 return Ok(true);
             }
             queued = true;
         }
         py.detach(|| {
-            let mut outbox = lock(&self.outbox);
+            let mut outgoing = lock(&self.outgoing);
             if !queued {
-                if outbox.open != serial {
+                if outgoing.open_job != serial {
                     return Ok(false);
                 }
-                outbox.admit(&self.socket, frames, then)?;
+                outgoing.push(&self.socket, frames, after)?;
             }
-            outbox.drain(&self.socket)?;
+            outgoing.drain(&self.socket)?;
             Ok(true)
         })
     }
 
-    /// The slot has no job from here on; a cancel for this one comes too late.
-    pub(crate) fn leave(&self) -> Option<Py<Job>> {
+    /// Removes the current job of the slot; a later cancel of this job has no effect.
+    pub(crate) fn take_job(&self) -> Option<Py<ChildJob>> {
         lock(&self.current).job.take()
     }
 
-    fn job(&self, py: Python<'_>) -> Option<Py<Job>> {
+    fn job(&self, py: Python<'_>) -> Option<Py<ChildJob>> {
         lock(&self.current)
             .job
             .as_ref()
@@ -106,13 +106,13 @@ impl Shared {
     }
 }
 
-impl Outbox {
-    fn admit(&mut self, socket: &UnixStream, mut frames: &[u8], then: Then) -> io::Result<()> {
-        if then == Then::Close {
-            self.open = 0;
+impl SendBuffer {
+    fn push(&mut self, socket: &UnixStream, mut frames: &[u8], after: AfterSend) -> io::Result<()> {
+        if after == AfterSend::Close {
+            self.open_job = 0;
         }
         while self.backlog.is_empty() && !frames.is_empty() {
-            match fd::send(socket, frames, Wait::Never) {
+            match sys::send(socket, frames, Wait::Never) {
                 Ok(n) => frames = &frames[n..],
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -126,7 +126,7 @@ impl Outbox {
     fn drain(&mut self, socket: &UnixStream) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.backlog.len() {
-            match fd::send(socket, &self.backlog[sent..], Wait::Block) {
+            match sys::send(socket, &self.backlog[sent..], Wait::Block) {
                 Ok(n) => sent += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
@@ -137,43 +137,43 @@ impl Outbox {
     }
 }
 
-/// The reading end of a slot.
+/// The receiving end of a slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Slot {
-    shared: Arc<Shared>,
-    inbox: Mutex<Inbox>,
+    state: Arc<SlotState>,
+    received: Mutex<FrameBuffer>,
     closed: AtomicBool,
 }
 
 #[pymethods]
 impl Slot {
     /// Waits for the next job, without the GIL. `None` when the server has closed the slot.
-    fn recv(&self, py: Python<'_>) -> PyResult<Option<Py<Job>>> {
-        end_in_fork();
+    fn recv(&self, py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
+        exit_if_fork();
         loop {
             match py.detach(|| self.fill(Wait::Block)) {
-                Ok(Progress::Frame) => return self.take(py).map(Some),
+                Ok(FillStatus::Frame) => return self.take(py).map(Some),
                 Ok(_) => return Ok(None),
-                // The user's own signal handlers run here; what they raise ends the child.
+                // Signal handlers of the model run here; an exception in one ends the child.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
-                Err(e) => return Err(broken(&e)),
+                Err(e) => return Err(socket_error(&e)),
             }
         }
     }
 
-    /// The next job, if it is all there.
-    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<Job>>> {
-        end_in_fork();
+    /// The next job, if it has been received completely. Does not wait.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
+        exit_if_fork();
         loop {
             match self.fill(Wait::Never) {
-                Ok(Progress::Frame) => return self.take(py).map(Some),
-                Ok(Progress::Nothing) => return Ok(None),
-                Ok(Progress::End) => {
+                Ok(FillStatus::Frame) => return self.take(py).map(Some),
+                Ok(FillStatus::Incomplete) => return Ok(None),
+                Ok(FillStatus::End) => {
                     self.closed.store(true, Ordering::Relaxed);
                     return Ok(None);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(broken(&e)),
+                Err(e) => return Err(socket_error(&e)),
             }
         }
     }
@@ -184,35 +184,35 @@ impl Slot {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The socket, for an event loop to watch.
+    /// The descriptor of the socket, for an event loop.
     fn fileno(&self) -> i32 {
-        self.shared.socket.as_raw_fd()
+        self.state.socket.as_raw_fd()
     }
 }
 
 impl Slot {
-    fn fill(&self, wait: Wait) -> io::Result<Progress> {
-        lock(&self.inbox).fill(|buffer| fd::recv(&self.shared.socket, buffer, wait))
+    fn fill(&self, wait: Wait) -> io::Result<FillStatus> {
+        lock(&self.received).fill(|buffer| sys::recv(&self.state.socket, buffer, wait))
     }
 
-    /// Turns the frame in the inbox into the slot's current job.
-    fn take(&self, py: Python<'_>) -> PyResult<Py<Job>> {
-        let mut inbox = lock(&self.inbox);
-        let Request::Predict(predict) = serde_json::from_slice(inbox.frame()).map_err(|e| {
-            PyValueError::new_err(format!("the server sent something that is not a job: {e}"))
+    /// Turns the received frame into the slot's current job.
+    fn take(&self, py: Python<'_>) -> PyResult<Py<ChildJob>> {
+        let mut received = lock(&self.received);
+        let Request::Predict(predict) = serde_json::from_slice(received.frame()).map_err(|e| {
+            PyValueError::new_err(format!("the server sent a message that is not a job: {e}"))
         })?;
         let serial = {
-            let mut current = lock(&self.shared.current);
+            let mut current = lock(&self.state.current);
             current.serial += 1;
             current.serial
         };
         let job = Py::new(
             py,
-            Job::new(py, Arc::clone(&self.shared), serial, &predict)?,
+            ChildJob::new(py, Arc::clone(&self.state), serial, &predict)?,
         )?;
-        // Nobody else writes between two jobs, so the lock is free or about to be.
-        lock(&self.shared.outbox).open = serial;
-        let mut current = lock(&self.shared.current);
+        // No other thread writes between two jobs, so the lock is free or about to be.
+        lock(&self.state.outgoing).open_job = serial;
+        let mut current = lock(&self.state.current);
         if current
             .early_cancel
             .take_if(|nth| *nth <= serial)
@@ -222,80 +222,82 @@ impl Slot {
         }
         current.job = Some(job.clone_ref(py));
         drop(current);
-        inbox.consume();
+        received.consume();
         Ok(job)
     }
 }
 
-/// A copy of the child that user code has forked off and come back with is done: jobs are not for it.
-fn end_in_fork() {
-    if crate::control::forked() {
-        fd::exit_now(0);
+/// Ends a fork of the child that has returned from user code: it must not run jobs.
+fn exit_if_fork() {
+    if crate::control::is_fork() {
+        sys::exit_now(0);
     }
 }
 
-fn broken(error: &io::Error) -> PyErr {
-    PyConnectionError::new_err(format!("the slot's socket is broken: {error}"))
+fn socket_error(error: &io::Error) -> PyErr {
+    PyConnectionError::new_err(format!("the socket of the slot failed: {error}"))
 }
 
-/// Connects `n` slots, in order.
+/// Connects `n` slots, in the order of their numbers.
 #[pyfunction]
-pub(crate) fn connect(path: &str, n: u32) -> PyResult<Vec<Slot>> {
+pub(crate) fn connect_slots(path: &str, n: u32) -> PyResult<Vec<Slot>> {
     (0..n)
         .map(|number| {
             let socket = UnixStream::connect(path).map_err(|e| {
-                PyConnectionError::new_err(format!("cannot connect slot {number} to `{path}`: {e}"))
+                PyConnectionError::new_err(format!(
+                    "failed to connect slot {number} to `{path}`: {e}"
+                ))
             })?;
-            let shared = Arc::new(Shared {
+            let state = Arc::new(SlotState {
                 number,
                 socket,
-                outbox: Mutex::default(),
+                outgoing: Mutex::default(),
                 current: Mutex::default(),
             });
-            lock(&SLOTS).push(Arc::clone(&shared));
+            lock(&SLOTS).push(Arc::clone(&state));
             Ok(Slot {
-                shared,
-                inbox: Mutex::default(),
+                state,
+                received: Mutex::default(),
                 closed: AtomicBool::new(false),
             })
         })
         .collect()
 }
 
-/// Says that the model runs one job at a time on the main thread.
+/// Declares that the model runs one job at a time, on the main thread.
 #[pyfunction]
-pub(crate) fn set_solo() {
-    SOLO.store(true, Ordering::Relaxed);
+pub(crate) fn set_single_job() {
+    SINGLE_JOB.store(true, Ordering::Relaxed);
 }
 
-/// The only job that can run, in a model that runs one at a time.
-pub(crate) fn solo_job(py: Python<'_>) -> Option<Py<Job>> {
-    if !SOLO.load(Ordering::Relaxed) {
+/// The running job of a model that runs one job at a time.
+pub(crate) fn single_job(py: Python<'_>) -> Option<Py<ChildJob>> {
+    if !SINGLE_JOB.load(Ordering::Relaxed) {
         return None;
     }
-    let shared = lock(&SLOTS).first().map(Arc::clone)?;
-    shared.job(py)
+    let state = lock(&SLOTS).first().map(Arc::clone)?;
+    state.job(py)
 }
 
-/// Every job that has begun and not ended.
-pub(crate) fn jobs(py: Python<'_>) -> Vec<Py<Job>> {
+/// All running jobs.
+pub(crate) fn jobs(py: Python<'_>) -> Vec<Py<ChildJob>> {
     lock(&SLOTS)
         .iter()
-        .filter_map(|shared| shared.job(py))
+        .filter_map(|state| state.job(py))
         .collect()
 }
 
-/// Stops the `nth` job of slot `number`, if it is (or is about to be) there.
+/// Cancels the `nth` job of slot `number`, if it runs or has not arrived yet.
 pub(crate) fn cancel(number: u32, nth: u64) {
-    let Some(shared) = lock(&SLOTS).get(number as usize).map(Arc::clone) else {
+    let Some(state) = lock(&SLOTS).get(number as usize).map(Arc::clone) else {
         return;
     };
     Python::attach(|py| {
         let job = {
-            let mut current = lock(&shared.current);
+            let mut current = lock(&state.current);
             match &current.job {
                 Some(job) if nth == current.serial => Some(job.clone_ref(py)),
-                // One that has ended is asked for by nobody: its number never comes again.
+                // The number of a job that has ended never comes again, so this has no effect on it.
                 _ => {
                     current.early_cancel = Some(nth);
                     None
@@ -303,27 +305,28 @@ pub(crate) fn cancel(number: u32, nth: u64) {
             }
         };
         if let Some(job) = job {
-            Job::cancel(&job, py);
+            ChildJob::cancel(&job, py);
         }
     });
 }
 
-/// Lets every slot see the end of its socket once it has done what is in it. `false` without slots.
+/// Makes every slot reach the end of its socket after the jobs that it has already received. Returns
+/// `false` if there are no slots.
 pub(crate) fn stop_reading() -> bool {
     let slots = lock(&SLOTS);
-    for shared in slots.iter() {
-        // A socket that is closed already has the same effect.
-        shared.socket.shutdown(Shutdown::Read).ok();
+    for state in slots.iter() {
+        // Fails if the socket is already closed, which has the same effect.
+        state.socket.shutdown(Shutdown::Read).ok();
     }
     !slots.is_empty()
 }
 
 /// Closes the sockets in a forked copy of the child.
 pub(crate) fn close_in_fork() {
-    // Another thread may have held the lock when the process was copied; then they stay open.
+    // Another thread may have held the lock at the fork; then the sockets stay open.
     if let Ok(slots) = SLOTS.try_lock() {
-        for shared in slots.iter() {
-            fd::close_in_fork(shared.socket.as_raw_fd());
+        for state in slots.iter() {
+            sys::close_in_fork(state.socket.as_raw_fd());
         }
     }
 }

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from parent import Child
+from fake_server import Child
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_vanished_file_is_an_input_error(serve) -> None:
     """)
     child.start(f="https://example.com/x", extra={"files": {"/f": "/nonexistent"}})
     assert child.finish().error.startswith(
-        "Input validation error: the fetched file `/nonexistent` cannot be opened"
+        "Input validation error: failed to open the downloaded file `/nonexistent`"
     )
 
 

@@ -196,7 +196,7 @@ def test_a_very_long_line_is_cut(serve) -> None:
     """)
     outcome = child.run()
     line, following = [m["log"]["data"] for m in outcome.messages if "log" in m]
-    assert line.startswith("x" * (4 << 20) + " [line cut here: 2097152 more bytes]")
+    assert line.startswith("x" * (4 << 20) + " [line truncated: 2097152 more bytes]")
     assert following == "next\n"
 
 

@@ -86,8 +86,8 @@ def test_numpy_values_become_json(returning) -> None:
             "`output.p` is `decimal.Decimal`, which has no JSON form",
         ),
         ("__import__('uuid').uuid4()", "`output` is `uuid.UUID`, which has no JSON form"),
-        ("['\\ud800']", "`output[0]` holds a lone surrogate, which is not text"),
-        ("{(1, 2): 3}", "`output` has a key of type `tuple`; JSON keys are text"),
+        ("['\\ud800']", "`output[0]` contains a lone surrogate, which is not valid text"),
+        ("{(1, 2): 3}", "`output` has a key of type `tuple`; JSON keys are strings"),
         ("object", "`output` is `type`, which has no JSON form"),
         ("10**400", "`output` is an integer too large for JSON readers"),
     ],
@@ -109,7 +109,7 @@ def test_values_without_a_json_form_fail_and_say_where(returning, expression: st
 )
 def test_endless_values_fail_and_the_child_lives(returning, prelude: str) -> None:
     outcome = returning("v if folder else 'alive'", prelude)
-    assert "holds itself" in outcome.error or "nested deeper than 200" in outcome.error
+    assert "contains itself" in outcome.error or "nested deeper than 200" in outcome.error
     assert outcome.child.run(folder="").output == "alive"
 
 

@@ -1,8 +1,8 @@
-"""The child process: from its first instruction to its last.
+"""The main function of the child process.
 
-Started by the server as `python -u -c "from tidegate.child import main; main()"`. The order is the point of
-this file: the channel is moved out of the way first, our streams replace Python's before any user code is
-imported, and slots are connected only when the model is ready.
+The server starts it as `python -u -c "from tidegate.child import main; main()"`. The order of the steps
+matters: first the control channel is moved away from stdin and stdout, then our streams replace Python's
+before any user code is imported, and the slots are connected only when the model is ready.
 """
 
 import os
@@ -11,14 +11,14 @@ from _contextvars import copy_context
 
 from tidegate import _native, sdk
 from tidegate.current import CURRENT
-from tidegate.describe import Indescribable, describe
+from tidegate.error_text import describe as describe_error
+from tidegate.error_text import load_reason, traceback_text
 from tidegate.errors import CancelationException, LoadError, OutputError
 from tidegate.handler import is_script
-from tidegate.loader import Target, load
-from tidegate.outputs import limit_files, simplify
+from tidegate.loader import EntryPoint, load
+from tidegate.outputs import set_max_file_bytes, simplify
 from tidegate.plan import Plan, Plans
-from tidegate.report import describe as describe_error
-from tidegate.report import load_reason, traceback_text
+from tidegate.schema_fork import SchemaBuildError, build_schema
 from tidegate.threads import inherit_jobs
 
 TYPE_CHECKING = False
@@ -28,46 +28,46 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import NoReturn
 
-    from tidegate._native import Init
-    from tidegate.describe import Description
+    from tidegate._native import InitMessage
+    from tidegate.schema_fork import ModelInterface
 else:
     import _signal  # `signal` wraps it in enums, which are large
 
-_EXIT_WITHIN = 1.0  # seconds that the user's exit handlers get
+_EXIT_TIMEOUT = 1.0  # seconds for the model's exit handlers
 
 
 def main() -> None:
     """Run the child. Never returns."""
-    init = _native.begin()
+    init = _native.receive_init()
     stage = "schema"
     try:
         try:
-            schema = describe(init)  # forks, so before there are threads
+            schema = build_schema(init)  # forks, so it must run before threads are started
         finally:
             _native.start_threads()
             _prepare(init)
-        _native.described(schema.document)
+        _native.send_schema(schema.document)
         stage = "load"
         if is_script(init.predictor_ref):
             _run_script(init, schema)
-        targets = _load(init)
-        primary = targets[0]
+        entry_points = _load(init)
+        primary = entry_points[0]
         n_slots = _number_of_slots(init, schema, primary)
-        loop = _setup_loop(targets)
+        loop = _setup_loop(entry_points)
         stage = "setup"
-        for target in targets:
-            _run_setup(target, loop)
+        for entry_point in entry_points:
+            _run_setup(entry_point, loop)
         stage = "load"
-        plans = _plans(init, schema, targets)
+        plans = _make_plans(init, schema, entry_points)
         stage = "run"
         _serve(init, schema, primary, plans, n_slots, loop)
     except BaseException as error:
-        _give_up(stage, error)
-    _leave(0)
+        _exit_with_error(stage, error)
+    _exit(0)
 
 
-def _run_script(init: "Init", schema: "Description") -> "NoReturn":
-    """Run a script that hands over its handler. Jobs are served inside of its call of `start`."""
+def _run_script(init: "InitMessage", schema: "ModelInterface") -> "NoReturn":
+    """Run a script that registers a handler. Its call of `start` serves the jobs."""
     from tidegate.handler import entry, script
 
     path = os.path.abspath(init.predictor_ref.rpartition(":")[0])
@@ -75,53 +75,55 @@ def _run_script(init: "Init", schema: "Description") -> "NoReturn":
     served = False
 
     def serve(config: "dict[str, object]") -> None:
-        # Nothing of ours may reach the script, which could take it for its own.
+        # Our exceptions must not reach the script, which might catch them as its own.
         nonlocal served
         stage = "setup"
         try:
             if served:
-                raise LoadError(f"`{name}` calls `runpod.serverless.start` twice; a script has one handler")
+                raise LoadError(
+                    f"`{name}` calls `runpod.serverless.start` twice; a script can register one handler"
+                )
             served = True
-            handed = entry.Handed(config, init.num_slots, init.room)
+            registered = entry.RegisteredHandler(config, init.num_slots, init.max_slots)
             entry.run_checks()
-            handed.amend(schema.document)
-            loop = _setup_loop([handed.target]) or handed.make_loop()
+            registered.add_to_schema(schema.document)
+            loop = _setup_loop([registered.entry_point]) or registered.make_loop()
             stage = "run"
-            _serve(init, schema, handed.target, handed.plans, handed.slots, loop)
+            _serve(init, schema, registered.entry_point, registered.plans, registered.slots, loop)
         except BaseException as error:
-            _give_up(stage, error)
+            _exit_with_error(stage, error)
 
     entry.install(serve)
     script.run(path)
     if not served:
         raise LoadError(
-            f"`{name}` has ended without calling `runpod.serverless.start`; let it hand over its handler: "
+            f"`{name}` ended without calling `runpod.serverless.start`; register a handler with "
             '`runpod.serverless.start({"handler": handler})`'
         )
-    _leave(0)
+    _exit(0)
 
 
-def _prepare(init: "Init") -> None:
-    """Give the process to the user's code: streams, signals, threads, paths."""
+def _prepare(init: "InitMessage") -> None:
+    """Prepare the process for user code: streams, signals, threads, paths."""
     _native.configure(
         current=CURRENT,
         copy_context=copy_context,
         cancelation=CancelationException,
         output_error=OutputError,
-        on_wake=_native.on_wake,
+        on_cancel_signal=_native.on_cancel_signal,
         simplify=simplify,
     )
-    limit_files(init.max_output_file)
+    set_max_file_bytes(init.max_output_file)
     _replace_streams()
-    _signal.signal(_signal.SIGURG, _native.on_wake)
-    # The terminal's Ctrl-C goes to the whole group; when to stop is the server's decision.
-    # A handler and not SIG_IGN, which the user's subprocesses would inherit.
+    _signal.signal(_signal.SIGURG, _native.on_cancel_signal)
+    # A terminal sends Ctrl-C to the whole process group; the server decides when the child stops.
+    # A handler and not SIG_IGN, which subprocesses of the model would inherit.
     _signal.signal(_signal.SIGINT, _ignore)
     os.register_at_fork(after_in_child=_native.after_fork)
     inherit_jobs()
     sdk.install()
     os.chdir(init.model_dir)
-    # In the place of the empty entry, which means "wherever we happen to be".
+    # Replaces the empty entry, which means the current directory.
     sys.path[: int(sys.path[:1] == [""])] = [init.model_dir]
     sys.argv = [init.predictor_ref.partition(":")[0]]
 
@@ -138,40 +140,44 @@ def _replace_streams() -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing about a signal."""
+    """Ignore the signal."""
 
 
-def _load(init: "Init") -> "list[Target]":
-    """Load what answers predictions, then what answers trainings, if it is something else."""
+def _load(init: "InitMessage") -> "list[EntryPoint]":
+    """Load the function for predictions, then the one for trainings, if it is another one."""
     if init.train_mode:
         if init.train_ref is None:
-            raise LoadError("the server runs in train mode, but the model names no train function")
+            raise LoadError("the server runs in train mode, but cog.yaml has no `train` entry")
         return [load(init.train_ref, role="train")]
-    targets = [load(init.predictor_ref)]
+    entry_points = [load(init.predictor_ref)]
     if init.train_ref is not None:
-        targets.append(load(init.train_ref, role="train", beside=targets[0]))
-    return targets
+        entry_points.append(load(init.train_ref, role="train", shared_with=entry_points[0]))
+    return entry_points
 
 
-def _number_of_slots(init: "Init", schema: "Description", primary: Target) -> int:
+def _number_of_slots(init: "InitMessage", schema: "ModelInterface", primary: EntryPoint) -> int:
     n_slots = init.num_slots or schema.concurrency or 1
     if n_slots > 1 and not _is_async(primary):
         raise LoadError("COG_MAX_CONCURRENCY > 1 requires an async run() or predict() method")
     return n_slots
 
 
-def _is_async(target: Target) -> bool:
-    from tidegate.shape import is_async
+def _is_async(entry_point: EntryPoint) -> bool:
+    from tidegate.call_kind import is_async
 
-    return is_async(target.shape)
+    return is_async(entry_point.call_kind)
 
 
-def _setup_loop(targets: "list[Target]") -> "asyncio.AbstractEventLoop | None":
-    """Make the model's event loop, if anything in it is asynchronous. `asyncio` is large: not otherwise."""
-    from tidegate.shape import is_async, shape_of
+def _setup_loop(entry_points: "list[EntryPoint]") -> "asyncio.AbstractEventLoop | None":
+    """Create the model's event loop if any of its functions is asynchronous. `asyncio` uses much memory."""
+    from tidegate.call_kind import call_kind_of, is_async
 
-    setups = [shape_of(target.setup) for target in targets if target.setup is not None]
-    if not any(is_async(shape) for shape in [*setups, *(target.shape for target in targets)]):
+    setups = [
+        call_kind_of(entry_point.setup) for entry_point in entry_points if entry_point.setup is not None
+    ]
+    if not any(
+        is_async(kind) for kind in [*setups, *(entry_point.call_kind for entry_point in entry_points)]
+    ):
         return None
     import asyncio
 
@@ -180,56 +186,56 @@ def _setup_loop(targets: "list[Target]") -> "asyncio.AbstractEventLoop | None":
     return loop
 
 
-def _run_setup(target: Target, loop: "asyncio.AbstractEventLoop | None") -> None:
-    if target.setup is None:
+def _run_setup(entry_point: EntryPoint, loop: "asyncio.AbstractEventLoop | None") -> None:
+    if entry_point.setup is None:
         return
-    kwargs = {"weights": os.environ.get("COG_WEIGHTS") or None} if target.setup_takes_weights else {}
-    result = target.setup(**kwargs)
+    kwargs = {"weights": os.environ.get("COG_WEIGHTS") or None} if entry_point.setup_takes_weights else {}
+    result = entry_point.setup(**kwargs)
     if loop is not None and hasattr(result, "__await__"):
-        loop.run_until_complete(_awaited(result))
+        loop.run_until_complete(_await(result))
 
 
-async def _awaited(result: "Awaitable[object]") -> object:
+async def _await(result: "Awaitable[object]") -> object:
     return await result
 
 
-def _plans(init: "Init", schema: "Description", targets: "list[Target]") -> Plans:
+def _make_plans(init: "InitMessage", schema: "ModelInterface", entry_points: "list[EntryPoint]") -> Plans:
     from tidegate.inputs import converter
 
-    def plan(target: Target, *, is_training: bool) -> Plan:
+    def plan(entry_point: EntryPoint, *, is_training: bool) -> Plan:
         parameters = schema.training_inputs if is_training else schema.inputs
         return Plan(
-            target,
+            entry_point,
             converter(parameters),
             is_training=is_training,
             yields=schema.yields("TrainingOutput" if is_training else "Output"),
             opens_files=any(parameter.kind == "file" for parameter in parameters),
         )
 
-    first = plan(targets[0], is_training=init.train_mode)
-    if len(targets) == 1:
+    first = plan(entry_points[0], is_training=init.train_mode)
+    if len(entry_points) == 1:
         return Plans(first, first)
-    return Plans(first, plan(targets[1], is_training=True))
+    return Plans(first, plan(entry_points[1], is_training=True))
 
 
 def _serve(
-    init: "Init",
-    schema: "Description",
-    primary: Target,
+    init: "InitMessage",
+    schema: "ModelInterface",
+    primary: EntryPoint,
     plans: Plans,
     n_slots: int,
     loop: "asyncio.AbstractEventLoop | None",
 ) -> None:
-    # The loop that runs the jobs; without one they run on this thread.
+    # The loop that runs the jobs; without one they run on the main thread.
     job_loop = loop if plans.prediction.is_async else None
     if primary.healthcheck is not None:
         from tidegate import health
 
         health.install(primary.healthcheck, job_loop)
-    slots = _native.connect(init.socket, n_slots)
+    slots = _native.connect_slots(init.socket, n_slots)
     if job_loop is None:
-        _native.set_solo()
-    _native.ready(
+        _native.set_single_job()
+    _native.send_ready(
         n_slots=n_slots,
         schema=schema.document,
         is_async=job_loop is not None,
@@ -247,30 +253,30 @@ def _serve(
         serve_sync.serve(slots[0], plans, loop)
 
 
-def _give_up(stage: str, error: BaseException) -> "NoReturn":
-    """Say why, and end the process with code 1."""
+def _exit_with_error(stage: str, error: BaseException) -> "NoReturn":
+    """Report the error to the server and exit with code 1."""
     traceback: str | None = traceback_text(error)
-    if isinstance(error, Indescribable):
+    if isinstance(error, SchemaBuildError):
         reason, traceback = str(error), error.traceback
     elif isinstance(error, LoadError):
-        reason, traceback = str(error), None  # ours: the frames are not the user's
+        reason, traceback = str(error), None  # our own error: the traceback would not help the user
     elif stage == "load":
         reason = f"failed to load predictor: {load_reason(error)}"
     elif stage == "setup":
         reason = f"setup failed: {describe_error(error)}"
     else:
-        reason = f"the child cannot go on: {describe_error(error)}"
-    _native.fatal(stage, reason, traceback)
-    _leave(1)
+        reason = f"the child failed: {describe_error(error)}"
+    _native.send_fatal(stage, reason, traceback)
+    _exit(1)
 
 
-def _leave(code: int) -> "NoReturn":
-    """Run exit handlers, but never wait for the user's threads."""
-    _native.exit_after(_EXIT_WITHIN, code)
+def _exit(code: int) -> "NoReturn":
+    """Run exit handlers and exit, without waiting for the model's threads."""
+    _native.exit_after(_EXIT_TIMEOUT, code)
     try:
         import atexit
 
         atexit._run_exitfuncs()
     except BaseException as error:
-        _native.tell_operator(traceback_text(error))
+        _native.write_server_log(traceback_text(error))
     _native.exit_now(code)

@@ -1,7 +1,7 @@
-"""Which job the calling code belongs to.
+"""The job that the calling code belongs to.
 
-One context variable, read by native code for every line that is printed. A new thread does not inherit
-it by itself; `tidegate.threads` sees to that.
+One context variable, which native code reads for every line that is printed. A new thread does not
+inherit context variables; `tidegate.threads` makes it inherit this one.
 """
 
 from _contextvars import ContextVar
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from tidegate._native import Job
 
 
-class _Nobody:
-    """The calling code belongs to no job, even while one runs."""
+class _NoJob:
+    """The type of `NO_JOB`."""
 
 
-NOBODY: "Final" = _Nobody()
-"""Put into `CURRENT` by code of ours that must not speak in a job's name, such as a health check."""
+NO_JOB: "Final" = _NoJob()
+"""The value of `CURRENT` in code that must not write to the log of a running job, such as a health check."""
 
-CURRENT: "ContextVar[Job | _Nobody | None]" = ContextVar("tidegate_job", default=None)
+CURRENT: "ContextVar[Job | _NoJob | None]" = ContextVar("tidegate_job", default=None)
 """The job of the calling code."""

@@ -1,23 +1,23 @@
-"""Exceptions of the child, and the one that stops user code.
+"""Exceptions of the child, and the one that cancels user code.
 
-What the user's code raises is never wrapped in these; they are for what we refuse ourselves.
+Exceptions of user code are never wrapped in these, except by `HandlerError`.
 """
 
 
 class TidegateError(Exception):
-    """Something that tidegate itself refuses or cannot do."""
+    """An error of tidegate itself."""
 
 
 class LoadError(TidegateError):
-    """The model's file holds nothing that can be run."""
+    """The model cannot be loaded."""
 
 
 class InputError(TidegateError):
-    """An input cannot be turned into what the model's function expects."""
+    """An input cannot be converted to what the model's function expects."""
 
 
 class OutputError(TidegateError):
-    """A value has no JSON form. Native code adds the place where it was found."""
+    """A value has no JSON form. Native code adds its path in the output."""
 
 
 class OutputFileError(TidegateError):
@@ -25,11 +25,11 @@ class OutputFileError(TidegateError):
 
 
 class HandlerError(TidegateError):
-    """What a handler calls an error, or the words for its exception. The caller gets it as it is."""
+    """An error that a handler returned, or the text for its exception. The client gets the text unchanged."""
 
 
 class CancelationException(BaseException):  # the name is part of Cog's interface
-    """Raised inside a running job when somebody cancels it.
+    """Raised inside a running job when it is canceled.
 
     Not an `Exception`, so that an ordinary `except Exception` in a model does not swallow it.
     """

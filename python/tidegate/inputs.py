@@ -1,7 +1,7 @@
-"""The caller's JSON object as keyword arguments.
+"""Converts the client's JSON object to keyword arguments.
 
-Most models take plain JSON and pay nothing here. Files have been fetched by the server already; this
-only puts local paths into the right class. Values are not checked: the server has done so.
+Most models take plain JSON, which needs no conversion. The server has already downloaded files; this module
+only wraps local paths in the right class. Values are not checked: the server has validated them.
 """
 
 from tidegate.errors import InputError
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from tidegate._native import Job
-    from tidegate.describe import Parameter
+    from tidegate.schema_fork import ParameterInfo
 
 
 def plain(job: "Job") -> "dict[str, object]":
@@ -20,14 +20,14 @@ def plain(job: "Job") -> "dict[str, object]":
     return job.input
 
 
-def converter(parameters: "list[Parameter]") -> "Callable[[Job], dict[str, object]]":
-    """Decide at load how a function's arguments are made."""
+def converter(parameters: "list[ParameterInfo]") -> "Callable[[Job], dict[str, object]]":
+    """Return the function that converts inputs; called once, when the model is loaded."""
     special = [parameter for parameter in parameters if parameter.kind != "plain"]
     if not special:
         return plain
     import cog
 
-    makers: dict[str, Callable[[str], object]] = {"path": cog.Path, "file": _opened, "secret": cog.Secret}
+    makers: dict[str, Callable[[str], object]] = {"path": cog.Path, "file": _open, "secret": cog.Secret}
 
     def convert(job: "Job") -> "dict[str, object]":
         kwargs = job.input
@@ -37,14 +37,14 @@ def converter(parameters: "list[Parameter]") -> "Callable[[Job], dict[str, objec
             if value is None:
                 continue
             make = makers[parameter.kind]
-            place = pointer(parameter.name)
+            json_pointer = pointer(parameter.name)
             if isinstance(value, list):
                 kwargs[parameter.name] = [
-                    _one(parameter.kind, make, item, files.get(f"{place}/{index}"))
+                    _convert(parameter.kind, make, item, files.get(f"{json_pointer}/{index}"))
                     for index, item in enumerate(value)
                 ]
             else:
-                kwargs[parameter.name] = _one(parameter.kind, make, value, files.get(place))
+                kwargs[parameter.name] = _convert(parameter.kind, make, value, files.get(json_pointer))
         return kwargs
 
     return convert
@@ -63,18 +63,18 @@ def close_files(kwargs: "dict[str, object]") -> None:
                 item.close()
 
 
-def _one(kind: str, make: "Callable[[str], object]", value: object, local: "str | None") -> object:
+def _convert(kind: str, make: "Callable[[str], object]", value: object, local_path: "str | None") -> object:
     if kind == "secret":
         return make(value) if isinstance(value, str) else value
-    # Only fetched files become paths; any other text is the model's own affair.
-    return value if local is None else make(local)
+    # Only downloaded files become paths; any other string is passed on unchanged.
+    return value if local_path is None else make(local_path)
 
 
-def _opened(local: str) -> "BufferedReader":
+def _open(local_path: str) -> "BufferedReader":
     try:
-        return open(local, "rb")  # closed by `close_files` when the job has ended
+        return open(local_path, "rb")  # closed by `close_files` when the job ends
     except OSError as error:
-        raise InputError(f"the fetched file `{local}` cannot be opened: {error}") from error
+        raise InputError(f"failed to open the downloaded file `{local_path}`: {error}") from error
 
 
 def _file_type() -> "type[BufferedReader]":

@@ -1,14 +1,14 @@
-"""Finds the user's code: a file, a name in it, and what that name can do.
+"""Loads the user's code: imports the file and finds the class or function to call.
 
-Imports the file the way Cog does (by path, under its base name, so that pickles of its classes keep
-working). How the code is called is `tidegate.shape`'s business.
+Imports the file as Cog does: by path, under its base name, so that pickles of its classes keep working.
+`tidegate.call_kind` decides how the code is called.
 """
 
 import os
 import sys
 
+from tidegate.call_kind import accepts, call_kind_of, unwrap_defaults
 from tidegate.errors import LoadError
-from tidegate.shape import accepts, shape_of, unwrap_defaults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Target:
-    """One loaded piece of user code. Nothing in it changes after loading."""
+class EntryPoint:
+    """A loaded function of the model, with its setup and health check. Does not change after loading."""
 
-    __slots__ = ("call", "healthcheck", "instance", "setup", "setup_takes_weights", "shape")
+    __slots__ = ("call", "call_kind", "healthcheck", "instance", "setup", "setup_takes_weights")
 
     def __init__(self, instance: "object | None", call: "Callable[..., Any]") -> None:
-        """`instance` is the object of a class predictor."""
+        """`instance` is the predictor object if the model is a class."""
         self.instance = instance
         self.call = call
-        self.shape = shape_of(call)
-        self.setup = _own_method(instance, "setup")
+        self.call_kind = call_kind_of(call)
+        self.setup = _user_method(instance, "setup")
         self.setup_takes_weights = self.setup is not None and accepts(self.setup, "weights")
-        self.healthcheck = _own_method(instance, "healthcheck")
+        self.healthcheck = _user_method(instance, "healthcheck")
 
 
-def load(ref: str, *, role: str = "predict", beside: "Target | None" = None) -> Target:
-    """Load `file.py:Name`. `role` is `predict` or `train`; `beside` is a target to share an object with."""
+def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = None) -> EntryPoint:
+    """Load `file.py:Name`. `role` is `predict` or `train`; `shared_with` may provide the predictor object."""
     path, _, name = ref.partition(":")
     module = _import_file(path)
-    found = _named(module, name) if name else _first_named(module)
+    found = _get_name(module, name) if name else _default_name(module)
     if not isinstance(found, type):
         if not callable(found):
-            raise LoadError(f"`{ref}` is neither a class nor a function but {type(found).__name__}")
+            raise LoadError(f"`{ref}` is neither a class nor a function, but {type(found).__name__}")
         unwrap_defaults(found)
-        return Target(None, found)
+        return EntryPoint(None, found)
     method = _method_name(found, name or found.__name__)
     if role == "train":
         if not callable(getattr(found, "train", None)):
             raise LoadError(f"train method not found: {name}")
         method = "train"
-    shared = beside.instance if beside is not None and type(beside.instance) is found else None
+    shared = shared_with.instance if shared_with is not None and type(shared_with.instance) is found else None
     instance = found() if shared is None else shared
     call = getattr(instance, method)
     unwrap_defaults(call)
-    target = Target(instance, call)
+    entry_point = EntryPoint(instance, call)
     if shared is not None:
-        target.setup = None  # it has been run, or will be, for the other target
-    return target
+        entry_point.setup = None  # it runs for the other entry point
+    return entry_point
 
 
 def _import_file(path: str) -> "ModuleType":
@@ -78,15 +78,15 @@ def _import_file(path: str) -> "ModuleType":
     return module
 
 
-def _named(module: "ModuleType", name: str) -> object:
+def _get_name(module: "ModuleType", name: str) -> object:
     try:
         return getattr(module, name)
     except AttributeError:
         file = os.path.basename(module.__file__ or "")
-        raise AttributeError(f"`{file}` defines no `{name}`; correct the name in cog.yaml") from None
+        raise AttributeError(f"`{file}` does not define `{name}`; correct the name in cog.yaml") from None
 
 
-def _first_named(module: "ModuleType") -> object:
+def _default_name(module: "ModuleType") -> object:
     for name in ("Runner", "Predictor"):
         if hasattr(module, name):
             return getattr(module, name)
@@ -94,7 +94,7 @@ def _first_named(module: "ModuleType") -> object:
 
 
 def _method_name(cls: type, name: str) -> str:
-    """Return `run` or `predict`, whichever the user has written."""
+    """Return `run` or `predict`, whichever the class defines."""
     defined = [method for method in ("run", "predict") if _defines(cls, method)]
     if len(defined) == 2:
         raise ValueError(f"{name} must define either run() or predict(), not both")
@@ -115,8 +115,8 @@ def _defines(cls: type, method: str) -> bool:
     return False
 
 
-def _own_method(instance: "object | None", method: str) -> "Callable[..., Any] | None":
-    """Return the user's method; what `cog.BaseRunner` brings along does nothing and does not count."""
+def _user_method(instance: "object | None", method: str) -> "Callable[..., Any] | None":
+    """Return the method if user code defines it; the defaults of `cog.BaseRunner` do not count."""
     if instance is None:
         return None
     found = getattr(instance, method, None)

@@ -1,43 +1,43 @@
-"""Everything about one kind of job that can be known before the first one comes."""
+"""How to run one kind of job; decided once, when the model is loaded."""
 
-from tidegate.shape import is_async
+from tidegate.call_kind import is_async
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate._native import Job
-    from tidegate.loader import Target
+    from tidegate.loader import EntryPoint
 
 
 class Plan:
-    """How jobs of one kind are run. Nothing in it changes after loading."""
+    """How jobs of one kind are run. Does not change after loading."""
 
-    __slots__ = ("call", "convert", "failed", "is_async", "opens_files", "shape", "yields")
+    __slots__ = ("call", "call_kind", "convert", "error_prefix", "is_async", "opens_files", "yields")
 
     def __init__(
         self,
-        target: "Target",
+        target: "EntryPoint",
         convert: "Callable[[Job], dict[str, object]]",
         *,
         is_training: bool,
         yields: bool,
         opens_files: bool,
     ) -> None:
-        """Keep what was decided at load; `yields` says that an iterator is declared as the result."""
+        """Store the decisions; `yields` says that the declared output is an iterator."""
         self.call = target.call
-        self.shape = target.shape
-        self.is_async = is_async(target.shape)
+        self.call_kind = target.call_kind
+        self.is_async = is_async(target.call_kind)
         self.convert = convert
         self.yields = yields
         self.opens_files = opens_files
-        # The words that Cog uses; clients compare them.
+        # Cog's texts, which clients match.
         if is_training:
-            self.failed = "Prediction failed: Training failed: "
+            self.error_prefix = "Prediction failed: Training failed: "
         elif self.is_async:
-            self.failed = "Prediction failed: Async prediction failed: "
+            self.error_prefix = "Prediction failed: Async prediction failed: "
         else:
-            self.failed = "Prediction failed: Prediction failed: "
+            self.error_prefix = "Prediction failed: Prediction failed: "
 
 
 class Plans:
@@ -46,10 +46,10 @@ class Plans:
     __slots__ = ("prediction", "training")
 
     def __init__(self, prediction: Plan, training: Plan) -> None:
-        """Both are always there."""
+        """Store both plans; a model without `train` has the same plan twice."""
         self.prediction = prediction
         self.training = training
 
-    def of(self, job: "Job") -> Plan:
+    def for_job(self, job: "Job") -> Plan:
         """Return the plan for this job."""
         return self.training if job.is_training else self.prediction

@@ -1,19 +1,18 @@
 """Runs one job on an event loop, from its input to its last message.
 
-A cancel is `Task.cancel`, and the job is reported as cancelled only when its task has really ended: what
-the user's code prints while it cleans up still belongs to it.
+A cancel is `Task.cancel`, and the job is reported as canceled only when its task has ended: output that user
+code prints during cleanup still belongs to the job.
 """
 
 import asyncio
 
-from tidegate import _native
-from tidegate import run as sync_run
+from tidegate import _native, run_sync
+from tidegate.call_kind import ASYNC_GENERATOR
 from tidegate.current import CURRENT
+from tidegate.error_text import traceback_text
 from tidegate.errors import CancelationException
 from tidegate.inputs import close_files
-from tidegate.report import traceback_text
-from tidegate.run import BAD_INPUT, UNSENDABLE, fail
-from tidegate.shape import ASYNC_GENERATOR
+from tidegate.run_sync import ENCODING_FAILED, INVALID_INPUT, fail
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,54 +22,54 @@ if TYPE_CHECKING:
     from tidegate._native import Job
     from tidegate.plan import Plan
 
-_ASYNC_GENERATOR_TYPE = sync_run.ASYNC_TYPES[1]
+_ASYNC_GENERATOR_TYPE = run_sync.ASYNC_TYPES[1]
 
 
 async def run(job: "Job", plan: "Plan", schedule: "Callable[..., object]") -> None:
     """Run a coroutine function or an asynchronous generator function."""
     CURRENT.set(job)
     kwargs = None
-    failed = BAD_INPUT
+    prefix = INVALID_INPUT
     try:
-        # Here and not where the task was made: a task that is cancelled before its first step would
-        # never reach this line, and nobody would end the job.
-        job.bind(asyncio.current_task(), schedule)
+        # Here and not where the task is created: a task that is canceled before its first step would never
+        # reach this line, and the job would not end.
+        job.set_task(asyncio.current_task(), schedule)
         kwargs = plan.convert(job)
-        failed = plan.failed
-        if plan.shape is ASYNC_GENERATOR:
+        prefix = plan.error_prefix
+        if plan.call_kind is ASYNC_GENERATOR:
             await _stream(job, plan.call(**kwargs))
             return
         value = await plan.call(**kwargs)
         if type(value) is _ASYNC_GENERATOR_TYPE:
             await _stream(job, value)
             return
-        failed = UNSENDABLE
+        prefix = ENCODING_FAILED
         job.done(value)
     except CancelationException:
         job.cancelled()
     except BaseException as error:
-        fail(job, failed, error)
+        fail(job, prefix, error)
     finally:
         if plan.opens_files and kwargs is not None:
             close_files(kwargs)
 
 
 async def finish(job: "Job", plan: "Plan", value: "Any", schedule: "Callable[..., object]") -> None:
-    """End a job whose synchronous function has returned something to await."""
+    """Finish a job whose synchronous function has returned an awaitable."""
     CURRENT.set(job)
-    failed = plan.failed
+    prefix = plan.error_prefix
     try:
-        job.bind(asyncio.current_task(), schedule)
+        job.set_task(asyncio.current_task(), schedule)
         if type(value) is _ASYNC_GENERATOR_TYPE:
             await _stream(job, value)
             return
         result = await value
-        failed = UNSENDABLE
+        prefix = ENCODING_FAILED
         job.done(result)
     except CancelationException:
         job.cancelled()
     except BaseException as error:
-        fail(job, failed, error)
+        fail(job, prefix, error)
 
 
 async def _stream(job: "Job", items: "AsyncIterator[object]") -> None:
@@ -91,19 +90,19 @@ async def _close(items: "AsyncIterator[object]") -> None:
         return
     try:
         await close()
-    except BaseException as error:  # the job's own outcome is more telling
-        _native.tell_operator(traceback_text(error))
+    except BaseException as error:  # the job's own result takes precedence
+        _native.write_server_log(traceback_text(error))
 
 
 async def run_in_thread(job: "Job", plan: "Plan", loop: "asyncio.AbstractEventLoop") -> None:
-    """Run a synchronous function of a model that is otherwise asynchronous."""
+    """Run a synchronous function of an asynchronous model on a thread."""
     import threading
 
     ended = loop.create_future()
 
     def work() -> None:
         try:
-            sync_run.run(job, plan, on_loop)
+            run_sync.run(job, plan, on_loop)
         finally:
             loop.call_soon_threadsafe(ended.set_result, None)
 

@@ -1,7 +1,7 @@
-"""What a model may say about its running job: metrics, and the caller's context.
+"""The API of a running job for model code: metrics, and the client's context.
 
-The rules for names and types are Cog's. The server joins the values; here they are only checked, so that
-a model hears about a mistake where it makes it.
+The rules for names and types are Cog's. The server combines the values; this module only checks them, so that
+a mistake raises where the model makes it.
 """
 
 from tidegate import _native
@@ -10,19 +10,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tidegate._native import Job
 
-_LONGEST_NAME = 128
-_MOST_SEGMENTS = 4
+_MAX_NAME_LENGTH = 128
+_MAX_SEGMENTS = 4
 _MODES = {"replace": "replace", "incr": "increment", "increment": "increment", "append": "append"}
 _TYPES = (bool, int, float, str, list, dict)
 
 
 class Metrics:
-    """The metrics of one job; does nothing outside of a job."""
+    """The metrics of one job; outside of a job every method does nothing."""
 
     __slots__ = ("_job", "_types")
 
     def __init__(self, job: "Job | None") -> None:
-        """Belongs to `job`, or to nobody."""
+        """`job` is `None` outside of a job."""
         self._job = job
         self._types: dict[str, type] = {}
 
@@ -30,20 +30,20 @@ class Metrics:
         """Record a value. `mode` is `replace`, `incr` or `append`."""
         if self._job is None:
             return
-        how = _MODES.get("replace" if mode is None else mode)
-        if how is None:
+        wire_mode = _MODES.get("replace" if mode is None else mode)
+        if wire_mode is None:
             raise TypeError(f"unknown metric mode `{mode}`: use `replace`, `incr` or `append`")
         _check_name(key)
-        kind = _kind_of(key, value)
-        if how == "increment" and kind not in (int, float):
+        kind = _metric_type(key, value)
+        if wire_mode == "increment" and kind not in (int, float):
             raise TypeError(f"metric `{key}`: only int and float can be incremented, not {kind.__name__}")
         if kind is float and value - value != 0:  # type: ignore[operator]  # it is a float
-            return  # NaN and infinity: a model must not fail for a number it only reports. Cog drops NaN too.
-        self._lock_type(key, list if how == "append" else kind)
-        self._job.metric(key, value, how)
+            return  # NaN and infinity are ignored: a metric must not fail the job. Cog drops NaN too.
+        self._lock_type(key, list if wire_mode == "append" else kind)
+        self._job.metric(key, value, wire_mode)
 
     def delete(self, key: str) -> None:
-        """Take a metric away; afterwards it may be recorded with another type."""
+        """Delete a metric; afterwards it may be recorded with another type."""
         if self._job is None:
             return
         _check_name(key)
@@ -51,18 +51,18 @@ class Metrics:
         self._job.metric(key, None, "replace")
 
     def __setitem__(self, key: str, value: object) -> None:
-        """Record a value; `None` takes the metric away."""
+        """Record a value; `None` deletes the metric."""
         if value is None:
             self.delete(key)
         else:
             self.record(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """Take a metric away."""
+        """Delete a metric."""
         self.delete(key)
 
     def __repr__(self) -> str:
-        """Say whose metrics these are."""
+        """Show the id of the job."""
         return "Metrics()" if self._job is None else f"Metrics(job={self._job.id!r})"
 
     def _lock_type(self, key: str, kind: type) -> None:
@@ -74,39 +74,39 @@ class Metrics:
 
 
 class Scope:
-    """One job, as its own code sees it."""
+    """The running job, as model code sees it."""
 
     __slots__ = ("_context", "metrics")
 
     def __init__(self, job: "Job | None") -> None:
-        """Belongs to `job`, or to nobody."""
+        """`job` is `None` outside of a job."""
         self.metrics = Metrics(job)
         self._context: dict[str, str] = {} if job is None else job.context
 
     @property
     def context(self) -> "dict[str, str]":
-        """What the caller sent as `context`."""
+        """The `context` of the client's request."""
         return self._context
 
     def record_metric(self, key: str, value: object, mode: "str | None" = None) -> None:
-        """Do the same as `metrics.record`."""
+        """Record a metric; the same as `metrics.record`."""
         self.metrics.record(key, value, mode)
 
     def __repr__(self) -> str:
-        """Say whose scope this is."""
+        """Show the id of the job."""
         return f"Scope({self.metrics!r})"
 
 
 def current_scope() -> Scope:
-    """Return the scope of the calling code's job; outside of a job one that ignores everything."""
+    """Return the scope of the current job; outside of a job its methods do nothing."""
     job = _native.current_job()
     if job is None or job.ended:
         return Scope(None)
     return job.scope(Scope)
 
 
-def _kind_of(key: str, value: object) -> type:
-    for kind in _TYPES:  # bool before int: it is one
+def _metric_type(key: str, value: object) -> type:
+    for kind in _TYPES:  # bool before int, because bool is a subclass of int
         if isinstance(value, kind):
             return kind
     raise TypeError(f"metric `{key}` is {type(value).__name__}: use bool, int, float, str, list or dict")
@@ -114,18 +114,18 @@ def _kind_of(key: str, value: object) -> type:
 
 def _check_name(key: str) -> None:
     if not isinstance(key, str):
-        raise TypeError(f"a metric's name is str, not {type(key).__name__}")
-    if not 1 <= len(key) <= _LONGEST_NAME:
-        raise ValueError(f"a metric's name has 1 to {_LONGEST_NAME} characters, not {len(key)}")
+        raise TypeError(f"a metric name must be str, not {type(key).__name__}")
+    if not 1 <= len(key) <= _MAX_NAME_LENGTH:
+        raise ValueError(f"a metric name must have 1 to {_MAX_NAME_LENGTH} characters, not {len(key)}")
     if key == "predict_time" or key.startswith("cog."):
         raise ValueError(f"the metric name `{key}` is reserved")
     segments = key.split(".")
-    if len(segments) > _MOST_SEGMENTS:
-        raise ValueError(f"the metric name `{key}` has more than {_MOST_SEGMENTS} parts")
+    if len(segments) > _MAX_SEGMENTS:
+        raise ValueError(f"the metric name `{key}` has more than {_MAX_SEGMENTS} parts")
     for segment in segments:
         if not _is_word(segment):
             raise ValueError(
-                f"the metric name `{key}` is not valid: each part starts with a letter and holds letters, "
+                f"the metric name `{key}` is invalid: each part starts with a letter and contains letters, "
                 "digits and single underscores"
             )
 

@@ -1,7 +1,8 @@
-"""What `import cog` finds.
+"""Provides the modules `cog` and `coglet` to model code.
 
-The real package, if it is installed, else our stand-in in `tidegate/shims`. Either way `coglet` is ours:
-the real one is another server's binary, and two servers in one process cannot both own the streams.
+`cog` is the real package if it is installed, else our replacement in `tidegate/shims`. `coglet` is always
+ours: the real one is the binary of another server, and two servers in one process cannot both own the
+streams.
 """
 
 import sys
@@ -18,13 +19,13 @@ _SHIMS = __file__.rpartition("/")[0] + "/shims"
 
 
 class _Server:
-    """`coglet.server`, as far as a model may look at it."""
+    """`coglet.server`, as far as model code may use it."""
 
     active = True
 
     def serve(self, *_args: object, **_kwargs: object) -> None:
-        """Refuse: a model cannot start a second server."""
-        raise RuntimeError("this model is being served by tidegate already")
+        """Raise an error: a model cannot start a second server."""
+        raise RuntimeError("this model is already served by tidegate")
 
 
 class _Build:
@@ -38,7 +39,7 @@ class _Build:
 
 
 def install() -> None:
-    """Make `import coglet` and `import cog` work; before any user code."""
+    """Make `import coglet` and `import cog` work. Must be called before any user code runs."""
     sdk = _module("coglet._sdk", Scope=Scope, MetricRecorder=Metrics, current_scope=current_scope)
     for name in ("coglet", "coglet._impl"):
         _module(
@@ -49,9 +50,9 @@ def install() -> None:
             server=_Server(),
             _sdk=sdk,
         )
-    # A package, so that its submodules may be imported by name.
+    # Makes it a package, so that its submodules can be imported by name.
     sys.modules["coglet"].__path__ = []
-    # At the end: it must never hide a real one.
+    # At the end: it must never shadow an installed package.
     sys.path.append(_SHIMS)
 
 
@@ -62,7 +63,7 @@ def _module(name: str, **names: object) -> "ModuleType":
 
 
 def version() -> "str | None":
-    """Return the version of `cog` that the model uses, with a suffix when it is ours."""
+    """Return the version of `cog` that the model uses, with a suffix if it is our replacement."""
     cog = sys.modules.get("cog")
     found = getattr(cog, "__version__", None)
     if found is None or not (getattr(cog, "__file__", None) or "").startswith(_SHIMS):

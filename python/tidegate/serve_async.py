@@ -1,10 +1,10 @@
-"""The event loop of an asynchronous model: one task per job, the sockets watched by the loop itself."""
+"""Serves an asynchronous model: one event loop, which also watches the slots' sockets, one task per job."""
 
 import asyncio
 import sys
 
 from tidegate import run_async
-from tidegate.streams import Streams
+from tidegate.std_streams import StandardStreams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,69 +18,69 @@ def serve(slots: "list[Slot]", plans: "Plans", loop: asyncio.AbstractEventLoop) 
     """Run jobs until the server has closed every slot and the last job has ended."""
     server = _Server(slots, plans, loop)
     for slot in slots:
-        loop.add_reader(slot.fileno(), server.readable, slot)
+        loop.add_reader(slot.fileno(), server.on_readable, slot)
     server.run_until_closed()
-    if server.broken is not None:
-        raise server.broken
+    if server.error is not None:
+        raise server.error
 
 
 class _Server:
-    """Owns the set of open slots and running jobs; everything happens on the loop."""
+    """Owns the set of open slots and running jobs; runs entirely on the event loop."""
 
     def __init__(self, slots: "list[Slot]", plans: "Plans", loop: asyncio.AbstractEventLoop) -> None:
-        self._open = len(slots)
+        self._open_slots = len(slots)
         self._plans = plans
         self._loop = loop
         self._schedule = loop.call_soon_threadsafe
         self._start = _starter(loop)
-        # The loop itself only keeps weak references.
+        # The loop keeps only weak references to tasks.
         self._running: set[asyncio.Task[None]] = set()
-        self._streams = Streams()
+        self._streams = StandardStreams()
         self._stopped = False
-        self.broken: BaseException | None = None
+        self.error: BaseException | None = None
 
     def run_until_closed(self) -> None:
-        """Turn the loop until `_stop_if_idle` or a broken slot stops it."""
+        """Run the loop until `_stop_if_idle` or a slot error stops it."""
         while not self._stopped:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # A task of the user's raised it: asyncio lets these two through to whoever runs the loop.
-                # The job that waits for that task gets it as well, and fails with it.
+                # A task of user code raised it; asyncio lets these two exceptions escape from the loop. The
+                # job that waits for that task gets the exception as well, and fails with it.
                 continue
 
-    def readable(self, slot: "Slot") -> None:
-        """Take what the slot's socket has: a job, or its end."""
+    def on_readable(self, slot: "Slot") -> None:
+        """Receive a job from the slot, or detect that the server has closed the slot."""
         try:
             job = slot.poll()
         except Exception as error:
-            self._break(error)
+            self._fail(error)
             return
         if job is not None:
             if not self._running:
                 self._streams.restore()
             task = self._start(self._run(job))
             if task.done():
-                self._ended(task, job)
+                self._on_task_done(task, job)
             else:
                 self._running.add(task)
-                task.add_done_callback(lambda task: self._ended(task, job))
+                task.add_done_callback(lambda task: self._on_task_done(task, job))
         elif slot.closed:
             self._loop.remove_reader(slot.fileno())
-            self._open -= 1
+            self._open_slots -= 1
             self._stop_if_idle()
 
     async def _run(self, job: "Job") -> None:
-        plan = self._plans.of(job)
+        plan = self._plans.for_job(job)
         if plan.is_async:
             await run_async.run(job, plan, self._schedule)
         else:
             await run_async.run_in_thread(job, plan, self._loop)
 
-    def _ended(self, task: "asyncio.Task[None]", job: "Job") -> None:
+    def _on_task_done(self, task: "asyncio.Task[None]", job: "Job") -> None:
         self._running.discard(task)
         if not job.ended:
-            # Somebody has canceled the task before its first step: the job would never end by itself.
+            # User code canceled the task before its first step: the job would never end by itself.
             if job.cancel_requested:
                 job.cancelled()
             else:
@@ -88,15 +88,15 @@ class _Server:
                     "Prediction failed: Async prediction failed: CancelledError: the job's task was canceled"
                 )
         if not task.cancelled() and task.exception() is not None:
-            self._break(task.exception())
+            self._fail(task.exception())
         self._stop_if_idle()
 
-    def _break(self, error: "BaseException | None") -> None:
-        self.broken = error
+    def _fail(self, error: "BaseException | None") -> None:
+        self.error = error
         self._stop()
 
     def _stop_if_idle(self) -> None:
-        if not self._open and not self._running:
+        if not self._open_slots and not self._running:
             self._stop()
 
     def _stop(self) -> None:
@@ -107,7 +107,7 @@ class _Server:
 def _starter(
     loop: asyncio.AbstractEventLoop,
 ) -> "Callable[[Coroutine[None, None, None]], asyncio.Task[None]]":
-    """Choose how a task begins: at once where Python can, which saves a turn of the loop per job."""
+    """Return the function that starts a task: eagerly where possible, which saves a loop iteration."""
     if sys.version_info < (3, 12):
         return loop.create_task
 

@@ -1,12 +1,12 @@
-"""The main thread of a synchronous model: one job after the other.
+"""Serves a synchronous model: one job after the other on the main thread.
 
-The thread that runs the user's code reads the socket itself; between two small jobs there is one write and
-one read and no hand-over. An asynchronous function in such a model gets an event loop of its own.
+The thread that runs user code reads the socket itself; between two small jobs there is one write and one read
+and no thread switch. An asynchronous function in such a model gets an event loop of its own.
 """
 
 from tidegate import _native
-from tidegate.run import run
-from tidegate.streams import Streams
+from tidegate.run_sync import run
+from tidegate.std_streams import StandardStreams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None") -> None:
     """Run jobs until the server closes the slot."""
-    side = _SideLoop(loop)
-    run_awaitable = side.finish
-    streams = Streams()
+    fallback = _FallbackLoop(loop)
+    run_awaitable = fallback.finish
+    streams = StandardStreams()
     if plans.prediction is plans.training and not plans.prediction.is_async:
         plan = plans.prediction
         while (job := slot.recv()) is not None:
@@ -31,15 +31,15 @@ def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None"
         return
     while (job := slot.recv()) is not None:
         streams.restore()
-        plan = plans.of(job)
+        plan = plans.for_job(job)
         if plan.is_async:
-            side.run(job, plan)
+            fallback.run(job, plan)
         else:
             run(job, plan, run_awaitable)
 
 
-class _SideLoop:
-    """An event loop for the odd coroutine, made when it is first needed."""
+class _FallbackLoop:
+    """An event loop for occasional coroutines, created when it is first needed."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop | None") -> None:
         self._loop = loop
@@ -63,12 +63,12 @@ class _SideLoop:
             try:
                 loop.run_until_complete(task)
             except (SystemExit, KeyboardInterrupt):
-                continue  # from a task of the user's; see `serve_async`
+                continue  # raised by a task of user code; see `serve_async`
 
     def _get(self) -> "asyncio.AbstractEventLoop":
         if self._loop is None:
             import asyncio
 
             self._loop = asyncio.new_event_loop()
-            _native.remark("debug", "tidegate.serve_sync", "made an event loop for an asynchronous function")
+            _native.log("debug", "tidegate.serve_sync", "created an event loop for an asynchronous function")
         return self._loop

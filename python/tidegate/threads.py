@@ -1,8 +1,8 @@
-"""Threads that a job starts belong to that job.
+"""Makes threads inherit the job that starts them.
 
-Python gives a new thread an empty context, and a pool's thread the context of nobody in particular. Both
-are patched where they begin: the low-level start function, before `threading` takes a copy of it, and
-`ThreadPoolExecutor.submit`, once somebody imports it. Processes are not our business.
+Python gives a new thread an empty context, and a pool thread runs tasks of several jobs. Both are
+patched where they start: the low-level start function, before `threading` copies it, and
+`ThreadPoolExecutor.submit`, when its module is imported. Processes do not inherit a job.
 """
 
 import _thread
@@ -21,7 +21,7 @@ _POOL = "concurrent.futures.thread"
 
 
 def inherit_jobs() -> None:
-    """Make threads and pool tasks inherit the job of whoever starts them."""
+    """Make threads and pool tasks inherit the job of the code that starts them."""
     names = ("start_new_thread", "start_joinable_thread")
     for name in names:
         original = getattr(_thread, name, None)
@@ -30,7 +30,7 @@ def inherit_jobs() -> None:
         wrapped = _inheriting(original)
         setattr(_thread, name, wrapped)
         threading = sys.modules.get("threading")
-        # `threading` keeps its own copy, if it was imported before us.
+        # `threading` has its own copy if it was imported before us.
         if threading is not None and hasattr(threading, f"_{name}"):
             setattr(threading, f"_{name}", wrapped)
     if _POOL in sys.modules:
@@ -69,12 +69,12 @@ def _patch_pool(module: "ModuleType") -> None:
 
 
 class _PoolFinder:
-    """Waits for the first import of the pool's module, patches it and steps aside."""
+    """Patches the pool's module at its first import, then removes itself."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Answer only for the one module that we wait for."""
+        """Find only the pool's module."""
         if name != _POOL:
             return None
         from importlib.machinery import PathFinder
@@ -90,6 +90,6 @@ class _PoolFinder:
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
 
-        # Of this one loader object, which loads nothing else.
+        # Patches this loader object only, which loads no other module.
         spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
         return spec

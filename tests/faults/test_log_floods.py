@@ -8,7 +8,7 @@ LOGS_KEPT = 16 * MIB
 
 FLOODS = {
     "64 MiB in lines": ("lines", 64, "the rest of the logs was left out"),
-    "one line of 32 MiB": ("line", 32, "line cut here"),
+    "one line of 32 MiB": ("line", 32, "line truncated"),
     "1 GiB in long lines": ("blocks", 1024, "the rest of the logs was left out"),
 }
 

@@ -75,7 +75,7 @@ def test_a_fitness_check_that_fails_is_a_setup_that_failed(fresh_handler):
     health = fresh_handler("checked.py").health()
     assert health["status"] == "SETUP_FAILED"
     assert "the disk is fine" in health["setup"]["logs"]
-    assert "the fitness check `gpu` says RuntimeError: there is no GPU" in health["setup"]["logs"]
+    assert "the fitness check `gpu` failed: RuntimeError: there is no GPU" in health["setup"]["logs"]
 
 
 def test_a_script_that_hands_nothing_over_says_so(package):

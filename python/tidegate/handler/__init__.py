@@ -1,14 +1,14 @@
-"""Scripts that hand their handler over: `runpod.serverless.start({"handler": handler})`.
+"""Runs scripts that register a handler: `runpod.serverless.start({"handler": handler})`.
 
-The script runs as `__main__`, the way `python handler.py` would run it. Its call of `start` is answered by
-`tidegate.handler.entry`, whether the real `runpod` is installed or our stand-in in `shims` takes its place:
-it serves jobs from there, and returns when the server wants the child to end.
+The script runs as `__main__`, as `python handler.py` would run it. `tidegate.handler.entry` replaces `start`,
+whether the real `runpod` is installed or our replacement in `shims` is used. `start` serves jobs, and returns
+when the server asks the child to exit.
 """
 
 SCRIPT = "__main__"
-"""In the place of a name in a reference: run the file, and see what it hands over."""
+"""Stands for the name in a reference: run the file, and use the handler that it registers."""
 
 
 def is_script(ref: str) -> bool:
-    """Tell whether `file.py:Name` names a script and not something in it."""
+    """Return whether `file.py:Name` refers to a script and not to a class or function."""
     return ref.rpartition(":")[2] == SCRIPT

@@ -1,7 +1,7 @@
-"""Calls a handler in Runpod's way: one job in, a result or an error out.
+"""Calls a handler with Runpod's semantics: one job in, a result or an error out.
 
-What a handler returns is looked at here, once: `error` fails the job, `refresh_worker` asks for another
-child, everything else is the output. How the words of an error are written is part of Runpod's interface.
+This module interprets what a handler returns: `error` fails the job, `refresh_worker` asks for a new child,
+everything else is the output. The format of errors is part of Runpod's interface.
 """
 
 import json
@@ -11,11 +11,11 @@ from collections.abc import Awaitable
 from threading import Lock
 
 from tidegate import _native
+from tidegate.call_kind import ASYNC, ASYNC_GENERATOR, GENERATOR, SYNC, call_kind_of, layers
+from tidegate.error_text import message, traceback_text
 from tidegate.errors import HandlerError
-from tidegate.handler import wish
-from tidegate.handler.debugger import Debugger, forget
-from tidegate.report import message, traceback_text
-from tidegate.shape import ASYNC, ASYNC_GENERATOR, GENERATOR, SYNC, layers, shape_of
+from tidegate.handler import concurrency
+from tidegate.handler.debugger import Debugger, clear_timings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     Handler = Callable[[dict[str, Any]], Any]
 
-EXTRAS = "runpod"
-"""The note in a job's context that holds further keys of the job, as one JSON object."""
+EXTRA_KEYS = "runpod"
+"""The key in a job's context whose value is a JSON object with further keys of the job."""
 
-# A handler that ends the process ends its job: Runpod's own worker would go, and the job with it.
+# `SystemExit` fails only the job: Runpod's own worker would exit and lose the job.
 _FAILURES = (Exception, SystemExit)
 
 _running: "dict[str, Job]" = {}
@@ -39,13 +39,13 @@ _lock = Lock()
 
 
 def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
-    """Make what turns a job into the arguments of `wrap`'s functions."""
+    """Return a function that converts a job to the arguments of the functions that `wrap` returns."""
 
     def convert(native: "Job") -> "dict[str, object]":
         job: dict[str, object] = {"id": native.id, "input": native.input}
-        extras = native.context.get(EXTRAS)
-        if extras is not None:
-            job.update(json.loads(extras))
+        extra = native.context.get(EXTRA_KEYS)
+        if extra is not None:
+            job.update(json.loads(extra))
         if refresh:
             native.retire()
         return {"job": job, "native": native}
@@ -54,145 +54,149 @@ def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
 
 
 def wrap(handler: "Handler", version: str, debugger: Debugger) -> "Callable[..., Any]":
-    """Make a function of the handler's own shape that ends as Runpod says."""
-    shape = meant_shape(handler)
-    if shape == GENERATOR:
+    """Return a function of the handler's call kind that applies Runpod's rules to results and errors."""
+    kind = effective_call_kind(handler)
+    if kind == GENERATOR:
         return _generator(handler)
-    if shape == ASYNC_GENERATOR:
+    if kind == ASYNC_GENERATOR:
         return _async_generator(handler)
-    ends = _Ends(version, debugger)
-    return _coroutine(handler, ends) if shape == ASYNC else _function(handler, ends)
+    rules = _ResultRules(version, debugger)
+    return _coroutine(handler, rules) if kind == ASYNC else _function(handler, rules)
 
 
-def meant_shape(handler: "Handler") -> str:
-    """Return the shape, which for a plain decorator around a coroutine function is that function's."""
-    shape = shape_of(handler)
-    if shape != SYNC:
-        return shape
+def effective_call_kind(handler: "Handler") -> str:
+    """Return the call kind; for a plain decorator around a coroutine function it is `ASYNC`."""
+    kind = call_kind_of(handler)
+    if kind != SYNC:
+        return kind
     *_, inner = layers(handler, wrapped=True)
-    return ASYNC if shape_of(inner) == ASYNC else SYNC
+    return ASYNC if call_kind_of(inner) == ASYNC else SYNC
 
 
-def know_loop(loop: "AbstractEventLoop") -> None:
-    """Have plain functions find the loop that will run what they return: some return tasks of it."""
+def set_event_loop(loop: "AbstractEventLoop") -> None:
+    """Set the event loop that synchronous handlers find; some return tasks that were created on it."""
     global _loop
     _loop = loop
 
 
-def progress(job: "dict[str, Any]", update: object) -> None:
-    """Tell what a job is about; callers see it in its metrics, and Runpod's as its output until it ends."""
+def send_progress(job: "dict[str, Any]", update: object) -> None:
+    """Send a progress update: a metric of the job, and on Runpod's API its output until the job ends."""
     with _lock:
         native = _running.get(str(job.get("id"))) if isinstance(job, dict) else None
     native = native or _native.current_job()
     if native is not None and not native.ended:
-        _note(native, "progress", update)
+        _send_metric(native, "progress", update)
 
 
-def _note(native: "Job", name: str, value: object) -> None:
+def _send_metric(native: "Job", name: str, value: object) -> None:
     try:
         native.metric(name, value, "replace")
-    except Exception as error:  # Runpod's own never raises: an update is not worth a job
-        _native.remark("warn", f"job {native.id}", f"`{name}` cannot be sent: {message(error)}")
+    except Exception as error:  # Runpod's own never raises: an update must not fail the job
+        _native.log("warn", f"job {native.id}", f"failed to send `{name}`: {message(error)}")
 
 
-class _Running:
-    """Notes that a job runs, for those who know only its id."""
+class _RunningJob:
+    """Registers a running job by its id, for `send_progress`."""
 
     def __init__(self, job: "dict[str, Any]", native: "Job") -> None:
         self._id = str(job.get("id"))
         self._native = native
         self._batch = job.get("batchId")
-        self.goes_on = False
+        self.continues = False
 
-    def __enter__(self) -> "_Running":
+    def __enter__(self) -> "_RunningJob":
         with _lock:
             _running[self._id] = self._native
-        wish.nudge()
-        self._note_batch(self._batch)
+        concurrency.poll_soon()
+        self._set_batch_id(self._batch)
         return self
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
             _running.pop(self._id, None)
-        wish.nudge()
-        self._note_batch(None)
-        if not self.goes_on:
-            forget()
+        concurrency.poll_soon()
+        self._set_batch_id(None)
+        if not self.continues:
+            clear_timings()
 
-    def _note_batch(self, batch: object) -> None:
-        """Have Runpod's logger put it before every line."""
+    def _set_batch_id(self, batch: object) -> None:
+        """Make Runpod's logger prefix every line with the batch id."""
         if self._batch is not None:
-            note = getattr(sys.modules.get("runpod.serverless.modules.rp_logger"), "_set_batch_id", None)
-            if note is not None:
-                note(batch)
+            set_batch_id = getattr(
+                sys.modules.get("runpod.serverless.modules.rp_logger"), "_set_batch_id", None
+            )
+            if set_batch_id is not None:
+                set_batch_id(batch)
 
 
-class _Ends:
-    """How the jobs of a handler end that returns its output."""
+class _ResultRules:
+    """Converts the result or the exception of a handler that returns its output."""
 
     def __init__(self, version: str, debugger: Debugger) -> None:
         self._version = version
         self._debugger = debugger
 
-    def well(self, value: object, native: "Job") -> object:
-        """Return the output in what the handler has returned."""
-        return self._debugger.end(_settled(value, native), native)
+    def output(self, value: object, native: "Job") -> object:
+        """Return the output of a handler's return value."""
+        return self._debugger.add_timings(_output_of(value, native), native)
 
-    def badly(self, error: BaseException, native: "Job") -> HandlerError:
-        """Return what is raised in the place of the handler's own error."""
-        return _failure(native, error, self._version)
+    def error(self, error: BaseException, native: "Job") -> HandlerError:
+        """Return the error to raise instead of the handler's exception."""
+        return _handler_error(native, error, self._version)
 
 
-def _function(handler: "Handler", ends: _Ends) -> "Callable[..., object]":
+def _function(handler: "Handler", rules: _ResultRules) -> "Callable[..., object]":
     def call(job: "dict[str, Any]", native: "Job") -> object:
-        with _Running(job, native) as running:
+        with _RunningJob(job, native) as running:
             try:
                 if _loop is not None:
-                    # Again for each job: `asyncio.run` in the one before leaves none behind.
+                    # For each job: `asyncio.run` in a previous job resets the event loop.
                     sys.modules["asyncio"].set_event_loop(_loop)
                 value = handler(job)
             except _FAILURES as error:
-                raise ends.badly(error, native) from None
+                raise rules.error(error, native) from None
             if not isinstance(value, Awaitable):
-                return ends.well(value, native)
-            running.goes_on = True
-        return _awaited(value, job, native, ends)
+                return rules.output(value, native)
+            running.continues = True
+        return _awaited(value, job, native, rules)
 
     return call
 
 
-def _coroutine(handler: "Handler", ends: _Ends) -> "Callable[..., Coroutine[Any, Any, object]]":
+def _coroutine(handler: "Handler", rules: _ResultRules) -> "Callable[..., Coroutine[Any, Any, object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> object:
         async def run() -> object:
             value = handler(job)
             return await value if isinstance(value, Awaitable) else value
 
-        return await _awaited(run(), job, native, ends)
+        return await _awaited(run(), job, native, rules)
 
     return call
 
 
-async def _awaited(value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", ends: _Ends) -> object:
-    with _Running(job, native):
+async def _awaited(
+    value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", rules: _ResultRules
+) -> object:
+    with _RunningJob(job, native):
         try:
             result = await value
         except _FAILURES as error:
-            raise ends.badly(error, native) from None
-        return ends.well(result, native)
+            raise rules.error(error, native) from None
+        return rules.output(result, native)
 
 
 def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
     def call(job: "dict[str, Any]", native: "Job") -> "Iterator[object]":
-        with _Running(job, native):
+        with _RunningJob(job, native):
             items = None
             try:
                 items = handler(job)
                 for item in items:
-                    yield _checked(item)
+                    yield _check_item(item)
             except HandlerError:
                 raise
             except _FAILURES as error:
-                raise _stream_failure(native, error) from None
+                raise _stream_error(native, error) from None
             finally:
                 if items is not None:
                     items.close()
@@ -202,16 +206,16 @@ def _generator(handler: "Handler") -> "Callable[..., Iterator[object]]":
 
 def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> "AsyncIterator[object]":
-        with _Running(job, native):
+        with _RunningJob(job, native):
             items = None
             try:
                 items = handler(job)
                 async for item in items:
-                    yield _checked(item)
+                    yield _check_item(item)
             except HandlerError:
                 raise
             except _FAILURES as error:
-                raise _stream_failure(native, error) from None
+                raise _stream_error(native, error) from None
             finally:
                 if items is not None:
                     await items.aclose()
@@ -219,34 +223,34 @@ def _async_generator(handler: "Handler") -> "Callable[..., AsyncIterator[object]
     return call
 
 
-def _settled(value: object, native: "Job") -> object:
-    """Return the output in what the handler has returned."""
+def _output_of(value: object, native: "Job") -> object:
+    """Return the output of a handler's return value; raise its error, if it has one."""
     if not isinstance(value, dict) or not ("error" in value or "refresh_worker" in value):
         return value
-    # Where nothing but the result is given, all of it is.
-    alone = EXTRAS in native.context
+    # Runpod's own protocol also reports the keys beside `error`.
+    from_runpod = EXTRA_KEYS in native.context
     if value.get("refresh_worker"):
         native.retire()
-        if alone:
+        if from_runpod:
             native.metric("stop_pod", True, "replace")
     rest = {key: part for key, part in value.items() if key not in ("error", "refresh_worker")}
     if value.get("error"):
-        if alone and rest:
-            _note(native, "beside_error", rest)
-        raise HandlerError(_text(value["error"]))
+        if from_runpod and rest:
+            _send_metric(native, "beside_error", rest)
+        raise HandlerError(_error_text(value["error"]))
     return rest
 
 
-def _checked(item: object) -> object:
-    """Return the item of a stream, unless it is an error, which ends the job."""
+def _check_item(item: object) -> object:
+    """Return the item of a stream; raise its error, if it has one."""
     if isinstance(item, dict) and item.get("error"):
-        # Runpod's own worker writes an item's error so, and that of a result as JSON.
+        # As Runpod's own worker: `str` for an item of a stream, JSON for a result.
         raise HandlerError(str(item["error"]))
     return item
 
 
-def _text(error: object) -> str:
-    """Write what a handler calls an error; who gets it expects a text."""
+def _error_text(error: object) -> str:
+    """Format the error that a handler returned; clients expect a string."""
     if isinstance(error, str):
         return error
     try:
@@ -255,9 +259,9 @@ def _text(error: object) -> str:
         return str(error)
 
 
-def _failure(native: "Job", error: BaseException, version: str) -> HandlerError:
+def _handler_error(native: "Job", error: BaseException, version: str) -> HandlerError:
     text = traceback_text(error)
-    _native.remark("warn", f"job {native.id}", text)
+    _native.log("warn", f"job {native.id}", text)
     return HandlerError(
         json.dumps(
             {
@@ -272,8 +276,8 @@ def _failure(native: "Job", error: BaseException, version: str) -> HandlerError:
     )
 
 
-def _stream_failure(native: "Job", error: BaseException) -> HandlerError:
+def _stream_error(native: "Job", error: BaseException) -> HandlerError:
     text = traceback_text(error)
-    _native.remark("warn", f"job {native.id}", text)
-    # The blank before the line break is Runpod's.
+    _native.log("warn", f"job {native.id}", text)
+    # Runpod has the space before the line break, too.
     return HandlerError(f"handler: {message(error)} \ntraceback: {text}")

@@ -1,7 +1,7 @@
-"""What `rp_debugger` measures in a job: given with its output when that is wanted, forgotten at its end.
+"""Adds the timings of `rp_debugger` to the output of a job, and clears them when the job ends.
 
-Its names are one list for the whole process, in which no name may be twice: without forgetting, every handler
-that measures anything would fail with its second job.
+`rp_debugger` has one list of names for the whole process and rejects duplicates: without clearing it, every
+handler that measures something would fail at its second job.
 """
 
 import sys
@@ -19,21 +19,23 @@ _KEY = "rp_debugger"
 
 
 class Debugger:
-    """Reads or forgets what was measured."""
+    """Reads or clears the timings."""
 
     def __init__(self, ready_delay_ms: "float | None") -> None:
-        """Give it with each output, and with the time that the script took to start; `None` gives nothing."""
+        """Set the start-up time of the script, added to the timings; `None` disables the debugger."""
         self._ready_delay_ms = ready_delay_ms
 
-    def end(self, output: object, native: "Job") -> object:
-        """Return what is to be given for this output."""
+    def add_timings(self, output: object, native: "Job") -> object:
+        """Return the output with the timings of the job."""
         if self._ready_delay_ms is None:
-            forget()
+            clear_timings()
             return output
         if not isinstance(output, dict):
-            forget()
-            # Runpod's own worker fails here, and never answers.
-            _native.remark("warn", f"job {native.id}", "rp_debugger needs an output that is a dict")
+            clear_timings()
+            # Runpod's own worker crashes here and never sends the result.
+            _native.log(
+                "warn", f"job {native.id}", "`rp_debugger` requires a dict as output; timings omitted"
+            )
             return output
         from importlib import import_module
 
@@ -44,8 +46,8 @@ class Debugger:
         }
 
 
-def forget() -> None:
-    """Forget what a job has measured."""
+def clear_timings() -> None:
+    """Clear the timings of a job."""
     module: Any = sys.modules.get(_MODULE)
     if module is not None:
         module.clear_debugger_output()

@@ -1,21 +1,21 @@
-"""What `runpod.serverless.start` does here: take the handler, see that all is well, serve jobs."""
+"""Replaces `runpod.serverless.start`: registers the handler, runs the fitness checks, serves jobs."""
 
 import json
 import os
 import sys
 import time
 
+from tidegate.call_kind import is_async
+from tidegate.error_text import describe, traceback_text
 from tidegate.errors import LoadError
-from tidegate.handler import wish
-from tidegate.handler.calls import converter, know_loop, progress, wrap
+from tidegate.handler import concurrency
+from tidegate.handler.calls import converter, send_progress, set_event_loop, wrap
 from tidegate.handler.debugger import Debugger
-from tidegate.handler.hook import when_imported
-from tidegate.loader import Target
-from tidegate.outputs import loosen
+from tidegate.handler.import_hook import patch_on_import
+from tidegate.loader import EntryPoint
+from tidegate.outputs import use_runpod_types
 from tidegate.plan import Plan, Plans
-from tidegate.report import describe, traceback_text
-from tidegate.run import speak_plainly
-from tidegate.shape import is_async
+from tidegate.run_sync import drop_cog_prefix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     Serve = Callable[[Config], None]
 
 _SHIMS = __file__.rpartition("/")[0] + "/shims"
-_FACTS = "x-runpod-handler"
+_HANDLER_INFO = "x-runpod-handler"
 # Set by the server for `--rp-debugger`.
-_DEBUGGER = "TIDEGATE_RP_DEBUGGER"
-# Set by `tidegate worker`: a file that is there until the machine has been found fit.
-_UNCHECKED = "TIDEGATE_UNCHECKED"
-_BEGAN = time.perf_counter()
-# Set by the server for what comes after `--`: a JSON list.
-_WORDS = "TIDEGATE_SCRIPT_ARGS"
-# Set by the server: as what and where `python` would have run the script.
-_NAME = "TIDEGATE_SCRIPT_NAME"
-_FOLDER = "TIDEGATE_SCRIPT_FOLDER"
-# What a script may look for in its own config, and Runpod's own arguments for it.
+_DEBUGGER_ENABLED = "TIDEGATE_RP_DEBUGGER"
+# Set by `tidegate worker`: a file that exists until the machine has passed its fitness checks.
+_PENDING_CHECK = "TIDEGATE_UNCHECKED"
+_STARTED = time.perf_counter()
+# Set by the server for the arguments after `--`: a JSON list.
+_SCRIPT_ARGS = "TIDEGATE_SCRIPT_ARGS"
+# Set by the server: `sys.argv[0]` and the working directory that `python` would give the script.
+_SCRIPT_NAME = "TIDEGATE_SCRIPT_NAME"
+_SCRIPT_FOLDER = "TIDEGATE_SCRIPT_FOLDER"
+# Runpod's own arguments and their defaults; a script may read them from its config.
 _ARGUMENTS: "dict[str, Any]" = {
     "rp_log_level": None,
     "rp_debugger": None,
@@ -52,51 +52,51 @@ _ARGUMENTS: "dict[str, Any]" = {
 _FLAGS = ("rp_debugger", "rp_serve_api")
 
 
-class Handed:
-    """A handler, and how it wants to be run. Nothing in it changes."""
+class RegisteredHandler:
+    """A handler and how it is run. Immutable."""
 
-    __slots__ = ("_config", "plans", "slots", "target")
+    __slots__ = ("_config", "entry_point", "plans", "slots")
 
-    def __init__(self, config: "Config", slots: "int | None", room: "int | None") -> None:
-        """`slots` is what the server wants; without it the script decides, up to `room` whenever it likes."""
+    def __init__(self, config: "Config", slots: "int | None", max_slots: "int | None") -> None:
+        """Register the handler. Without `slots` the script decides, and may change it up to `max_slots`."""
         handler = config.get("handler")
         if not callable(handler):
             raise LoadError(
                 f"the handler of `runpod.serverless.start` is {describe_value(handler)}, not a function"
             )
         self._config = config
-        self.target = Target(None, wrap(handler, _version(), _debugger(config)))
+        self.entry_point = EntryPoint(None, wrap(handler, _version(), _debugger(config)))
         convert = converter(refresh=bool(config.get("refresh_worker")))
-        plan = Plan(self.target, convert, is_training=False, yields=False, opens_files=False)
-        plan.failed = ""
-        speak_plainly()
-        loosen()
+        plan = Plan(self.entry_point, convert, is_training=False, yields=False, opens_files=False)
+        plan.error_prefix = ""
+        drop_cog_prefix()
+        use_runpod_types()
         self.plans = Plans(plan, plan)
-        modifier, shape = config.get("concurrency_modifier"), self.target.shape
-        if room is not None and slots is None and modifier is not None and is_async(shape):
-            self.slots = room
-            wish.begin(modifier)
+        modifier, kind = config.get("concurrency_modifier"), self.entry_point.call_kind
+        if max_slots is not None and slots is None and modifier is not None and is_async(kind):
+            self.slots = max_slots
+            concurrency.start(modifier)
         else:
-            self.slots = _number_of_slots(config, shape, slots)
+            self.slots = _number_of_slots(config, kind, slots)
 
     def make_loop(self) -> "asyncio.AbstractEventLoop | None":
-        """Make the loop that a plain function's awaitables run on, for one that may know it before."""
+        """Create the event loop for awaitables that a synchronous handler returns, if it uses asyncio."""
         if "asyncio" not in sys.modules:
             return None
         import asyncio
 
         loop = asyncio.new_event_loop()
-        know_loop(loop)
+        set_event_loop(loop)
         return loop
 
-    def amend(self, document: "dict[str, Any]") -> None:
-        """Write into the model's description what is known only now that the script has run."""
-        document[_FACTS] = {
-            "shape": self.target.shape,
+    def add_to_schema(self, document: "dict[str, Any]") -> None:
+        """Add what is known only after the script has run to the model's schema."""
+        document[_HANDLER_INFO] = {
+            "shape": self.entry_point.call_kind,
             "return_aggregate_stream": bool(self._config.get("return_aggregate_stream")),
             "refresh_worker": bool(self._config.get("refresh_worker")),
         }
-        if "generator" in self.target.shape:
+        if "generator" in self.entry_point.call_kind:
             document["paths"]["/predictions"]["post"]["x-cog-streaming"] = True
             document["components"]["schemas"]["Output"] = {
                 "title": "Output",
@@ -107,7 +107,7 @@ class Handed:
 
 
 def install(serve: "Serve") -> None:
-    """Be there when the script imports `runpod`: the real one, or ours when there is none."""
+    """Prepare the import of `runpod`: the real package, or our replacement if it is not installed."""
 
     def start(config: "Config") -> None:
         print(f"--- Starting Serverless Worker |  Version {_version()} ---")
@@ -115,39 +115,39 @@ def install(serve: "Serve") -> None:
         config["rp_args"] = _arguments()
         serve(config)
 
-    def adopt(serverless: "ModuleType") -> None:
+    def patch(serverless: "ModuleType") -> None:
         module: Any = serverless
         module.start = start
-        module.progress_update = progress
+        module.progress_update = send_progress
         known: Any = sys.modules.get("runpod.serverless.modules.rp_progress")
         if known is not None:
-            known.progress_update = progress
+            known.progress_update = send_progress
 
-    sys.argv[0] = os.environ.pop(_NAME, sys.argv[0])
-    sys.argv += json.loads(os.environ.pop(_WORDS, "[]"))
-    folder = os.environ.pop(_FOLDER, ".")
-    # Another user may not be let in there, and stays in the script's own folder.
+    sys.argv[0] = os.environ.pop(_SCRIPT_NAME, sys.argv[0])
+    sys.argv += json.loads(os.environ.pop(_SCRIPT_ARGS, "[]"))
+    folder = os.environ.pop(_SCRIPT_FOLDER, ".")
+    # A child that runs as another user may have no access; it stays in the script's own folder.
     if os.access(folder, os.X_OK):
         os.chdir(folder)
-    # At the end: it must never hide a real one.
+    # At the end: it must never shadow an installed package.
     sys.path.append(_SHIMS)
-    when_imported("runpod.serverless", adopt)
+    patch_on_import("runpod.serverless", patch)
 
 
 def _arguments() -> "dict[str, Any]":
-    """Take Runpod's own arguments out of `sys.argv`, as its package does; the others are the script's."""
+    """Remove Runpod's own arguments from `sys.argv`, as its package does; the others are the script's."""
     found = dict(_ARGUMENTS)
-    if os.environ.get(_DEBUGGER) == "1":
+    if os.environ.get(_DEBUGGER_ENABLED) == "1":
         found["rp_debugger"] = True
     if len(sys.argv) > 1:
         import argparse
 
         parser = argparse.ArgumentParser(prog="runpod")
-        for name, usual in found.items():
+        for name, default in found.items():
             if name in _FLAGS:
-                parser.add_argument(f"--{name}", action="store_true", default=usual)
+                parser.add_argument(f"--{name}", action="store_true", default=default)
             else:
-                parser.add_argument(f"--{name}", type=type(usual or ""), default=usual)
+                parser.add_argument(f"--{name}", type=type(default or ""), default=default)
         known, others = parser.parse_known_args()
         sys.argv[1:] = others
         found = vars(known)
@@ -160,17 +160,17 @@ def _arguments() -> "dict[str, Any]":
 
 
 def _debugger(config: "Config") -> Debugger:
-    """Ask what the script sees, and may have changed."""
+    """Create the debugger; the script may have changed its arguments in the config."""
     wanted = config.get("rp_args", {}).get("rp_debugger")
-    return Debugger((config["reference_counter_start"] - _BEGAN) * 1000 if wanted else None)
+    return Debugger((config["reference_counter_start"] - _STARTED) * 1000 if wanted else None)
 
 
 def run_checks() -> None:
-    """Run the script's own fitness checks, then those of the machine. The first that fails is the last."""
+    """Run the script's fitness checks, then those of the machine. Stops at the first that fails."""
     fitness: Any = sys.modules.get("runpod.serverless.modules.rp_fitness")
-    owed = _owed(fitness)
-    if owed is not None:
-        # Both know the variables that switch them off.
+    pending = _pending_check_file(fitness)
+    if pending is not None:
+        # Both read the environment variables that disable them.
         fitness._ensure_gpu_check_registered()
         fitness._ensure_system_checks_registered()
     for check in list(getattr(fitness, "_fitness_checks", ())):
@@ -183,39 +183,42 @@ def run_checks() -> None:
         except Exception as error:
             print(traceback_text(error), file=sys.stderr)
             name = getattr(check, "__name__", "?")
-            raise LoadError(f"setup failed: the fitness check `{name}` says {describe(error)}") from error
-    if owed is not None:
-        os.unlink(owed)
+            raise LoadError(f"setup failed: the fitness check `{name}` failed: {describe(error)}") from error
+    if pending is not None:
+        os.unlink(pending)
 
 
-def _owed(fitness: "Any") -> "str | None":
-    """Return the file that says that the machine was not checked yet."""
-    owed = os.environ.get(_UNCHECKED)
+def _pending_check_file(fitness: "Any") -> "str | None":
+    """Return the file that marks the machine as unchecked, if the checks must run."""
+    pending = os.environ.get(_PENDING_CHECK)
     known = hasattr(fitness, "_ensure_system_checks_registered")
-    return owed if owed and known and os.path.exists(owed) else None
+    return pending if pending and known and os.path.exists(pending) else None
 
 
 async def _awaited(result: "Any") -> object:
     return await result
 
 
-def _number_of_slots(config: "Config", shape: str, wanted: "int | None") -> int:
-    if not is_async(shape):
+def _number_of_slots(config: "Config", kind: str, wanted: "int | None") -> int:
+    if not is_async(kind):
         if wanted is not None and wanted > 1:
-            raise LoadError(f"{wanted} jobs at once need an `async def` handler; leave --concurrency away")
+            raise LoadError(f"{wanted} concurrent jobs require an `async def` handler; remove --concurrency")
         return 1
     modifier = config.get("concurrency_modifier")
     if wanted is not None or modifier is None:
         return wanted or 1
     number = modifier(1)
     if not isinstance(number, int) or number < 1:
-        print(f"concurrency_modifier gave {describe_value(number)}: one job at a time", file=sys.stderr)
+        print(
+            f"concurrency_modifier returned {describe_value(number)}, not a positive integer; using 1",
+            file=sys.stderr,
+        )
         return 1
     return number
 
 
 def describe_value(value: object) -> str:
-    """Say what something is, for an error message."""
+    """Describe a value for an error message."""
     return repr(value) if value is None or isinstance(value, int | float | str) else type(value).__name__
 
 

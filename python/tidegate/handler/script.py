@@ -1,4 +1,4 @@
-"""Runs a file as Python itself would run it."""
+"""Runs a file as `python file.py` would."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ def run(path: str) -> None:
     module = type(sys)("__main__")
     module.__file__ = full
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]  # as in every `__main__`
-    # The real one: pickles and `multiprocessing` look for the script's names there.
+    # Registered as the real `__main__`: pickles and `multiprocessing` look up the script's names there.
     sys.modules["__main__"] = module
     with open(full, "rb") as file:
         code = compile(file.read(), full, "exec", dont_inherit=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from .names import Module, Symbol
+from .symbols import Module, Symbol
 
 _SCALARS = {
     "str": "str",
@@ -113,11 +113,11 @@ def _constant(expr: ast.Constant, module: Module, depth: int) -> Type:
 
 
 def _named(symbol: Symbol, depth: int) -> Type:
-    if symbol.home is not None:
+    if symbol.module is not None:
         if isinstance(symbol.node, ast.ClassDef):
             return Type("class", symbol.name, symbol=symbol)
         if isinstance(symbol.node, ast.expr):
-            return parse(symbol.node, symbol.home, depth + 1)
+            return parse(symbol.node, symbol.module, depth + 1)
     if symbol.origin.split(".", 1)[0] in _KNOWN_ORIGINS:
         if symbol.name in _SCALARS:
             return Type(_SCALARS[symbol.name], symbol.name, symbol=symbol)

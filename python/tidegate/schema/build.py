@@ -6,12 +6,12 @@ import os
 
 from tidegate.handler import is_script
 
-from .document import PREDICTION, TRAINING, Face, Interface, openapi
-from .handler import OUTPUT, add_paths
+from .document import PREDICTION, TRAINING, Interface, Operation, openapi
+from .function import ModelFunction, find_predictor, find_trainer
 from .inputs import AnyInput, Parameter, read_inputs
-from .names import Folder
 from .outputs import output_schema
-from .target import Target, find_predictor, find_trainer
+from .runpod_paths import OUTPUT, add_paths
+from .symbols import ModelFolder
 
 
 class ModelSchema:
@@ -39,7 +39,7 @@ def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str 
         described = ModelSchema(None, [Interface(PREDICTION, AnyInput(), dict(OUTPUT), streaming=False)])
         add_paths(described.document)
         return described
-    folder = Folder(model_dir)
+    folder = ModelFolder(model_dir)
     predictor = find_predictor(folder, predictor_ref)
     interfaces = [_interface(predictor, PREDICTION)]
     if train_ref:
@@ -47,9 +47,9 @@ def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str 
     return ModelSchema(predictor.concurrency(), interfaces)
 
 
-def _interface(target: Target, face: Face) -> Interface:
+def _interface(target: ModelFunction, operation: Operation) -> Interface:
     inputs = read_inputs(target.function, target.module, is_method=target.is_method)
     output = output_schema(target.function, target.module)
     # Trainings have no event stream, whatever decorates them.
-    streaming = face is PREDICTION and target.is_streaming()
-    return Interface(face, inputs, output, streaming=streaming)
+    streaming = operation is PREDICTION and target.is_streaming()
+    return Interface(operation, inputs, output, streaming=streaming)

@@ -9,44 +9,44 @@ from __future__ import annotations
 
 import ast
 
-from .names import Module
+from .symbols import Module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_MAX_HOPS = 16
+_MAX_DEPTH = 16
 
 
-class Unresolved(Exception):
+class NotStatic(Exception):
     """The expression has no value before the code runs."""
 
 
-def value_of(expr: ast.expr, module: Module, *, combine: bool = False, hops: int = 0) -> object:
-    """Return the JSON-shaped value of an expression; raise `Unresolved` if it has none."""
-    if hops > _MAX_HOPS:
-        raise Unresolved
+def value_of(expr: ast.expr, module: Module, *, combine: bool = False, depth: int = 0) -> object:
+    """Return the JSON-shaped value of an expression; raise `NotStatic` if it has none."""
+    if depth > _MAX_DEPTH:
+        raise NotStatic
     if isinstance(expr, ast.Constant):
         return _literal(expr)
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, (ast.USub, ast.UAdd)):
-        number = value_of(expr.operand, module, hops=hops + 1)
+        number = value_of(expr.operand, module, depth=depth + 1)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise Unresolved
+            raise NotStatic
         return -number if isinstance(expr.op, ast.USub) else number
     if isinstance(expr, (ast.List, ast.Tuple, ast.Set)):
-        return _items(expr, module, combine, hops)
+        return _items(expr, module, combine, depth)
     if isinstance(expr, ast.Dict):
-        return _entries(expr, module, hops)
+        return _entries(expr, module, depth)
     if isinstance(expr, (ast.Name, ast.Attribute)):
         symbol = module.resolve(expr)
-        if symbol is None or symbol.home is None or not isinstance(symbol.node, ast.expr):
-            raise Unresolved
-        return value_of(symbol.node, symbol.home, combine=combine, hops=hops + 1)
+        if symbol is None or symbol.module is None or not isinstance(symbol.node, ast.expr):
+            raise NotStatic
+        return value_of(symbol.node, symbol.module, combine=combine, depth=depth + 1)
     if isinstance(expr, ast.Subscript):
-        return _element(expr, module, hops)
+        return _element(expr, module, depth)
     if combine:
-        return _combined(expr, module, hops)
-    raise Unresolved
+        return _combined(expr, module, depth)
+    raise NotStatic
 
 
 def default_of(expr: ast.expr, module: Module) -> object:
@@ -58,18 +58,18 @@ def default_of(expr: ast.expr, module: Module) -> object:
     """
     value = value_of(expr, module)
     if isinstance(value, str) and isinstance(expr, ast.Constant) and expr.lineno == expr.end_lineno:
-        return _quirk(module.text(expr)) or value
+        return _cog_string(module.text(expr)) or value
     return value
 
 
-def compact(number: object) -> object:
+def shorten_floats(number: object) -> object:
     """Write `7.0` as `7`, as Go's JSON encoder does, here and inside lists and dicts."""
     if isinstance(number, float) and number.is_integer() and abs(number) < 1e21:
         return int(number)
     if isinstance(number, list):
-        return [compact(item) for item in number]
+        return [shorten_floats(item) for item in number]
     if isinstance(number, dict):
-        return {key: compact(item) for key, item in number.items()}
+        return {key: shorten_floats(item) for key, item in number.items()}
     return number
 
 
@@ -80,28 +80,28 @@ def _literal(expr: ast.Constant) -> object:
     # JSON has no infinity: `1e999` is one.
     if isinstance(value, float) and value - value == 0:
         return value
-    raise Unresolved
+    raise NotStatic
 
 
-def _items(expr: ast.List | ast.Tuple | ast.Set, module: Module, combine: bool, hops: int) -> list[object]:
+def _items(expr: ast.List | ast.Tuple | ast.Set, module: Module, combine: bool, depth: int) -> list[object]:
     items: list[object] = []
     for item in expr.elts:
         if isinstance(item, ast.Starred):
             if not combine:
-                raise Unresolved
-            items.extend(_sequence(item.value, module, hops))
+                raise NotStatic
+            items.extend(_sequence(item.value, module, depth))
         else:
-            items.append(value_of(item, module, combine=combine, hops=hops + 1))
+            items.append(value_of(item, module, combine=combine, depth=depth + 1))
     return items
 
 
-def _entries(expr: ast.Dict, module: Module, hops: int) -> dict[str, object]:
+def _entries(expr: ast.Dict, module: Module, depth: int) -> dict[str, object]:
     entries: dict[str, object] = {}
     for key, item in zip(expr.keys, expr.values):  # noqa: B905 - the grammar pairs them
         if key is None:  # `**other`
-            raise Unresolved
-        name = value_of(key, module, hops=hops + 1)
-        entries[name if isinstance(name, str) else _key(name)] = value_of(item, module, hops=hops + 1)
+            raise NotStatic
+        name = value_of(key, module, depth=depth + 1)
+        entries[name if isinstance(name, str) else _key(name)] = value_of(item, module, depth=depth + 1)
     return entries
 
 
@@ -112,45 +112,45 @@ def _key(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _element(expr: ast.Subscript, module: Module, hops: int) -> object:
+def _element(expr: ast.Subscript, module: Module, depth: int) -> object:
     """Read `SIZES[0]` and `DEFAULTS["size"]`."""
-    whole: Any = value_of(expr.value, module, hops=hops + 1)
-    key = value_of(expr.slice, module, hops=hops + 1)
+    whole: Any = value_of(expr.value, module, depth=depth + 1)
+    key = value_of(expr.slice, module, depth=depth + 1)
     try:
         return whole[key]
     except (TypeError, LookupError):
-        raise Unresolved from None
+        raise NotStatic from None
 
 
-def _combined(expr: ast.expr, module: Module, hops: int) -> list[object]:
+def _combined(expr: ast.expr, module: Module, depth: int) -> list[object]:
     if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Add):
-        return _sequence(expr.left, module, hops) + _sequence(expr.right, module, hops)
+        return _sequence(expr.left, module, depth) + _sequence(expr.right, module, depth)
     if not isinstance(expr, ast.Call) or expr.keywords:
-        raise Unresolved
+        raise NotStatic
     func = expr.func
     if isinstance(func, ast.Attribute) and func.attr in ("keys", "values") and not expr.args:
-        table = value_of(func.value, module, hops=hops + 1)
+        table = value_of(func.value, module, depth=depth + 1)
         if isinstance(table, dict):
             return list(table.values() if func.attr == "values" else table)
     if isinstance(func, ast.Name) and func.id in ("list", "tuple", "sorted"):
         if len(expr.args) != 1:
-            raise Unresolved
-        items: list[Any] = _sequence(expr.args[0], module, hops)
+            raise NotStatic
+        items: list[Any] = _sequence(expr.args[0], module, depth)
         try:
             return sorted(items) if func.id == "sorted" else items
         except TypeError:
-            raise Unresolved from None
-    raise Unresolved
+            raise NotStatic from None
+    raise NotStatic
 
 
-def _sequence(expr: ast.expr, module: Module, hops: int) -> list[object]:
-    value = value_of(expr, module, combine=True, hops=hops + 1)
+def _sequence(expr: ast.expr, module: Module, depth: int) -> list[object]:
+    value = value_of(expr, module, combine=True, depth=depth + 1)
     if isinstance(value, (list, dict)):
         return list(value)
-    raise Unresolved
+    raise NotStatic
 
 
-def _quirk(text: str) -> str | None:
+def _cog_string(text: str) -> str | None:
     """Return what Cog reads from adjacent string literals; None for a single literal."""
     start = len(text) - len(text.lstrip("rRuU"))
     quote = text[start : start + 1]

@@ -15,7 +15,7 @@ COG_VERSION = "0.23.1"
 _REF = "#/components/schemas/"
 
 
-class Face:
+class Operation:
     """The words for one of the two things a model does."""
 
     __slots__ = ("noun", "prefix", "verb", "word")
@@ -28,18 +28,18 @@ class Face:
         self.verb = verb
 
 
-PREDICTION = Face("prediction", "", "predict")
-TRAINING = Face("training", "Training", "train")
+PREDICTION = Operation("prediction", "", "predict")
+TRAINING = Operation("training", "Training", "train")
 
 
 class Interface:
-    """One callable of the model, described: its face, inputs and output."""
+    """One callable of the model, described: its operation, inputs and output."""
 
-    __slots__ = ("face", "inputs", "output", "streaming")
+    __slots__ = ("inputs", "operation", "output", "streaming")
 
-    def __init__(self, face: Face, inputs: Inputs, output: Json, *, streaming: bool) -> None:
+    def __init__(self, operation: Operation, inputs: Inputs, output: Json, *, streaming: bool) -> None:
         """`streaming` is whether clients may ask for server-sent events."""
-        self.face = face
+        self.operation = operation
         self.inputs = inputs
         self.output = output
         self.streaming = streaming
@@ -71,28 +71,28 @@ def openapi(interfaces: list[Interface]) -> Json:
 
 
 def _components(interface: Interface, taken: Json) -> Json:
-    face = interface.face
-    input_name, output_name = f"{face.prefix}Input", f"{face.prefix}Output"
+    operation = interface.operation
+    input_name, output_name = f"{operation.prefix}Input", f"{operation.prefix}Output"
     return {
         input_name: interface.inputs.component(input_name),
         output_name: interface.output,
         **_enums(interface, taken),
-        f"{face.word}Request": {
-            "title": f"{face.word}Request",
+        f"{operation.word}Request": {
+            "title": f"{operation.word}Request",
             "type": "object",
             "properties": {"id": _titled("Id"), "input": {"$ref": _REF + input_name}},
         },
-        f"{face.word}Response": {
-            "title": f"{face.word}Response",
+        f"{operation.word}Response": {
+            "title": f"{operation.word}Response",
             "type": "object",
             "properties": {
                 "input": {"$ref": _REF + input_name},
                 "output": {"$ref": _REF + output_name},
                 "id": _titled("Id"),
                 "version": _titled("Version"),
-                "created_at": _moment("Created At"),
-                "started_at": _moment("Started At"),
-                "completed_at": _moment("Completed At"),
+                "created_at": _timestamp("Created At"),
+                "started_at": _timestamp("Started At"),
+                "completed_at": _timestamp("Completed At"),
                 "status": _titled("Status"),
                 "error": _titled("Error"),
                 "logs": _titled("Logs"),
@@ -112,7 +112,7 @@ def _enums(interface: Interface, taken: Json) -> Json:
     for name, enum in interface.inputs.enums.items():
         key = name
         if taken.get(name, enum) != enum:
-            key = f"{interface.face.noun}_{name}"
+            key = f"{interface.operation.noun}_{name}"
             interface.inputs.properties[name]["allOf"] = [{"$ref": _REF + key}]
             enum = {**enum, "title": key}
         enums[key] = enum
@@ -120,20 +120,20 @@ def _enums(interface: Interface, taken: Json) -> Json:
 
 
 def _paths(interface: Interface) -> Json:
-    face = interface.face
-    plural, id_name = f"{face.noun}s", f"{face.noun}_id"
+    operation = interface.operation
+    plural, id_name = f"{operation.noun}s", f"{operation.noun}_id"
     create = _operation(
-        face.verb.capitalize(),
-        f"{face.verb}_{plural}_post",
-        _ok({"$ref": f"{_REF}{face.word}Response"}) | _invalid(),
+        operation.verb.capitalize(),
+        f"{operation.verb}_{plural}_post",
+        _ok({"$ref": f"{_REF}{operation.word}Response"}) | _invalid(),
     )
-    create["description"] = f"Run a single {face.noun} on the model"
-    create["requestBody"] = {"content": _json({"$ref": f"{_REF}{face.word}Request"})}
+    create["description"] = f"Run a single {operation.noun} on the model"
+    create["requestBody"] = {"content": _json({"$ref": f"{_REF}{operation.word}Request"})}
     if interface.streaming:
         create["x-cog-streaming"] = True
     cancel = _operation("Cancel", f"cancel_{plural}__{id_name}__cancel_post", _ok({}) | _invalid())
     cancel["parameters"] = [
-        {"in": "path", "name": id_name, "required": True, "schema": _titled(f"{face.word} Id")}
+        {"in": "path", "name": id_name, "required": True, "schema": _titled(f"{operation.word} Id")}
     ]
     return {f"/{plural}": {"post": create}, f"/{plural}/{{{id_name}}}/cancel": {"post": cancel}}
 
@@ -186,5 +186,5 @@ def _titled(title: str) -> Json:
     return {"title": title, "type": "string"}
 
 
-def _moment(title: str) -> Json:
+def _timestamp(title: str) -> Json:
     return {"title": title, "type": "string", "format": "date-time"}

@@ -2,7 +2,7 @@
 
 Every refusal carries four things: what is wrong (in Cog's own words where Cog has
 some, so that a search for the message still finds the Cog answers), the remedy, and
-the file, line and parameter it is about. A `Site` holds the last three and travels
+the file, line and parameter it is about. A `SourceLocation` holds the last three and travels
 down into annotations and defaults, so the code that finds the problem can say where.
 """
 
@@ -35,7 +35,7 @@ class SchemaError(TidegateError):
         super().__init__(f"{problem}; {remedy} ({place})")
 
 
-class Site:
+class SourceLocation:
     """A place in user code that an error can point at."""
 
     __slots__ = ("file", "line", "parameter")
@@ -47,13 +47,13 @@ class Site:
         self.parameter = parameter
 
     def error(self, problem: str, remedy: str) -> SchemaError:
-        """Build (not raise) the error, so that callers read `raise site.error(...)`."""
+        """Build (not raise) the error, so that callers read `raise location.error(...)`."""
         return SchemaError(problem, remedy, file=self.file, line=self.line, parameter=self.parameter)
 
 
-def unresolved_import(site: Site, name: str, origin: str) -> SchemaError:
+def unresolved_import(location: SourceLocation, name: str, origin: str) -> SchemaError:
     """Report a type that lives in a package we do not read; the words are Cog's."""
-    return site.error(
+    return location.error(
         f"cannot resolve type '{name}' (imported from '{origin}') - external types cannot be "
         "statically analyzed. If this is a JSON-shaped third-party type, mark it opaque with "
         "`from typing import Annotated`, `from cog import Opaque`, and "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from .names import Module
+from .symbols import Module
 
 # The keywords of one `Input(...)`: the expression and the module whose names it uses.
 Keywords = dict[str, tuple[ast.expr, Module]]
@@ -41,13 +41,13 @@ def _keywords(call: ast.Call, module: Module) -> Keywords:
 
 
 def _attribute(expr: ast.Attribute, module: Module) -> Keywords | None:
-    body, home = _class_body(expr.value, module)
+    body, home_module = _class_body(expr.value, module)
     for stmt in body:
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
         value = getattr(stmt, "value", None)
         names = [target.id for target in targets if isinstance(target, ast.Name)]
-        if expr.attr in names and isinstance(value, ast.Call) and _is_input(value, home):
-            return _keywords(value, home)
+        if expr.attr in names and isinstance(value, ast.Call) and _is_input(value, home_module):
+            return _keywords(value, home_module)
     return None
 
 
@@ -55,32 +55,32 @@ def _returned(call: ast.Call, module: Module) -> Keywords | None:
     """Read the `Input` a static method returns, with its parameters filled in from the call."""
     if not isinstance(call.func, ast.Attribute):
         return None
-    body, home = _class_body(call.func.value, module)
+    body, home_module = _class_body(call.func.value, module)
     for method in body:
         if not isinstance(method, ast.FunctionDef) or method.name != call.func.attr:
             continue
         for stmt in method.body:
             value = stmt.value if isinstance(stmt, ast.Return) else None
-            if isinstance(value, ast.Call) and _is_input(value, home):
-                given = _arguments(method, call, home, module)
+            if isinstance(value, ast.Call) and _is_input(value, home_module):
+                given = _arguments(method, call, home_module, module)
                 return {
-                    word: given.get(expr.id, (expr, home)) if isinstance(expr, ast.Name) else pair
-                    for word, pair in _keywords(value, home).items()
+                    word: given.get(expr.id, (expr, home_module)) if isinstance(expr, ast.Name) else pair
+                    for word, pair in _keywords(value, home_module).items()
                     for expr in (pair[0],)
                 }
     return None
 
 
-def _arguments(method: ast.FunctionDef, call: ast.Call, home: Module, caller: Module) -> Keywords:
+def _arguments(method: ast.FunctionDef, call: ast.Call, home_module: Module, caller: Module) -> Keywords:
     names = [arg.arg for arg in (*method.args.posonlyargs, *method.args.args)]
     defaults = method.args.defaults
     given: Keywords = {
-        name: (expr, home)
+        name: (expr, home_module)
         for name, expr in zip(names[len(names) - len(defaults) :], defaults)  # noqa: B905
     }
     for arg, expr in zip(method.args.kwonlyargs, method.args.kw_defaults):  # noqa: B905
         if expr is not None:
-            given[arg.arg] = (expr, home)
+            given[arg.arg] = (expr, home_module)
     positional = [name for name in names if name not in ("self", "cls")]
     given.update(
         (name, (expr, caller))
@@ -92,6 +92,6 @@ def _arguments(method: ast.FunctionDef, call: ast.Call, home: Module, caller: Mo
 
 def _class_body(expr: ast.expr, module: Module) -> tuple[list[ast.stmt], Module]:
     symbol = module.resolve(expr)
-    if symbol is None or symbol.home is None or not isinstance(symbol.node, ast.ClassDef):
+    if symbol is None or symbol.module is None or not isinstance(symbol.node, ast.ClassDef):
         return [], module
-    return symbol.node.body, symbol.home
+    return symbol.node.body, symbol.module

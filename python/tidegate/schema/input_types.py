@@ -8,7 +8,7 @@ value alone (a string) does not say which of them was meant.
 from __future__ import annotations
 
 from .annotations import Type
-from .errors import SchemaError, Site, unresolved_import
+from .errors import SchemaError, SourceLocation, unresolved_import
 from .models import kind_of
 
 Json = dict[str, object]
@@ -42,39 +42,39 @@ class InputType:
         self.optional = False
 
 
-def input_type(type_: Type, site: Site) -> InputType:
+def input_type(type_: Type, location: SourceLocation) -> InputType:
     """Translate a type, or say why Cog has no input of this type."""
     if type_.tag == "opaque":
         return _opaque(type_.args[0])
     members, optional = type_.without_none()
     if len(members) > 1:
-        return _one_of(members, site, optional=optional)
+        return _one_of(members, location, optional=optional)
     if not members:
-        raise unresolved_import(site, "None", "builtins")
-    result = _single(members[0], site)
+        raise unresolved_import(location, "None", "builtins")
+    result = _single(members[0], location)
     result.optional = result.optional or optional
     return result
 
 
-def _single(type_: Type, site: Site) -> InputType:
+def _single(type_: Type, location: SourceLocation) -> InputType:
     if type_.tag == "opaque":
         return _opaque(type_.args[0])
     if type_.tag == "list" and len(type_.args) == 1:
-        return _list_of(type_.args[0], site)
+        return _list_of(type_.args[0], location)
     if type_.tag == "class" and type_.symbol is not None and kind_of(type_.symbol) == "typeddict":
         return InputType({"type": "object"}, item="object")
     if type_.tag in ("list", "class", "none", "generic", "unknown", "union"):
-        raise _refusal(type_, site)
+        raise _type_error(type_, location)
     schema = type_.json()
     kind = type_.tag if type_.tag in _SPECIAL else "plain"
     return InputType(schema, kind, item=str(schema["type"]))
 
 
-def _list_of(item: Type, site: Site) -> InputType:
+def _list_of(item: Type, location: SourceLocation) -> InputType:
     nested = item.tag in ("list", "union")
-    inner = None if nested else _single(item, site)
+    inner = None if nested else _single(item, location)
     if inner is None or inner.is_list or inner.optional:
-        raise site.error(
+        raise location.error(
             "unsupported type: nested generics like List[Optional[X]] are not supported",
             "use a flat `list[...]`, or `list[dict]` for structured items",
         )
@@ -83,12 +83,12 @@ def _list_of(item: Type, site: Site) -> InputType:
     return result
 
 
-def _one_of(members: tuple[Type, ...], site: Site, *, optional: bool) -> InputType:
+def _one_of(members: tuple[Type, ...], location: SourceLocation, *, optional: bool) -> InputType:
     schemas: list[Json] = []
     for member in members:
-        inner = _single(member, site)
+        inner = _single(member, location)
         if inner.kind != "plain":
-            raise site.error(
+            raise location.error(
                 f"unsupported type: {_SPECIAL[inner.kind]} is not supported in union inputs",
                 f"use two parameters, or `{_SPECIAL[inner.kind]}` alone",
             )
@@ -109,26 +109,26 @@ def _opaque(inner: Type) -> InputType:
     return result
 
 
-def _refusal(type_: Type, site: Site) -> SchemaError:
+def _type_error(type_: Type, location: SourceLocation) -> SchemaError:
     name = type_.name
     if type_.tag == "none":
-        return unresolved_import(site, "None", "builtins")
+        return unresolved_import(location, "None", "builtins")
     if type_.tag == "list" or (type_.tag == "unknown" and type_.origin):
-        return unresolved_import(site, name, type_.origin or "builtins")
+        return unresolved_import(location, name, type_.origin or "builtins")
     if type_.tag == "generic":
         problem = f"unsupported type: {name}[...] is not a supported input type"
     else:
         problem = f"unsupported type: {name}"
-    return site.error(problem, _remedy(type_, site))
+    return location.error(problem, _remedy(type_, location))
 
 
-def _remedy(type_: Type, site: Site) -> str:
+def _remedy(type_: Type, location: SourceLocation) -> str:
     if type_.name in _REMEDIES:
-        return _REMEDIES[type_.name].format(name=site.parameter)
+        return _REMEDIES[type_.name].format(name=location.parameter)
     if type_.symbol is not None and type_.tag == "class":
         kind = kind_of(type_.symbol)
         if kind == "enum":
-            return f"use `{site.parameter}: str = Input(choices=[...])`"
+            return f"use `{location.parameter}: str = Input(choices=[...])`"
         if kind in ("model", "dataclass"):
             return f"use `dict` and build `{type_.name}` in the function, or a parameter per field"
     return (

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 
 from .annotations import parse
-from .defaults import Unresolved, compact, default_of, value_of
-from .errors import Site
+from .defaults import NotStatic, default_of, shorten_floats, value_of
+from .errors import SourceLocation
 from .input_calls import Keywords, input_keywords
 from .input_types import InputType, input_type
-from .names import Module
 from .outputs import title_of
+from .symbols import Module
 
 Json = dict[str, object]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -76,16 +76,16 @@ def read_inputs(function: Function, module: Module, *, is_method: bool) -> Input
     """Describe the parameters of `function`."""
     inputs = Inputs()
     for arg, default in _parameters(function, module, is_method=is_method):
-        site = module.site(arg, arg.arg)
+        location = module.location(arg, arg.arg)
         if arg.annotation is None:
             if default is None:
                 continue  # as in Cog: nothing is known about it, so it is no input
-            raise site.error(
+            raise location.error(
                 f"parameter '{arg.arg}' on {function.name} has no type annotation",
                 f"annotate it, for example `{arg.arg}: str = {module.text(default)}`",
             )
-        type_ = input_type(parse(arg.annotation, module), site)
-        _add(inputs, arg.arg, type_, _Spec(default, module, site))
+        type_ = input_type(parse(arg.annotation, module), location)
+        _add(inputs, arg.arg, type_, _Spec(default, module, location))
     return inputs
 
 
@@ -100,7 +100,7 @@ def _parameters(
         pairs = pairs[1:]
     for star in (spec.vararg, spec.kwarg):
         if star is not None and star.annotation is not None:
-            raise module.site(star, star.arg).error(
+            raise module.location(star, star.arg).error(
                 "typed_parameter has no identifier",
                 f"replace `*{star.arg}` by one named parameter for each input",
             )
@@ -111,10 +111,10 @@ def _parameters(
 class _Spec:
     """Everything to the right of `=`: a plain default, or the keywords of an `Input`."""
 
-    __slots__ = ("default", "has_default", "keywords", "site")
+    __slots__ = ("default", "has_default", "keywords", "location")
 
-    def __init__(self, expr: ast.expr | None, module: Module, site: Site) -> None:
-        self.site = site
+    def __init__(self, expr: ast.expr | None, module: Module, location: SourceLocation) -> None:
+        self.location = location
         self.keywords: Keywords = {}
         self.default: object = None
         self.has_default = False
@@ -122,19 +122,19 @@ class _Spec:
             return
         keywords = input_keywords(expr, module)
         if keywords is None:
-            self.default, self.has_default = _plain_default(expr, module, site), True
+            self.default, self.has_default = _plain_default(expr, module, location), True
             return
         self.keywords = keywords
         if "default_factory" in keywords:
-            raise site.error(
-                f"parameter '{site.parameter}': `default_factory` has no value until code runs",
+            raise location.error(
+                f"parameter '{location.parameter}': `default_factory` has no value until code runs",
                 "give a literal `default=`, or None with an Optional type and fill it in later",
             )
         if "default" in keywords:
             self.has_default = True
             try:
                 self.default = default_of(*keywords["default"])
-            except Unresolved:
+            except NotStatic:
                 # Cog reads what it cannot resolve as None, so the input becomes required
                 # (or null, if Optional). Refusing would stop models that Cog serves.
                 self.default = None
@@ -146,7 +146,7 @@ class _Spec:
             return None
         try:
             return value_of(*pair)
-        except Unresolved:
+        except NotStatic:
             return None
 
     def choices(self) -> list[object]:
@@ -155,25 +155,25 @@ class _Spec:
             return []
         try:
             values = value_of(*pair, combine=True)
-        except Unresolved:
+        except NotStatic:
             values = False
         if values is None:
             return []
         if isinstance(values, (list, dict)):
             return list(values)
-        raise self.site.error(
-            f"parameter '{self.site.parameter}': choices `{pair[1].text(pair[0])}` are not known "
+        raise self.location.error(
+            f"parameter '{self.location.parameter}': choices `{pair[1].text(pair[0])}` are not known "
             "before the code runs",
             'write them as a list of literals, `choices=["a", "b"]`, or as a module constant',
         )
 
 
-def _plain_default(expr: ast.expr, module: Module, site: Site) -> object:
+def _plain_default(expr: ast.expr, module: Module, location: SourceLocation) -> object:
     try:
         return default_of(expr, module)
-    except Unresolved:
-        raise site.error(
-            f"parameter '{site.parameter}': default `{module.text(expr)}` cannot be statically resolved",
+    except NotStatic:
+        raise location.error(
+            f"parameter '{location.parameter}': default `{module.text(expr)}` cannot be statically resolved",
             "use a literal or a module constant; for a computed value use "
             "`Optional[...] = None` and compute it in the function",
         ) from None
@@ -193,7 +193,7 @@ def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec) -> None:
     else:
         prop = {"title": title_of(name), **type_.schema}
     if has_default:
-        prop["default"] = compact(spec.default)
+        prop["default"] = shorten_floats(spec.default)
     if nullable:
         prop["nullable"] = True
     _constrain(prop, spec)
@@ -209,7 +209,7 @@ def _enum(name: str, type_: InputType, choices: list[object]) -> Json:
     return {
         "title": name,
         "description": "An enumeration.",
-        "enum": [compact(choice) for choice in choices],
+        "enum": [shorten_floats(choice) for choice in choices],
         "type": type_.item,
     }
 
@@ -222,6 +222,6 @@ def _constrain(prop: Json, spec: _Spec) -> None:
     for keyword, key in (*_NUMBERS, *_LENGTHS):
         number = spec.get(keyword)
         if isinstance(number, (int, float)) and not isinstance(number, bool):
-            prop[key] = compact(number)
+            prop[key] = shorten_floats(number)
     if spec.get("deprecated") is True:
         prop["deprecated"] = True

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 
 from .annotations import Type, parse
-from .defaults import Unresolved, value_of
-from .names import Module, Symbol
+from .defaults import NotStatic, value_of
+from .symbols import Module, Symbol
 
 
 class Field:
@@ -41,8 +41,8 @@ def fields_of(symbol: Symbol) -> list[Field]:
 
 
 def _kind(symbol: Symbol, seen: set[int]) -> str:
-    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef):
-        return _foreign_kind(symbol)
+    if symbol.module is None or not isinstance(symbol.node, ast.ClassDef):
+        return _external_kind(symbol)
     if id(symbol.node) in seen:
         return "other"
     seen.add(id(symbol.node))
@@ -52,13 +52,13 @@ def _kind(symbol: Symbol, seen: set[int]) -> str:
             return kind
     for decorator in symbol.node.decorator_list:
         head = decorator.func if isinstance(decorator, ast.Call) else decorator
-        mark = symbol.home.resolve(head)
+        mark = symbol.module.resolve(head)
         if mark is not None and mark.name == "dataclass":
             return "dataclass"
     return "other"
 
 
-def _foreign_kind(symbol: Symbol) -> str:
+def _external_kind(symbol: Symbol) -> str:
     # By name alone: `BaseModel` of pydantic, pydantic.v1, cog and sqlmodel all dump to a dict.
     if symbol.name == "BaseModel":
         return "model"
@@ -69,19 +69,19 @@ def _foreign_kind(symbol: Symbol) -> str:
 
 def bases_of(symbol: Symbol) -> list[Symbol]:
     """Resolve the base classes of a class in the folder."""
-    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef):
+    if symbol.module is None or not isinstance(symbol.node, ast.ClassDef):
         return []
     bases: list[Symbol] = []
     for expr in symbol.node.bases:
         head = expr.value if isinstance(expr, ast.Subscript) else expr
-        base = symbol.home.resolve(head)
+        base = symbol.module.resolve(head)
         if base is not None:
             bases.append(base)
     return bases
 
 
 def _collect(symbol: Symbol, kind: str, found: dict[str, Field], seen: set[int]) -> None:
-    module, node = symbol.home, symbol.node
+    module, node = symbol.module, symbol.node
     if module is None or not isinstance(node, ast.ClassDef) or id(node) in seen:
         return
     seen.add(id(node))
@@ -122,6 +122,6 @@ def _has_default(stmt: ast.AnnAssign, module: Module) -> bool:
         return False
     try:
         value_of(stmt.value, module)
-    except Unresolved:
+    except NotStatic:
         return False
     return True

@@ -135,10 +135,10 @@ EAGER = """
     import time
 
     import runpod
-    from tidegate.handler import wish
+    from tidegate.handler import concurrency
 
     # Nobody asks by the clock: what happens, happens because of jobs.
-    wish._EVERY = 1000
+    concurrency._POLL_INTERVAL_S = 1000
     limit, together, asked = 1, 0, []
 
     async def handler(job):

@@ -4,11 +4,11 @@
 use tidegate_fuzzing::short_run;
 
 #[test]
-fn the_childs_inbox_holds_for_made_inputs() {
-    short_run("inbox", crate::fuzz::inbox);
+fn the_frame_buffer_of_the_child_holds_for_generated_inputs() {
+    short_run("frame_buffer", crate::fuzz::frame_buffer);
 }
 
 #[test]
-fn the_childs_lines_hold_for_made_inputs() {
-    short_run("lines", crate::fuzz::lines);
+fn the_line_buffer_of_the_child_holds_for_generated_inputs() {
+    short_run("line_buffer", crate::fuzz::line_buffer);
 }

@@ -2,12 +2,12 @@
 //! server and a child that may come from another wheel.
 
 mod child;
+#[path = "../../../../python/src/frame_buffer.rs"]
+mod frame_buffer;
 #[path = "../../../../python/src/fuzz.rs"]
 mod fuzz;
-#[path = "../../../../python/src/inbox.rs"]
-mod inbox;
-#[path = "../../../../python/src/lines.rs"]
-mod lines;
+#[path = "../../../../python/src/line_buffer.rs"]
+mod line_buffer;
 
 use std::collections::BTreeMap;
 

@@ -7,4 +7,4 @@ def progress_update(job: dict[str, Any], progress: object) -> None:
     """Tell how far a job is."""
     from tidegate.handler import calls
 
-    calls.progress(job, progress)
+    calls.send_progress(job, progress)

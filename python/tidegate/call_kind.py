@@ -1,6 +1,6 @@
-"""How a piece of user code is called; decided once, when it is loaded.
+"""How a function of user code must be called; decided once, when it is loaded.
 
-Reads code flags instead of importing `inspect`, which costs more memory than the rest of the child.
+Reads code flags instead of importing `inspect`, which needs more memory than the rest of the child.
 """
 
 TYPE_CHECKING = False
@@ -18,8 +18,8 @@ _COROUTINE_FLAG = 0x80
 _ASYNC_GENERATOR_FLAG = 0x200
 
 
-def shape_of(function: "Callable[..., object]") -> str:
-    """Return one of the four shapes."""
+def call_kind_of(function: "Callable[..., object]") -> str:
+    """Return `SYNC`, `ASYNC`, `GENERATOR` or `ASYNC_GENERATOR`."""
     flags = 0
     for layer in layers(function, wrapped=False):
         code = getattr(layer, "__code__", None)
@@ -33,13 +33,13 @@ def shape_of(function: "Callable[..., object]") -> str:
     return GENERATOR if flags & _GENERATOR_FLAG else SYNC
 
 
-def is_async(shape: str) -> bool:
-    """Tell whether the shape needs an event loop."""
-    return shape in (ASYNC, ASYNC_GENERATOR)
+def is_async(kind: str) -> bool:
+    """Return whether the function needs an event loop."""
+    return kind in (ASYNC, ASYNC_GENERATOR)
 
 
 def accepts(function: "Callable[..., object]", name: str) -> bool:
-    """Tell whether the function has a parameter of this name."""
+    """Return whether the function has a parameter with this name."""
     for layer in layers(function, wrapped=True):
         code = getattr(layer, "__code__", None)
         if code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
@@ -48,7 +48,7 @@ def accepts(function: "Callable[..., object]", name: str) -> bool:
 
 
 def layers(function: object, *, wrapped: bool) -> "Iterator[Any]":
-    """Yield the function and what it is made of: methods, partials, callable objects, decorated functions."""
+    """Yield the function and those it wraps: methods, partials, callable objects, decorated functions."""
     seen: set[int] = set()
     while function is not None and id(function) not in seen:
         seen.add(id(function))
@@ -64,7 +64,7 @@ def layers(function: object, *, wrapped: bool) -> "Iterator[Any]":
 
 
 def unwrap_defaults(function: "Callable[..., object]") -> None:
-    """Put the value of every `Input(default=…)` in the place of the `Input`."""
+    """Replace every `Input(default=…)` in the function's defaults by its value."""
     for layer in layers(function, wrapped=True):
         defaults = getattr(layer, "__defaults__", None)
         if defaults and not hasattr(layer, "__func__"):

@@ -1,4 +1,4 @@
-"""Sees a module come in, and changes it before anybody else has a name out of it."""
+"""Patches a module right after its import, before other code can use names from it."""
 
 import sys
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    Adopt = Callable[[ModuleType], None]
+    Patch = Callable[[ModuleType], None]
 
 
-def when_imported(name: str, adopt: "Adopt") -> None:
-    """Call `adopt` with the module, right after its own code has run."""
-    sys.meta_path.insert(0, _Finder(name, adopt))
+def patch_on_import(name: str, patch: "Patch") -> None:
+    """Call `patch` with the module right after its own code has run."""
+    sys.meta_path.insert(0, _PatchingFinder(name, patch))
 
 
-class _Finder:
-    """Lets the others find the module, and wraps what loads it."""
+class _PatchingFinder:
+    """Finds the module with the other finders and wraps its loader."""
 
-    def __init__(self, name: str, adopt: "Adopt") -> None:
+    def __init__(self, name: str, patch: "Patch") -> None:
         self._name = name
-        self._adopt = adopt
+        self._patch = patch
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Answer for the one name only."""
+        """Find only the one module."""
         if name != self._name:
             return None
         for finder in sys.meta_path:
@@ -36,28 +36,28 @@ class _Finder:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    wrapped: Any = _Loader(spec.loader, self._adopt)
+                    wrapped: Any = _PatchingLoader(spec.loader, self._patch)
                     spec.loader = wrapped
                 return spec
         return None
 
 
-class _Loader:
-    """A loader that shows the module to `adopt` when it is done."""
+class _PatchingLoader:
+    """A loader that calls `patch` after loading the module."""
 
-    def __init__(self, loader: "Any", adopt: "Adopt") -> None:
+    def __init__(self, loader: "Any", patch: "Patch") -> None:
         self._loader = loader
-        self._adopt = adopt
+        self._patch = patch
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
     def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
-        """Make it as it would have been made."""
+        """Create the module with the wrapped loader."""
         module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Run its code, then ours."""
+        """Run the module's code, then `patch`."""
         self._loader.exec_module(module)
-        self._adopt(module)
+        self._patch(module)

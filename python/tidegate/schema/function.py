@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import os
 
-from .defaults import Unresolved, value_of
+from .defaults import NotStatic, value_of
 from .errors import SchemaError, did_you_mean
 from .models import bases_of
-from .names import Folder, Module, Symbol
+from .symbols import ModelFolder, Module, Symbol
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Target:
+class ModelFunction:
     """The function whose signature is the model's interface."""
 
     __slots__ = ("function", "is_method", "module")
@@ -40,13 +40,13 @@ class Target:
         return 1  # `@concurrent` alone: Cog's own default
 
     def _limit(self, expr: ast.expr) -> int:
-        site = self.module.site(expr)
+        location = self.module.location(expr)
         try:
             limit = value_of(expr, self.module)
-        except Unresolved:
+        except NotStatic:
             limit = None
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise site.error(
+            raise location.error(
                 f"concurrent max must be an integer of at least 1, got `{self.module.text(expr)}`",
                 "write a number, for example `@concurrent(max=4)`, or a module constant",
             )
@@ -61,30 +61,30 @@ class Target:
         return None
 
 
-def find_predictor(folder: Folder, ref: str) -> Target:
+def find_predictor(folder: ModelFolder, ref: str) -> ModelFunction:
     """Find the function behind the `predict:` or `run:` entry of a cog.yaml."""
     return _find(folder, ref, ("Runner", "Predictor"), ("run", "predict"))
 
 
-def find_trainer(folder: Folder, ref: str) -> Target:
+def find_trainer(folder: ModelFolder, ref: str) -> ModelFunction:
     """Find the function behind the `train:` entry of a cog.yaml."""
     return _find(folder, ref, ("train",), ("train",))
 
 
-def _find(folder: Folder, ref: str, names: tuple[str, ...], methods: tuple[str, ...]) -> Target:
+def _find(folder: ModelFolder, ref: str, names: tuple[str, ...], methods: tuple[str, ...]) -> ModelFunction:
     file, _, name = ref.partition(":")
     module = _module(folder, ref, file)
     wanted = (name,) if name else names
     for candidate in wanted:
         if candidate in module.functions:
-            return Target(module.functions[candidate], module, is_method=False)
+            return ModelFunction(module.functions[candidate], module, is_method=False)
         symbol = module.lookup(candidate)
-        if symbol is None or symbol.home is None:
+        if symbol is None or symbol.module is None:
             continue
         if isinstance(symbol.node, ast.ClassDef):
             return _method(symbol, methods, module)
-        if isinstance(symbol.node, ast.Name) and symbol.node.id in symbol.home.classes:
-            alias = symbol.home.lookup(symbol.node.id)  # `Predictor = Impl`
+        if isinstance(symbol.node, ast.Name) and symbol.node.id in symbol.module.classes:
+            alias = symbol.module.lookup(symbol.node.id)  # `Predictor = Impl`
             if alias is not None:
                 return _method(alias, methods, module)
     missing = " or ".join(f"`{candidate}`" for candidate in wanted)
@@ -97,7 +97,7 @@ def _find(folder: Folder, ref: str, names: tuple[str, ...], methods: tuple[str, 
     )
 
 
-def _module(folder: Folder, ref: str, file: str) -> Module:
+def _module(folder: ModelFolder, ref: str, file: str) -> Module:
     path = os.path.normpath(os.path.join(folder.root, file))
     if os.path.isfile(path):
         return folder.load(path)
@@ -117,25 +117,25 @@ def _in_folder(wanted: str, files: list[str]) -> str:
     return did_you_mean(wanted, files) if files else "the folder has no Python files"
 
 
-def _method(symbol: Symbol, methods: tuple[str, ...], module: Module) -> Target:
+def _method(symbol: Symbol, methods: tuple[str, ...], module: Module) -> ModelFunction:
     found: dict[str, tuple[Function, Module]] = {}
     _collect(symbol, methods, found, set())
-    home = symbol.home or module
-    site = home.site(symbol.node or ast.Pass())
+    home_module = symbol.module or module
+    location = home_module.location(symbol.node or ast.Pass())
     if len(found) > 1:
-        raise site.error(
+        raise location.error(
             "Predictor must define either run() or predict(), not both",
             f"remove predict() from `{symbol.name}` and its bases, or rename it",
         )
     if not found:
-        raise site.error(
+        raise location.error(
             f"{' or '.join(methods)} method not found: {symbol.name}",
             f"define `def {methods[0]}(self, ...)` in `{symbol.name}`; "
             + did_you_mean(methods[0], _methods_of(symbol)),
         )
     function, where = next(iter(found.values()))
     static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list)
-    return Target(function, where, is_method=not static)
+    return ModelFunction(function, where, is_method=not static)
 
 
 def _methods_of(symbol: Symbol) -> list[str]:
@@ -150,13 +150,13 @@ def _collect(
     seen: set[int],
 ) -> None:
     """Look in the class, then in its bases that are in the folder; the nearest wins."""
-    if symbol.home is None or not isinstance(symbol.node, ast.ClassDef) or id(symbol.node) in seen:
+    if symbol.module is None or not isinstance(symbol.node, ast.ClassDef) or id(symbol.node) in seen:
         return
     seen.add(id(symbol.node))
     own: dict[str, tuple[Function, Module]] = {}
     for stmt in symbol.node.body:
         if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef)) and stmt.name in methods:
-            own[stmt.name] = (stmt, symbol.home)  # the last definition counts, as in Python
+            own[stmt.name] = (stmt, symbol.module)  # the last definition counts, as in Python
     for name, place in own.items():
         found.setdefault(name, place)
     for base in bases_of(symbol):

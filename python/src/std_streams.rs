@@ -1,8 +1,9 @@
-//! `sys.stdout` and `sys.stderr` of the user's code.
+//! `sys.stdout` and `sys.stderr` of user code.
 //!
-//! Every write is passed on line by line to the job that it belongs to: the one in the writer's context
-//! variables; else, in a model that runs one job at a time, the one that runs; else the server's log.
-//! A job that has ended owns nothing any more, so a late thread cannot reach its successor's log.
+//! Output is sent line by line to the job that it belongs to: the job in the writer's context
+//! variables; without one, in a model that runs one job at a time, the running job; otherwise the
+//! server's log. A job that has ended takes no more output, so a late thread cannot write to the log of
+//! the next job.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -10,35 +11,38 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use tidegate_ipc::slot::LogSource;
 
-use crate::config::{config, configured};
-use crate::control::{channel, forked};
-use crate::fd;
-use crate::job::Job;
-use crate::slot::solo_job;
+use crate::config::{config, is_configured};
+use crate::control::{channel, is_fork};
+use crate::job::ChildJob;
+use crate::slot::single_job;
+use crate::stdio;
 
 /// The job that the calling code belongs to.
-pub(crate) fn owner(py: Python<'_>) -> PyResult<Option<Py<Job>>> {
-    if !configured(py) {
-        // Not in the child but in a process that the user's code has started.
+pub(crate) fn owner(py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
+    if !is_configured(py) {
+        // This is not the child but a process that user code has started.
         return Ok(None);
     }
     let current = config(py)?.current_get.bind(py).call1((py.None(),))?;
     if current.is_none() {
-        return Ok(solo_job(py));
+        return Ok(single_job(py));
     }
-    // Something else than a job says "on purpose, nobody's": a health check, say.
-    Ok(current.cast_into_exact::<Job>().ok().map(Bound::unbind))
+    // Any other value means that the code belongs to no job on purpose: a health check.
+    Ok(current
+        .cast_into_exact::<ChildJob>()
+        .ok()
+        .map(Bound::unbind))
 }
 
-/// The job that the calling code belongs to, unless it has ended.
+/// The job that the calling code belongs to; it may have ended.
 #[pyfunction]
-pub(crate) fn current_job(py: Python<'_>) -> PyResult<Option<Py<Job>>> {
+pub(crate) fn current_job(py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
     owner(py)
 }
 
 fn emit(py: Python<'_>, source: LogSource, bytes: &[u8]) -> PyResult<()> {
-    if forked() {
-        fd::write_stderr(bytes);
+    if is_fork() {
+        stdio::write_stderr(bytes);
         return Ok(());
     }
     let taken = owner(py)?.is_some_and(|job| job.get().log(py, source, bytes));
@@ -49,7 +53,7 @@ fn emit(py: Python<'_>, source: LogSource, bytes: &[u8]) -> PyResult<()> {
 }
 
 fn flush(py: Python<'_>, source: LogSource) -> PyResult<()> {
-    if forked() {
+    if is_fork() {
         return Ok(());
     }
     if !owner(py)?.is_some_and(|job| job.get().flush(py, source)) {
@@ -63,12 +67,12 @@ fn source(fd: i32) -> PyResult<LogSource> {
         1 => Ok(LogSource::Stdout),
         2 => Ok(LogSource::Stderr),
         _ => Err(PyValueError::new_err(
-            "only descriptors 1 and 2 are streams",
+            "only descriptors 1 and 2 have a stream",
         )),
     }
 }
 
-/// The text side, as in `io.TextIOBase`.
+/// The text layer, like `io.TextIOBase`.
 #[pyclass(frozen, dict, module = "tidegate._native")]
 pub(crate) struct TextStream {
     source: LogSource,
@@ -98,7 +102,7 @@ impl TextStream {
         };
         match text.to_str() {
             Ok(utf8) => emit(py, self.source, utf8.as_bytes())?,
-            // Lone surrogates: show them instead of losing the line.
+            // Lone surrogates are escaped instead of losing the line.
             Err(_) => {
                 let escaped =
                     text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
@@ -139,7 +143,7 @@ impl TextStream {
         false
     }
 
-    /// Closing the process's own streams would only lose lines.
+    /// Only flushes: closing the standard streams of the process would lose output.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         flush(py, self.source)
     }
@@ -202,7 +206,7 @@ impl TextStream {
     }
 }
 
-/// The bytes side, as in `io.BufferedIOBase`.
+/// The binary layer, like `io.BufferedIOBase`.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct ByteStream {
     source: LogSource,

@@ -1,6 +1,6 @@
-//! The child's own life: how it begins, what it reports about itself, how it ends.
+//! The lifecycle of the child: its first message, its reports to the server, and its exit.
 //!
-//! Thin functions over `control`; the order in which they are called is `tidegate.child`'s business.
+//! Thin functions over `control`; `tidegate.child` calls them in the right order.
 
 use std::time::Duration;
 
@@ -12,76 +12,80 @@ use tidegate_ipc::slot::LogSource;
 
 use crate::control::{self, channel};
 use crate::encode::to_json;
-use crate::{fd, wake};
+use crate::{cancel_signal, sys};
 
-/// What the server wants to be run.
+/// The server's first message: which model to run, and how.
 #[pyclass(frozen, get_all, module = "tidegate._native")]
-pub(crate) struct Init {
+pub(crate) struct InitMessage {
     model_dir: String,
     predictor_ref: String,
     train_ref: Option<String>,
-    /// Whether predictions are answered by `train`.
+    /// Whether predictions call `train`.
     train_mode: bool,
+    /// The number of concurrent jobs; `None` if the model decides.
     num_slots: Option<u32>,
-    room: Option<u32>,
+    /// The number of slots for a handler that changes its concurrency while it runs.
+    max_slots: Option<u32>,
+    /// The path of the Unix socket that the slots connect to.
     socket: String,
-    /// The largest output file, in bytes.
+    /// The maximum size of an output file, in bytes.
     max_output_file: Option<u64>,
 }
 
-/// Takes descriptors 0 and 1 away from the user's code and waits for the first message.
+/// Opens the control channel on descriptors 0 and 1 and waits for the first message.
 #[pyfunction]
-pub(crate) fn begin(py: Python<'_>) -> PyResult<Init> {
-    wake::this_is_the_main_thread();
+pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
+    cancel_signal::record_main_thread();
     control::open()?;
-    fd::gain_no_privileges()?;
+    sys::set_no_new_privileges()?;
     let control = channel()?;
     let request = py.detach(|| control.read())?;
     let Some(Request::Init(init)) = request else {
         return Err(PyEOFError::new_err(
-            "the server closed the channel before it said what to run",
+            "the server closed the control channel before it sent `init`",
         ));
     };
-    // Before there are threads and before any of the model's code; only the user's own can be bounded.
-    fd::limit_memory(init.limits.memory)?;
-    fd::limit_processes(init.limits.processes)?;
-    Ok(Init {
+    // Before any thread starts and before any code of the model runs: the limits apply to both.
+    sys::limit_memory(init.limits.memory)?;
+    sys::limit_processes(init.limits.processes)?;
+    Ok(InitMessage {
         model_dir: init.model_dir,
         predictor_ref: init.predictor_ref,
         train_ref: init.train_ref,
         train_mode: init.mode == Mode::Train,
         num_slots: init.num_slots,
-        room: init.room,
+        max_slots: init.room,
         socket: init.socket,
         max_output_file: init.limits.output_file,
     })
 }
 
-/// Starts listening to the server. Not in `begin`, because a process with threads must not fork.
+/// Starts the threads of the control channel. Not in `receive_init`: a process with threads must not
+/// fork.
 #[pyfunction]
 pub(crate) fn start_threads() -> PyResult<()> {
     Ok(control::start()?)
 }
 
-/// Reports what the model's code says it takes and gives.
+/// Sends the model's schema to the server, before the model is loaded.
 #[pyfunction]
-pub(crate) fn described(schema: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn send_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
     channel()?.send(&Response::Described {
-        schema: document(schema)?,
+        schema: schema_json(schema)?,
     });
     Ok(())
 }
 
-fn document(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {
+fn schema_json(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {
     let schema =
         String::from_utf8(to_json(schema)?).map_err(|e| PyValueError::new_err(e.to_string()))?;
     RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
-/// Reports that the model is loaded and every slot waits for a job.
+/// Reports that the model is loaded and that every slot waits for a job.
 #[pyfunction]
 #[pyo3(signature = (*, n_slots, schema, is_async, has_healthcheck, python, sdk))]
-pub(crate) fn ready(
+pub(crate) fn send_ready(
     n_slots: u32,
     schema: &Bound<'_, PyAny>,
     is_async: bool,
@@ -89,9 +93,9 @@ pub(crate) fn ready(
     python: String,
     sdk: Option<String>,
 ) -> PyResult<()> {
-    let schema = document(schema)?;
+    let schema = schema_json(schema)?;
     let control = channel()?;
-    control::setup_is_over();
+    control::mark_setup_done();
     for source in [LogSource::Stdout, LogSource::Stderr] {
         control.flush_lines(source);
     }
@@ -111,15 +115,15 @@ pub(crate) fn ready(
     Ok(())
 }
 
-/// Reports why the child cannot go on. `stage` is `schema`, `load`, `setup` or `run`.
+/// Reports why the child must exit. `stage` is `schema`, `load`, `setup` or `run`.
 #[pyfunction]
-pub(crate) fn fatal(stage: &str, reason: String, traceback: Option<String>) -> PyResult<()> {
+pub(crate) fn send_fatal(stage: &str, reason: String, traceback: Option<String>) -> PyResult<()> {
     let stage = match stage {
         "schema" => Stage::Schema,
         "load" => Stage::Load,
         "setup" => Stage::Setup,
         "run" => Stage::Run,
-        _ => return Err(PyValueError::new_err("not a stage")),
+        _ => return Err(PyValueError::new_err(format!("unknown stage `{stage}`"))),
     };
     let control = channel()?;
     for source in [LogSource::Stdout, LogSource::Stderr] {
@@ -127,46 +131,46 @@ pub(crate) fn fatal(stage: &str, reason: String, traceback: Option<String>) -> P
     }
     control.send(&Response::Fatal(wire::Fatal {
         stage,
-        reason: cut(reason),
-        traceback: traceback.map(cut),
+        reason: truncate(reason),
+        traceback: traceback.map(truncate),
     }));
     Ok(())
 }
 
-/// Shows text to the operator: the server's log, not a job's.
+/// Writes text to the server's log, not to the log of a job.
 #[pyfunction]
-pub(crate) fn tell_operator(text: &str) -> PyResult<()> {
+pub(crate) fn write_server_log(text: &str) -> PyResult<()> {
     let control = channel()?;
     control.log(LogSource::Stderr, text.as_bytes());
     control.flush_lines(LogSource::Stderr);
     Ok(())
 }
 
-/// A text that fits into a frame, however long an exception of the user's is.
-pub(crate) fn cut(mut text: String) -> String {
+/// Truncates the text of a user exception so that it fits into a frame.
+pub(crate) fn truncate(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(1024 * 1024));
     text
 }
 
-/// Says how many jobs at once the model's code wants from now on.
+/// Reports how many concurrent jobs the handler wants from now on.
 #[pyfunction]
-pub(crate) fn wants(slots: u32) -> PyResult<()> {
+pub(crate) fn send_concurrency(slots: u32) -> PyResult<()> {
     channel()?.send(&Response::Wants { slots });
     Ok(())
 }
 
-/// A remark of the child's own. `level` is `error`, `warn`, `info` or `debug`.
+/// Writes a log record of the child itself. `level` is `error`, `warn`, `info` or `debug`.
 #[pyfunction]
-pub(crate) fn remark(level: String, target: String, message: String) -> PyResult<()> {
+pub(crate) fn log(level: String, target: String, message: String) -> PyResult<()> {
     channel()?.send(&Response::WorkerLog {
         target,
         level,
-        message: cut(message),
+        message: truncate(message),
     });
     Ok(())
 }
 
-/// Ends the process within `seconds`, whatever still runs by then.
+/// Ends the process after `seconds`, even if something still runs.
 #[pyfunction]
 pub(crate) fn exit_after(seconds: f64, code: i32) -> PyResult<()> {
     let limit =
@@ -174,7 +178,7 @@ pub(crate) fn exit_after(seconds: f64, code: i32) -> PyResult<()> {
     control::exit_after(limit, code).map_err(|e| PyConnectionError::new_err(e.to_string()))
 }
 
-/// Writes what waits and ends the process.
+/// Writes pending messages and ends the process.
 #[pyfunction]
 pub(crate) fn exit_now(py: Python<'_>, code: i32) -> PyResult<()> {
     let control = channel()?;
@@ -182,10 +186,10 @@ pub(crate) fn exit_now(py: Python<'_>, code: i32) -> PyResult<()> {
         control.flush_lines(source);
     }
     py.detach(|| control.flush(Duration::from_secs(1)));
-    fd::exit_now(code)
+    sys::exit_now(code)
 }
 
-/// Cuts a forked copy of the child off from the server.
+/// Disconnects a forked copy of the child from the server.
 #[pyfunction]
 pub(crate) fn after_fork() {
     control::after_fork();

@@ -1,8 +1,8 @@
-"""Describes the model's interface in a process of its own.
+"""Builds the model's schema in a forked process.
 
-The schema builder parses source, and the parser with all it needs would stay in memory for as long as the
-model is served: more than the rest of the child together. A fork that ends takes it along. It must be made
-before the child has threads.
+The schema builder parses source code, and the parser would stay in memory for as long as the model is
+served: it needs more than the rest of the child. A fork that exits frees that memory. The fork must be made
+before the child starts threads.
 """
 
 import marshal
@@ -12,12 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from tidegate._native import Init
-    from tidegate.schema import Parameter as SchemaParameter
+    from tidegate._native import InitMessage
+    from tidegate.schema import Parameter
 
 
-class Parameter:
-    """What the child has to know about one parameter."""
+class ParameterInfo:
+    """The type of one input parameter, as far as the child needs it."""
 
     __slots__ = ("is_list", "kind", "name", "optional")
 
@@ -29,8 +29,8 @@ class Parameter:
         self.optional = optional
 
 
-class Description:
-    """The model's interface. Nothing in it changes."""
+class ModelInterface:
+    """The model's inputs and outputs. Immutable."""
 
     __slots__ = ("concurrency", "document", "inputs", "training_inputs")
 
@@ -41,41 +41,41 @@ class Description:
         inputs: "list[tuple[str, str, bool, bool]]",
         training: "list[tuple[str, str, bool, bool]]",
     ) -> None:
-        """From what crossed the pipe."""
+        """Create it from the data that the fork has sent."""
         self.document = document
         self.concurrency = concurrency
-        self.inputs = [Parameter(*parts) for parts in inputs]
-        self.training_inputs = [Parameter(*parts) for parts in training]
+        self.inputs = [ParameterInfo(*parts) for parts in inputs]
+        self.training_inputs = [ParameterInfo(*parts) for parts in training]
 
     def yields(self, component: str) -> bool:
-        """Tell whether the result named `component` is declared as an iterator."""
+        """Return whether the output component is declared as an iterator."""
         schemas: dict[str, dict[str, object]] = self.document["components"]["schemas"]
         output = schemas.get(component, {})
         return output.get("x-cog-array-type") == "iterator"
 
 
-class Indescribable(Exception):
-    """The builder's own words about what is wrong, and a traceback if it is the builder that is wrong."""
+class SchemaBuildError(Exception):
+    """The schema cannot be built. `traceback` is set if the reason is a bug in the builder."""
 
     def __init__(self, reason: str, traceback: "str | None") -> None:
-        """Both are complete sentences."""
+        """`reason` is a complete message for the user."""
         super().__init__(reason)
         self.traceback = traceback
 
 
-def describe(init: "Init") -> Description:
-    """Build the schema. Raises `Indescribable`."""
-    data = _in_fork(init)
+def build_schema(init: "InitMessage") -> ModelInterface:
+    """Build the schema. Raises `SchemaBuildError`."""
+    data = _build_in_fork(init)
     if data is None:
         data = _build(init)
-    kind, *parts = marshal.loads(data)  # noqa: S302  # written by our own fork, a moment ago
+    kind, *parts = marshal.loads(data)  # noqa: S302  # written by our own fork
     if kind == "error":
-        raise Indescribable(*parts)
-    return Description(*parts)
+        raise SchemaBuildError(*parts)
+    return ModelInterface(*parts)
 
 
-def _in_fork(init: "Init") -> "bytes | None":
-    """Return what the fork has written; `None` if there can be no fork, or if it died."""
+def _build_in_fork(init: "InitMessage") -> "bytes | None":
+    """Return the data that the fork has written; `None` if it cannot be created, or if it died."""
     read_fd, write_fd = os.pipe()
     try:
         pid = os.fork()
@@ -84,7 +84,7 @@ def _in_fork(init: "Init") -> "bytes | None":
         os.close(read_fd)
         return None
     if pid == 0:
-        _write_and_end(init, write_fd)
+        _write_and_exit(init, write_fd)
     os.close(write_fd)
     with open(read_fd, "rb") as pipe:
         data = pipe.read()
@@ -92,30 +92,32 @@ def _in_fork(init: "Init") -> "bytes | None":
     return data or None
 
 
-def _write_and_end(init: "Init", write_fd: int) -> "NoReturn":
+def _write_and_exit(init: "InitMessage", write_fd: int) -> "NoReturn":
     try:
         with open(write_fd, "wb") as pipe:
             pipe.write(_build(init))
     finally:
-        # No exit handlers and no tracebacks: this is only a copy. Without data the child tries again.
+        # No exit handlers and no tracebacks: this is only a copy. Without data the child builds it itself.
         os._exit(0)
 
 
-def _build(init: "Init") -> bytes:
+def _build(init: "InitMessage") -> bytes:
     try:
         from tidegate import schema
 
         built = schema.build(init.model_dir, init.predictor_ref, init.train_ref)
-        parameters = [_flat(inputs) for inputs in (built.inputs, built.training_inputs)]
+        parameters = [_flatten(inputs) for inputs in (built.inputs, built.training_inputs)]
         return marshal.dumps(("described", built.document, built.concurrency, *parameters))
     except Exception as error:
-        from tidegate.report import load_reason, traceback_text
+        from tidegate.error_text import load_reason, traceback_text
         from tidegate.schema import SchemaError
 
         known = isinstance(error, SchemaError)
-        reason = str(error) if known else f"the model's interface cannot be read: {load_reason(error)}"
+        reason = (
+            str(error) if known else f"failed to read the model's inputs and outputs: {load_reason(error)}"
+        )
         return marshal.dumps(("error", reason, None if known else traceback_text(error)))
 
 
-def _flat(inputs: "dict[str, SchemaParameter]") -> "list[tuple[str, str, bool, bool]]":
+def _flatten(inputs: "dict[str, Parameter]") -> "list[tuple[str, str, bool, bool]]":
     return [(p.name, p.kind, p.is_list, p.optional) for p in inputs.values()]

@@ -1,13 +1,13 @@
-"""Runs one job on the calling thread, from its input to its last message.
+"""Runs one synchronous job on the calling thread, from its input to its last message.
 
-Synchronous code only; `tidegate.run_async` is the counterpart on an event loop. Whatever the user's code
-does or raises, exactly one last message is sent.
+`tidegate.run_async` is the counterpart for an event loop. Whatever user code does or raises, exactly one last
+message is sent.
 """
 
 from tidegate import _native
+from tidegate.error_text import describe, message, traceback_text
 from tidegate.errors import CancelationException, HandlerError, InputError, OutputError, TidegateError
 from tidegate.inputs import close_files
-from tidegate.report import describe, message, traceback_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tidegate.plan import Plan
 
 END = object()
-"""Comes out of `Job.next` after the last item."""
+"""The value that `Job.next` returns after the last item."""
 
 ITERATION_FAILED = "Prediction failed: Generator iteration error: "
-UNSENDABLE = "Prediction failed: Failed to serialize output: "
-BAD_INPUT = "Input validation error: "
+ENCODING_FAILED = "Prediction failed: Failed to serialize output: "
+INVALID_INPUT = "Input validation error: "
 
-_COG = "Prediction failed: "
-_left_out = ""
+_COG_PREFIX = "Prediction failed: "
+_dropped_prefix = ""
 
 
 def _generator() -> "Generator[None, None, None]":
@@ -47,26 +47,26 @@ ASYNC_TYPES = (type(_unused), type(_async_generator()))
 
 
 def run(job: "Job", plan: "Plan", run_awaitable: "Callable[[Job, Plan, Any], None]") -> None:
-    """Run a synchronous function. `run_awaitable` ends the job if the function returns a coroutine."""
+    """Run a synchronous function. `run_awaitable` finishes the job if the function returns a coroutine."""
     kwargs = None
-    failed = BAD_INPUT
+    prefix = INVALID_INPUT
     try:
         kwargs = plan.convert(job)
-        failed = plan.failed
+        prefix = plan.error_prefix
         value = job.call(plan.call, kwargs)
         kind = type(value)
         if kind is GENERATOR_TYPE or (plan.yields and hasattr(value, "__next__")):
-            failed = ITERATION_FAILED
+            prefix = ITERATION_FAILED
             _stream(job, value)
         elif kind in ASYNC_TYPES:
             run_awaitable(job, plan, value)
         else:
-            failed = UNSENDABLE
+            prefix = ENCODING_FAILED
             job.done(value)
     except CancelationException:
         job.cancelled()
     except BaseException as error:
-        fail(job, failed, error)
+        fail(job, prefix, error)
     finally:
         if plan.opens_files and kwargs is not None:
             close_files(kwargs)
@@ -77,7 +77,7 @@ def _stream(job: "Job", iterator: "Iterator[object]") -> None:
         while (item := job.next(iterator, END)) is not END:
             job.output(item)
     except BaseException:
-        # A cancel between two items leaves the generator where it was; its `finally` blocks must run.
+        # A cancel between two items suspends the generator; its `finally` blocks must still run.
         _close(job, iterator)
         raise
     job.done_streaming()
@@ -88,33 +88,34 @@ def _close(job: "Job", iterator: "Iterator[object]") -> None:
         return
     try:
         job.close(iterator)
-    except BaseException as error:  # the job's own outcome is more telling
-        _native.tell_operator(traceback_text(error))
+    except BaseException as error:  # the job's own result takes precedence
+        _native.write_server_log(traceback_text(error))
 
 
-def fail(job: "Job", failed: str, error: BaseException) -> None:
-    """End the job with the user's exception, and show the operator where it came from."""
+def fail(job: "Job", prefix: str, error: BaseException) -> None:
+    """End the job with the user's exception, and write its traceback to the server's log."""
     if job.cancel_requested:
         job.cancelled()
         return
-    # Not `isinstance`, which asks the exception for its class: that may be user code.
+    # Not `isinstance`, which reads `__class__` of the exception: that may be user code.
     kind: type = type(error)
     if issubclass(kind, TidegateError):
-        prefix = {OutputError: UNSENDABLE, InputError: BAD_INPUT, HandlerError: ""}.get(kind, _COG)
-        job.failed(_worded(prefix + message(error)))
+        own_prefixes = {OutputError: ENCODING_FAILED, InputError: INVALID_INPUT, HandlerError: ""}
+        own_prefix = own_prefixes.get(kind, _COG_PREFIX)
+        job.failed(_without_prefix(own_prefix + message(error)))
         return
-    reason = message(error) if failed is BAD_INPUT else describe(error)
+    reason = message(error) if prefix is INVALID_INPUT else describe(error)
     text = traceback_text(error)
-    # The operator's copy first: once the job has ended, the server may close the child.
-    _native.remark("warn", f"job {job.id}", text)
-    job.failed(_worded(failed + reason))
+    # The server's log first: once the job has ended, the server may close the child.
+    _native.log("warn", f"job {job.id}", text)
+    job.failed(_without_prefix(prefix + reason))
 
 
-def speak_plainly() -> None:
-    """Leave Cog's first words away from now on: nobody expects them of what this process runs."""
-    global _left_out
-    _left_out = _COG
+def drop_cog_prefix() -> None:
+    """Omit Cog's prefix from errors from now on: clients of Runpod handlers do not expect it."""
+    global _dropped_prefix
+    _dropped_prefix = _COG_PREFIX
 
 
-def _worded(text: str) -> str:
-    return text.removeprefix(_left_out)
+def _without_prefix(text: str) -> str:
+    return text.removeprefix(_dropped_prefix)

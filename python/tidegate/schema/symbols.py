@@ -1,7 +1,7 @@
 """Which definition a name in user code stands for, without importing anything.
 
 A `Module` is one parsed file: its imports, classes, functions and top-level values.
-A `Folder` is the model folder: it parses each file once and finds sibling modules, so
+A `ModelFolder` is the model folder: it parses each file once and finds find_sibling modules, so
 that `from schemas import Result` leads to the class in `schemas.py`. Everything that
 is not in the folder stays a `Symbol` with the name of the package it comes from.
 """
@@ -12,10 +12,10 @@ import ast
 import os
 import sys
 
-from .errors import SchemaError, Site
+from .errors import SchemaError, SourceLocation
 
 # Never looked up in the model folder: a vendored folder called `cog` must not shadow Cog.
-_FOREIGN = frozenset(
+_EXTERNAL = frozenset(
     {
         "cog",
         "coglet",
@@ -32,25 +32,25 @@ _FOREIGN = frozenset(
         "builtins",
     }
 )
-_MAX_HOPS = 16  # re-exports may form a circle: `a` imports from `b` imports from `a`
+_MAX_DEPTH = 16  # re-exports may form a circle: `a` imports from `b` imports from `a`
 
 
 class Symbol:
     """What a name means: a definition in the folder, or a name of a foreign package."""
 
-    __slots__ = ("home", "name", "node", "origin")
+    __slots__ = ("module", "name", "node", "origin")
 
     def __init__(
         self,
         name: str,
         origin: str = "",
-        home: Module | None = None,
+        module: Module | None = None,
         node: ast.AST | None = None,
     ) -> None:
-        """`origin` is the package for foreign names; `home` and `node` for our own."""
+        """`origin` is the package for foreign names; `home_module` and `node` for our own."""
         self.name = name
         self.origin = origin
-        self.home = home
+        self.module = module
         self.node = node
 
     def is_from(self, package: str, name: str) -> bool:
@@ -58,7 +58,7 @@ class Symbol:
 
         An unknown origin counts, because `from cog import *` leaves no other trace.
         """
-        if self.name != name or self.home is not None:
+        if self.name != name or self.module is not None:
             return False
         top = self.origin.split(".", 1)[0]
         return top in ("", package) or (package, top) == ("typing", "typing_extensions")
@@ -79,7 +79,7 @@ class Module:
         "values",
     )
 
-    def __init__(self, folder: Folder, path: str, source: str, tree: ast.Module) -> None:
+    def __init__(self, folder: ModelFolder, path: str, source: str, tree: ast.Module) -> None:
         """Collect the names once; lookups happen many times."""
         self.folder = folder
         self.path = path
@@ -92,9 +92,9 @@ class Module:
         self.values: dict[str, ast.expr] = {}
         self._collect(tree.body)
 
-    def site(self, node: ast.AST, parameter: str | None = None) -> Site:
+    def location(self, node: ast.AST, parameter: str | None = None) -> SourceLocation:
         """Point at `node` in this file."""
-        return Site(self.label, getattr(node, "lineno", None), parameter)
+        return SourceLocation(self.label, getattr(node, "lineno", None), parameter)
 
     def text(self, node: ast.expr) -> str:
         """Return the source of an expression as the user wrote it."""
@@ -106,7 +106,7 @@ class Module:
                 return line[node.col_offset : node.end_col_offset].decode(errors="replace")
         return ast.get_source_segment(self.source, node) or ast.unparse(node)
 
-    def resolve(self, expr: ast.expr, hops: int = 0) -> Symbol | None:
+    def resolve(self, expr: ast.expr, depth: int = 0) -> Symbol | None:
         """Follow `Name` or `a.b.Name` to its definition; None for other expressions."""
         parts: list[str] = []
         while isinstance(expr, ast.Attribute):
@@ -116,31 +116,31 @@ class Module:
             return None
         root = expr.id
         if not parts:
-            return self.lookup(root, hops) or Symbol(root)
+            return self.lookup(root, depth) or Symbol(root)
         parts.reverse()
         if root not in self.imports:
             return Symbol(".".join([root, *parts]) if root in self.classes else parts[-1])
         package, original = self.imports[root]
         dotted = [package if original is None else f"{package}.{original}", *parts[:-1]]
-        return self._foreign(".".join(dotted), parts[-1], hops)
+        return self._resolve_import(".".join(dotted), parts[-1], depth)
 
-    def lookup(self, name: str, hops: int = 0) -> Symbol | None:
+    def lookup(self, name: str, depth: int = 0) -> Symbol | None:
         """Find a top-level name of this module, or None when the module has no such name."""
         if name in self.classes:
-            return Symbol(name, home=self, node=self.classes[name])
+            return Symbol(name, module=self, node=self.classes[name])
         if name in self.values:
-            return Symbol(name, home=self, node=self.values[name])
+            return Symbol(name, module=self, node=self.values[name])
         if name in self.imports:
             package, original = self.imports[name]
             if original is None:
                 return Symbol(name, origin=package)
-            return self._foreign(package, original, hops)
+            return self._resolve_import(package, original, depth)
         return None
 
-    def _foreign(self, package: str, name: str, hops: int) -> Symbol:
-        if hops < _MAX_HOPS:
-            sibling = self.folder.sibling(package, self)
-            found = sibling.lookup(name, hops + 1) if sibling is not None else None
+    def _resolve_import(self, package: str, name: str, depth: int) -> Symbol:
+        if depth < _MAX_DEPTH:
+            sibling = self.folder.find_sibling(package, self)
+            found = sibling.lookup(name, depth + 1) if sibling is not None else None
             if found is not None:
                 return found
         return Symbol(name, origin=package.lstrip(".") or package)
@@ -183,7 +183,7 @@ class Module:
                 self.values[stmt.name.id] = stmt.value
 
 
-class Folder:
+class ModelFolder:
     """The model folder: parses files on demand, each once."""
 
     __slots__ = ("_modules", "root")
@@ -217,7 +217,7 @@ class Folder:
         module = self._modules[path] = Module(self, path, source, tree)
         return module
 
-    def sibling(self, package: str, importer: Module) -> Module | None:
+    def find_sibling(self, package: str, importer: Module) -> Module | None:
         """Find `package` among the user's own files; None for installed packages."""
         name = package.lstrip(".")
         level = len(package) - len(name)
@@ -226,7 +226,7 @@ class Folder:
             for _ in range(level - 1):
                 here = os.path.dirname(here)
             bases = [here, self.root]
-        elif name.split(".", 1)[0] in _FOREIGN:
+        elif name.split(".", 1)[0] in _EXTERNAL:
             return None
         else:
             bases = [self.root, here]

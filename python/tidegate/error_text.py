@@ -1,6 +1,6 @@
-"""Exceptions of the user's code as text: one sentence for the caller, a traceback for the operator.
+"""Formats exceptions of user code: one sentence for the client, a traceback for the operator.
 
-Nothing here may raise: it runs when something has gone wrong already.
+These functions must not raise: they run when something has already failed.
 """
 
 import os
@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-_MACHINERY = (
+_INTERNAL_PATHS = (
     __file__.rpartition("/")[0] + "/",
     os.__file__.rpartition("/")[0] + "/asyncio/",
     "<frozen importlib",
@@ -17,12 +17,12 @@ _MACHINERY = (
 
 
 def describe(error: BaseException) -> str:
-    """Write the exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
+    """Format the exception as `ValueError: message`, in valid UTF-8 whatever its `__str__` does."""
     return f"{_name(type(error))}: {message(error)}"
 
 
 def _name(kind: type) -> str:
-    """Write the class's name; a metaclass of the user's may not want to give it."""
+    """Return the name of the class; a metaclass of user code may raise."""
     try:
         name = kind.__qualname__
         return name if type(name) is str else "Exception"
@@ -31,21 +31,21 @@ def _name(kind: type) -> str:
 
 
 def message(error: BaseException) -> str:
-    """Write what the exception says, in valid UTF-8 whatever its `__str__` does."""
+    """Return the message of the exception, in valid UTF-8 whatever its `__str__` does."""
     try:
         text = str(error)
-    except BaseException as unprintable:  # user code: even SystemExit must not end us here
+    except BaseException as unprintable:  # user code: even SystemExit must not end the child here
         text = f"<no message: str() raised {_name(type(unprintable))}>"
     return _clean(text)
 
 
 def _clean(text: str) -> str:
-    # The plain methods of `str`: a subclass of the user's may have its own.
+    # The methods of `str` itself: a subclass may override them.
     return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
 
 
 def traceback_text(error: BaseException) -> str:
-    """Write the traceback without our own frames at its top."""
+    """Format the traceback without our own frames at its top."""
     try:
         import traceback
 
@@ -57,15 +57,15 @@ def traceback_text(error: BaseException) -> str:
 
 
 def load_reason(error: BaseException) -> str:
-    """Say why a model could not be loaded; a syntax error says where."""
+    """Return why the model could not be loaded; a syntax error includes its file and line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{describe(error)} (`{error.filename}`, line {error.lineno})"
     return describe(error)
 
 
 def _user_part(trace: "TracebackType | None") -> "TracebackType | None":
-    """Find the first frame that is neither ours nor Python's own machinery, and what follows."""
+    """Skip leading frames of tidegate, `asyncio` and `importlib`."""
     part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS):
         part = part.tb_next
     return part if part is not None else trace
