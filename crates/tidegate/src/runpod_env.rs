@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_puller::Templates;
+use tidegate_runpod_worker::Templates;
 
 use crate::failure::Usage;
 use crate::runpod_config;

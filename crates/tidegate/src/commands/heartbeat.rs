@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_net::{Client, Config, Networks};
-use tidegate_puller::{Addresses, Platform};
+use tidegate_runpod_worker::{Addresses, Platform};
 
 use crate::failure::Usage;
 use crate::model::Model;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::chain;
-use tidegate_puller::{Journal, OpenError};
+use tidegate_runpod_worker::{Journal, OpenError};
 
 use crate::data_dir::{DataDir, usual};
 use crate::failure::Usage;

@@ -15,7 +15,9 @@ use anyhow::Context;
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
 use tidegate_net::{Client, Config as NetConfig, Networks};
-use tidegate_puller::{Addresses, Job, OnLost, Options, Over, Parts, Platform, Puller, Templates};
+use tidegate_runpod_worker::{
+    Addresses, Job, OnLost, Options, Over, Parts, Platform, Puller, Templates,
+};
 use tidegate_runtime::{Limits, Observer, Phase, Runtime};
 use tidegate_service as service;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +92,7 @@ enum Purpose {
 /// The platform, and what is kept for it.
 struct Post {
     platform: Arc<Platform>,
-    journal: tidegate_puller::Journal,
+    journal: tidegate_runpod_worker::Journal,
 }
 
 impl Post {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::value::{RawValue, to_raw_value};
 use tidegate_core::port::Executor;
-use tidegate_puller::Job;
+use tidegate_runpod_worker::Job;
 use tidegate_runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -78,7 +78,7 @@ pub(super) async fn run(
         habits(runtime.schema().as_deref()),
     );
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
-    let once = tidegate_puller::once(executor, Arc::new(carrying), habits, job, &stop);
+    let once = tidegate_runpod_worker::once(executor, Arc::new(carrying), habits, job, &stop);
     let body = tokio::select! {
         body = once => body.unwrap_or_default(),
         cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),

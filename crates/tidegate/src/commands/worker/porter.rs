@@ -10,7 +10,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::port::Executor;
 use tidegate_core::{JobId, Metric, OutputValue};
-use tidegate_puller::{AfterParts, Carried, Delivered, EmptyObject, Habits, Job, Porter, Refresh};
+use tidegate_runpod_worker::{
+    AfterParts, Carried, Delivered, EmptyObject, Habits, Job, Porter, Refresh,
+};
 use tidegate_service::JobIo;
 
 /// The note in a job's context that holds what else there is in the job, for handlers.
