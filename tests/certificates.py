@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for this machine that vouches for itself, and its key."""
+    """Create a self-signed certificate for this machine, and its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     command = [
         "openssl",

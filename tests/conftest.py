@@ -1,4 +1,4 @@
-"""Fixtures shared by the conformance and the product tests."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from environment import cog_python, shim_python
+from http_client import Reply
+from launch import start_cog, start_tidegate
 from masking import comparable
 from receiver import Receiver
-from server_pool import Fleet
-from servers import Reply, Server, cog_python, shim_python, start_cog, start_tidegate
+from server_pool import ServerPool
+from server_process import Server
 
-#: `CONFORMANCE_ONLY=cog` proves the expectations on the real server, without our binary.
+#: `CONFORMANCE_ONLY=cog` runs the conformance tests on the real Cog only, without our binary.
 ONLY = os.environ.get("CONFORMANCE_ONLY", "")
 if ONLY == "cog":
     collect_ignore = ["product", "faults", "replicate", "runpod"]
@@ -30,15 +33,15 @@ OURS = [kind for kind in KINDS if kind != "cog"]
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kind" in metafunc.fixturenames:
-        wanted = metafunc.definition.get_closest_marker("kinds")
-        chosen = wanted.args if wanted else ("cog", "tidegate")
+        marker = metafunc.definition.get_closest_marker("kinds")
+        chosen = marker.args if marker else ("cog", "tidegate")
         metafunc.parametrize("kind", [kind for kind in KINDS if kind in chosen], scope="session")
 
 
 def _start(kind: str, model: str | Path, scratch: Path, **options: Any) -> Server:
     if kind == "cog":
         return start_cog(model, scratch, **options)
-    options.pop("schema", None)  # only Cog is given its schema from outside
+    options.pop("schema", None)  # only Cog needs a schema file
     options.setdefault("python", cog_python() if kind == "tidegate+cog" else shim_python())
     return start_tidegate(model, scratch, **options)
 
@@ -53,36 +56,36 @@ def _becomes_idle(server: Server) -> bool:
 
 
 @pytest.fixture(scope="session")
-def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path_factory, _start, _becomes_idle)
-    yield fleet
-    fleet.close()
+def _session_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
+    server_pool = ServerPool(tmp_path_factory, _start, _becomes_idle)
+    yield server_pool
+    server_pool.close()
 
 
 @pytest.fixture
-def fleet(_fleet: Fleet) -> Iterator[Fleet]:
-    yield _fleet
-    _fleet.end_test()
+def server_pool(_session_pool: ServerPool) -> Iterator[ServerPool]:
+    yield _session_pool
+    _session_pool.end_test()
 
 
 @pytest.fixture
-def serve(fleet: Fleet, kind: str) -> Callable[[str], Server]:
+def serve(server_pool: ServerPool, kind: str) -> Callable[[str], Server]:
     """The shared server of this test's kind for a model."""
-    return lambda model: fleet.shared(kind, model)
+    return lambda model: server_pool.shared(kind, model)
 
 
 @pytest.fixture
-def serve_fresh(fleet: Fleet, kind: str) -> Callable[..., Server]:
-    """A server of this test's kind that only this test uses."""
-    return lambda model, **options: fleet.fresh(kind, model, **options)
+def serve_fresh(server_pool: ServerPool, kind: str) -> Callable[..., Server]:
+    """Start a server of this test's kind for this test only."""
+    return lambda model, **options: server_pool.fresh(kind, model, **options)
 
 
 @pytest.fixture
-def compare(fleet: Fleet) -> Callable[..., Reply]:
-    """Send one request to every kind of server; all must answer what the real Cog answers."""
+def compare(server_pool: ServerPool) -> Callable[..., Reply]:
+    """Send one request to every kind of server; all responses must be those of the real Cog."""
 
     def compare(model: str, request: Callable[[Server], Reply]) -> Reply:
-        replies = {kind: request(fleet.shared(kind, model)) for kind in KINDS}
+        replies = {kind: request(server_pool.shared(kind, model)) for kind in KINDS}
         first = KINDS[0]
         for kind in KINDS[1:]:
             assert comparable(replies[kind]) == comparable(replies[first]), f"{kind} differs from {first}"
@@ -99,7 +102,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 class Gate:
-    """Lets a model go on: its predict waits until the file exists."""
+    """A file that a prediction waits for."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,8 +115,8 @@ class Gate:
 
 
 @pytest.fixture
-def gates(fleet: Fleet, tmp_path: Path) -> Iterator[list[Gate]]:
-    """Four gates; all are opened when the test ends, so that no prediction is left behind."""
+def gates(server_pool: ServerPool, tmp_path: Path) -> Iterator[list[Gate]]:
+    """Four gates; all are opened at the end of the test, so that no prediction keeps running."""
     gates = [Gate(tmp_path / f"gate{number}") for number in range(4)]
     yield gates
     for gate in gates:
@@ -129,7 +132,7 @@ def gate(gates: list[Gate]) -> Gate:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
     if report.failed:
-        fleets = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Fleet)]
-        for server in (server for fleet in fleets for server in fleet.used):
+        fleets = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, ServerPool)]
+        for server in (server for server_pool in fleets for server in server_pool.used):
             report.sections.append((f"log of {server.kind} {server.model}", server.log()[-6000:]))
     return report

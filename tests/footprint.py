@@ -1,51 +1,54 @@
-"""What a fault must not leave behind, and what must hold while it lasts.
+"""Checks around a fault: the server stays healthy during it and leaks nothing afterwards.
 
-`unharmed` is put around a fault: health answers all the time, and afterwards the next job runs and the
-server has no more processes, files and descriptors than before.
+`assert_recovers` wraps a fault. During the block `/health-check` must respond in time. After it, the
+next job must run and the server may have no more processes, files and descriptors than before.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
-from servers import Server, wait_until
+from http_client import wait_for_end
+from processes import environment_of, is_alive, open_descriptors, pids
+from server_process import Server
+from waiting import wait_until
 
-#: `/health-check` promises an answer within this many seconds, whatever the model does.
-HEALTH_WITHIN = 1.0
-#: Descriptors that come and go with the connections of the test itself.
+#: `/health-check` responds within this many seconds, whatever the model does.
+HEALTH_TIME_LIMIT = 1.0
+#: Tolerance for descriptors of the test's own connections.
 SPARE_DESCRIPTORS = 16
-MARK = "FAULT_TEST_MARK"
+#: An environment variable that a server's descendants inherit; its value identifies the server.
+TAG_VARIABLE = "FAULT_TEST_MARK"
 
 
-class HealthWatch:
-    """Asks for the health without a pause and keeps the slowest answer.
+class HealthMonitor:
+    """Polls `/health-check` continuously and records the slowest response.
 
-    What a loaded machine adds is not the server's fault: a second thread measures how late this process is
-    let run, and more work than processors stretches the limit.
+    Delays caused by a loaded machine do not count: a second thread measures how late the scheduler runs
+    this process, and a load above the number of processors extends the limit.
     """
 
     def __init__(self, server: Server) -> None:
         self._url = server.url + "/health-check"
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=work, daemon=True) for work in (self._ask, self._measure_lateness)
+            threading.Thread(target=loop, daemon=True) for loop in (self._poll, self._measure_lateness)
         ]
-        self.answers = 0
+        self.responses = 0
         self.slowest = 0.0
         self.lateness = 0.0
         self.statuses: list[str] = []
         self.problems: list[str] = []
 
-    def start(self) -> HealthWatch:
+    def start(self) -> HealthMonitor:
         for thread in self._threads:
             thread.start()
         return self
@@ -55,7 +58,7 @@ class HealthWatch:
         for thread in self._threads:
             thread.join()
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         session = requests.Session()
         while not self._stop.is_set():
             began = time.monotonic()
@@ -66,7 +69,7 @@ class HealthWatch:
             else:
                 if self.statuses[-1:] != [status]:
                     self.statuses.append(status)
-                self.answers += 1
+                self.responses += 1
             self.slowest = max(self.slowest, time.monotonic() - began)
             self._stop.wait(0.02)
 
@@ -77,29 +80,29 @@ class HealthWatch:
             self.lateness = max(self.lateness, time.monotonic() - began - 0.02)
 
     def check(self) -> None:
-        assert not self.problems, f"health was not answered: {self.problems[:3]}"
-        assert self.answers, "health was never asked"
-        crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        limit = HEALTH_WITHIN * crowd + self.lateness
+        assert not self.problems, f"health checks failed: {self.problems[:3]}"
+        assert self.responses, "there was no health check"
+        load = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        limit = HEALTH_TIME_LIMIT * load + self.lateness
         assert self.slowest < limit, (
-            f"health took {self.slowest:.2f} s, at most {limit:.2f} s on this machine"
+            f"a health check took {self.slowest:.2f} s; the limit on this machine is {limit:.2f} s"
         )
 
 
 @contextmanager
-def health_answers(server: Server) -> Iterator[HealthWatch]:
-    """Health must be answered in time as long as the block lasts."""
-    watch = HealthWatch(server).start()
+def assert_health_answers(server: Server) -> Iterator[HealthMonitor]:
+    """Assert that health checks respond in time for as long as the block lasts."""
+    monitor = HealthMonitor(server).start()
     try:
-        yield watch
+        yield monitor
     finally:
-        watch.stop()
-    watch.check()
+        monitor.stop()
+    monitor.check()
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a server holds, its model's processes included."""
+    """The resources of a server and of its model processes."""
 
     processes: int
     files: frozenset[str]
@@ -107,54 +110,58 @@ class Footprint:
 
     @classmethod
     def of(cls, server: Server) -> Footprint:
-        return cls(len(processes_of(server)), frozenset(temp_files(server)), descriptors(server.process.pid))
+        files = frozenset(temp_files(server))
+        return cls(len(tagged_processes(server)), files, open_descriptors(server.process.pid))
 
-    def more_than(self, before: Footprint) -> str:
-        """Say what there is too much of, if anything."""
-        more = []
+    def excess_over(self, before: Footprint) -> str:
+        """Describe what there is more of than before; empty if there is nothing."""
+        excess = []
         if self.processes > before.processes:
-            more.append(f"{self.processes - before.processes} processes")
+            excess.append(f"{self.processes - before.processes} processes")
         if self.files - before.files:
-            more.append(f"files {sorted(self.files - before.files)[:5]}")
+            excess.append(f"files {sorted(self.files - before.files)[:5]}")
         if self.descriptors > before.descriptors + SPARE_DESCRIPTORS:
-            more.append(f"{self.descriptors - before.descriptors} descriptors")
-        return ", ".join(more)
+            excess.append(f"{self.descriptors - before.descriptors} descriptors")
+        return ", ".join(excess)
 
 
 @contextmanager
-def unharmed(server: Server, slots: int = 1, own_files: bool = False) -> Iterator[HealthWatch]:
-    """The fault in the block must leave the server as it was. `own_files`: the model may leave some."""
-    before = Footprint.of(server)
-    with health_answers(server) as watch:
-        yield watch
-        serves(server, slots)
-    last = [""]
+def assert_recovers(server: Server, slots: int = 1, own_files: bool = False) -> Iterator[HealthMonitor]:
+    """Assert that the fault in the block leaves the server as it was.
 
-    def settled() -> bool:
+    With `own_files`, the model may leave files of its own in the temporary folder.
+    """
+    before = Footprint.of(server)
+    with assert_health_answers(server) as monitor:
+        yield monitor
+        assert_serves(server, slots)
+    excess = [""]
+
+    def has_recovered() -> bool:
         now = Footprint.of(server)
         if own_files:
             now = Footprint(now.processes, frozenset(), now.descriptors)
-        last[0] = now.more_than(before)
-        return not last[0]
+        excess[0] = now.excess_over(before)
+        return not excess[0]
 
     try:
-        wait_until(settled, "the server to be as it was before", 10)
+        wait_until(has_recovered, "the server to release its resources", 20)
     except AssertionError:
-        raise AssertionError(f"left behind: {last[0]}") from None
+        raise AssertionError(f"leaked: {excess[0]}") from None
 
 
-def serves(server: Server, slots: int = 1, within: float = 10) -> None:
-    """The next job runs, and as many at once as there are slots."""
+def assert_serves(server: Server, slots: int = 1, within: float = 20) -> None:
+    """Assert that the next job runs, and that every slot can be used at once."""
     server.wait_health("READY", timeout=within)
 
     def attempt() -> bool:
         reply = server.post("/predictions", {"input": {"text": "next"}}, timeout=within)
-        # A child that is about to be found dead may still take a job or refuse one.
+        # A child that has died, but was not reaped yet, may still accept a job or refuse one.
         return reply.status == 200 and reply.json["status"] == "succeeded" and _is_next(reply.json)
 
     wait_until(attempt, "the next job to run", within)
     if slots > 1:
-        fills_every_slot(server, slots)
+        assert_slot_count(server, slots)
 
 
 def _is_next(body: dict[str, Any]) -> bool:
@@ -163,8 +170,8 @@ def _is_next(body: dict[str, Any]) -> bool:
     return True
 
 
-def fills_every_slot(server: Server, slots: int) -> None:
-    """`slots` jobs run at once and one more is refused."""
+def assert_slot_count(server: Server, slots: int) -> None:
+    """Assert that `slots` jobs run at once and one more is refused."""
     gate = Path(temp_folder(server)) / f"gate-{time.monotonic_ns()}"
     ids = [f"slot{number}-{time.monotonic_ns()}" for number in range(slots)]
     try:
@@ -175,112 +182,32 @@ def fills_every_slot(server: Server, slots: int) -> None:
     finally:
         gate.touch()
     for id in ids:
-        ended(server, id)
+        wait_for_end(server, id)
     gate.unlink()
 
 
-def ended(server: Server, id: str, timeout: float = 15) -> dict[str, Any]:
-    """The job's last state."""
-
-    def probe() -> dict[str, Any] | None:
-        body = server.get(f"/predictions/{id}").json
-        return body if body["status"] in ("succeeded", "failed", "canceled") else None
-
-    return wait_until(probe, f"{id} to end", timeout)
-
-
-def running(server: Server, id: str, timeout: float = 15) -> None:
-    """Wait until the job's own code has printed something."""
+def wait_for_logs(server: Server, id: str, timeout: float = 15) -> None:
+    """Wait until the code of the job has printed something."""
     wait_until(lambda: server.get(f"/predictions/{id}").json.get("logs"), f"{id} to run", timeout)
 
 
 def temp_folder(server: Server) -> str:
-    return _environment(server.process.pid)["TMPDIR"]
+    return environment_of(server.process.pid)["TMPDIR"]
 
 
 def temp_files(server: Server) -> list[str]:
     return [str(path) for path in Path(temp_folder(server)).rglob("*")]
 
 
-def processes_of(server: Server) -> list[int]:
-    """Every process that has the server's mark in its environment, wherever it went; not the server."""
-    mark = _environment(server.process.pid)[MARK]
-    found = [pid for pid in _pids() if _environment(pid).get(MARK) == mark]
-    return [pid for pid in found if pid != server.process.pid and alive(pid)]
+def tag_of(server: Server) -> str:
+    return environment_of(server.process.pid)[TAG_VARIABLE]
 
 
-def marked(mark: str) -> list[int]:
-    """The same for a server that is gone."""
-    return [pid for pid in _pids() if _environment(pid).get(MARK) == mark and alive(pid)]
+def tagged_processes(server: Server) -> list[int]:
+    """Every process with the server's tag in its environment, also daemons, without the server itself."""
+    return [pid for pid in processes_with_tag(tag_of(server)) if pid != server.process.pid]
 
 
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _environment(pid: int) -> dict[str, str]:
-    try:
-        pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return {}
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-
-
-def mark_of(server: Server) -> str:
-    return _environment(server.process.pid)[MARK]
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def resident(pid: int) -> int:
-    """Anonymous memory of a process, in bytes."""
-    return _status_bytes(pid, "RssAnon:")
-
-
-def peak(pid: int) -> int:
-    """The most memory that the process ever had resident, in bytes."""
-    return _status_bytes(pid, "VmHWM:")
-
-
-def reset_peak(pid: int) -> None:
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def _status_bytes(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"process {pid} has no {name}")
-
-
-def cpu_seconds(pid: int) -> float:
-    """The processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-@contextmanager
-def stopped(*pids: int) -> Iterator[None]:
-    """The processes stand still as long as the block lasts."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            send(pid, signal.SIGCONT)
+def processes_with_tag(tag: str) -> list[int]:
+    """Every process with this tag; the server itself may have exited."""
+    return [pid for pid in pids() if environment_of(pid).get(TAG_VARIABLE) == tag and is_alive(pid)]

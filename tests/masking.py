@@ -1,4 +1,4 @@
-"""What may differ between two correct answers: times, generated ids, scratch paths."""
+"""Mask the parts in which two correct responses may differ: times, generated ids, temporary paths."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import re
 from typing import Any
 
-from servers import Reply
+from http_client import Reply
 
 _SCRATCH = re.compile(r"/tmp/[^\s\"']+")
 _TIME_KEYS = {"predict_time", "started_at", "completed_at", "created_at"}
 
 
 def mask(value: Any, generated_id: bool = True) -> Any:
-    """The same value with its volatile parts replaced by a fixed word."""
+    """The value with its volatile parts replaced by placeholders."""
     if isinstance(value, dict):
         return {key: _mask_item(key, item, generated_id) for key, item in value.items()}
     if isinstance(value, list):
@@ -32,7 +32,7 @@ def _mask_item(key: str, item: Any, generated_id: bool) -> Any:
 
 
 def comparable(reply: Reply) -> dict[str, Any]:
-    """What two servers must agree on for one request."""
+    """The parts of a response that must be the same on both servers."""
     content_type = reply.content_type
     is_json = bool(content_type) and content_type.startswith("application/json")
     body = mask(json.loads(reply.body)) if is_json and reply.body else reply.body.decode(errors="replace")

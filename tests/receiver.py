@@ -1,6 +1,6 @@
-"""A small HTTP server for the other end: webhooks, uploads, files to download.
+"""An HTTP server for the server under test to call: webhooks, uploads, files to download.
 
-It records every request and can be told to fail, to hang or to serve a file, per path.
+It records every request. For each path it can fail, hang or serve a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Received:
 
 @dataclass
 class _Plan:
-    """How one path answers: `statuses` in turn (the last one stays), then `body` and `headers`."""
+    """The responses of one path: `statuses` in turn (the last one repeats), `body` and `headers`."""
 
     statuses: list[int] = field(default_factory=lambda: [200])
     body: bytes = b""
@@ -67,7 +67,7 @@ class Receiver:
             request_queue_size = 128
 
             def handle_error(self, *_: object) -> None:
-                pass  # a client that hung up is not news
+                pass  # a client that disconnects is not an error
 
         self._http = Http((host, port), Handler)
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -85,7 +85,7 @@ class Receiver:
         self._http.server_close()
 
     def path(self, suffix: str = "") -> str:
-        """A path nobody else uses."""
+        """A path that is used once only."""
         return f"/{next(self._names)}{suffix}"
 
     def plan(
@@ -96,7 +96,7 @@ class Receiver:
         headers: dict[str, str] | None = None,
         hold: threading.Event | None = None,
     ) -> str:
-        """Say how `path` answers; returns its URL.  `hold` delays the answer until it is set."""
+        """Set the responses of `path`; returns its URL. `hold` delays the response until it is set."""
         self._plans[path] = _Plan(list(statuses) or [200], body, headers or {}, hold)
         return self.url + path
 
@@ -125,7 +125,7 @@ class Receiver:
             handler.wfile.write(plan.body)
 
     def _plan_of(self, path: str) -> _Plan:
-        """The plan of the path itself or of the nearest folder above it."""
+        """The plan of the path or of its nearest parent."""
         while path:
             if path in self._plans:
                 return self._plans[path]
@@ -133,7 +133,7 @@ class Receiver:
         return _Plan()
 
     def received(self, path: str) -> list[Received]:
-        """What arrived at `path` or below it, in order of arrival."""
+        """The requests to `path` or below it, in order of arrival."""
         with self._arrived:
             return self._at(path)
 
@@ -151,7 +151,7 @@ class Receiver:
         return found
 
     def wait_terminal(self, path: str, timeout: float = WAIT_TIMEOUT) -> dict[str, Any]:
-        """Wait for the webhook that carries a terminal status; returns its body."""
+        """Wait for the webhook with a terminal status; returns its body."""
 
         def terminal() -> list[dict[str, Any]]:
             bodies = [one.json for one in self._at(path)]

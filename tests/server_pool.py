@@ -1,4 +1,4 @@
-"""Servers for tests: some shared by the whole run, some for one test only."""
+"""Servers for tests: shared by the whole run, or for one test only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Server
+from server_process import Server
 
 
-class Fleet:
-    """Servers by kind and by what they serve: shared ones live as long as the run, fresh ones for a test."""
+class ServerPool:
+    """Servers by kind and model: a shared one lives as long as the run, a fresh one as long as its test."""
 
     def __init__(
         self,
@@ -19,37 +19,38 @@ class Fleet:
         start: Callable[..., Server],
         is_idle: Callable[[Server], bool] = lambda _: True,
     ) -> None:
-        self._scratch, self._starts, self._is_idle = scratch, start, is_idle
+        self._scratch, self._start_kind, self._is_idle = scratch, start, is_idle
         self._shared: dict[tuple[str, str], Server] = {}
         self._fresh: list[Server] = []
+        #: The servers that the current test has used.
         self.used: list[Server] = []
 
-    def shared(self, kind: str, served: str) -> Server:
-        key = (kind, served)
+    def shared(self, kind: str, model: str) -> Server:
+        key = (kind, model)
         if key not in self._shared:
-            self._shared[key] = self._start(kind, served)
+            self._shared[key] = self._start(kind, model)
         server = self._shared[key]
-        self._note(server)
+        self._record_use(server)
         return server
 
-    def fresh(self, kind: str, served: str | Path, **options: Any) -> Server:
-        server = self._start(kind, served, **options)
+    def fresh(self, kind: str, model: str | Path, **options: Any) -> Server:
+        server = self._start(kind, model, **options)
         self._fresh.append(server)
-        self._note(server)
+        self._record_use(server)
         return server
 
-    def _start(self, kind: str, served: str | Path, **options: Any) -> Server:
-        scratch = self._scratch.mktemp(f"{kind.replace(' ', '-')}-{Path(served).name}")
-        scratch.chmod(0o755)  # for a model that runs as somebody else
-        return self._starts(kind, served, scratch, **options)
+    def _start(self, kind: str, model: str | Path, **options: Any) -> Server:
+        scratch = self._scratch.mktemp(f"{kind.replace(' ', '-')}-{Path(model).name}")
+        scratch.chmod(0o755)  # for a model that runs as another user
+        return self._start_kind(kind, model, scratch, **options)
 
-    def _note(self, server: Server) -> None:
+    def _record_use(self, server: Server) -> None:
         if server not in self._fresh and server not in self.used:
             server.mark_log()
         self.used.append(server)
 
     def end_test(self) -> None:
-        """Stop the fresh servers; replace a shared one that the test has left busy or dead."""
+        """Stop the fresh servers, and drop shared ones that the test has left busy or dead."""
         _stop_all(self._fresh)
         self._fresh.clear()
         for key, server in list(self._shared.items()):
@@ -64,6 +65,6 @@ class Fleet:
 
 def _stop_all(servers: list[Server]) -> None:
     for server in servers:
-        server.ask_to_stop()
+        server.terminate()
     for server in servers:
         server.reap()

@@ -66,7 +66,7 @@ class Bench:
                 os.kill(pid, 9)
         if self.process:
             self.process.wait()
-        self.platform.die()
+        self.platform.shut_down()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -90,10 +90,10 @@ def throughput(make: Maker, handler: str, seconds: float) -> float:
     with make(handler) as bench:
         bench.warm()
         bench.platform.offer(*[{"id": f"j{n}", "input": {"n": n}} for n in range(20_000)])
-        bench.platform.wait(lambda: len(bench.platform.finals()) > 1, PATIENCE)
-        before, began = len(bench.platform.finals()), time.monotonic()
+        bench.platform.wait(lambda: len(bench.platform.results()) > 1, PATIENCE)
+        before, began = len(bench.platform.results()), time.monotonic()
         time.sleep(seconds)
-        return (len(bench.platform.finals()) - before) / (time.monotonic() - began)
+        return (len(bench.platform.results()) - before) / (time.monotonic() - began)
 
 
 def latency(make: Maker, handler: str, count: int) -> float:
@@ -105,7 +105,7 @@ def latency(make: Maker, handler: str, count: int) -> float:
             began = time.monotonic()
             bench.platform.offer(f"one-{n}")
             bench.platform.result(f"one-{n}", PATIENCE)
-            times.append(1000 * (bench.platform.finals(f"one-{n}")[0].at - began))
+            times.append(1000 * (bench.platform.results(f"one-{n}")[0].at - began))
         return statistics.median(times)
 
 
@@ -113,17 +113,17 @@ def progress(make: Maker) -> tuple[float, ...]:
     """200 updates: seconds to the result, how many came out of order and after it, and the most threads."""
     with make("progress.py") as bench:
         bench.start()
-        bench.platform.wait(lambda: bench.platform.open_takes, PATIENCE)
+        bench.platform.wait(lambda: bench.platform.pending_polls, PATIENCE)
         with counted_threads(bench) as threads:
             began = time.monotonic()
             bench.platform.offer("p")
             bench.platform.result("p", PATIENCE)
-            result = bench.platform.finals("p")[0].at
+            result = bench.platform.results("p")[0].at
             with contextlib.suppress(AssertionError):
                 bench.platform.wait(lambda: len(bench.platform.progress("p")) == 200, 5)
         steps = bench.platform.progress("p")
         disordered = sum(later < earlier for earlier, later in pairwise(steps))
-        told = bench.platform.of("done", "p")
+        told = bench.platform.requests_of("done", "p")
         last = max(i for i, seen in enumerate(told) if seen.body.get("status") != "IN_PROGRESS")
         return result - began, disordered, len(told) - 1 - last, max(threads)
 
@@ -155,20 +155,24 @@ def raised(make: Maker) -> float:
         limit.write_text("1")
         bench.start()
         bench.platform.offer({"id": "long", "input": {"seconds": 12}})
-        named = lambda: any("long" in ping.query.get("job_id", "") for ping in bench.platform.of("ping"))  # noqa: E731
-        bench.platform.wait(named, PATIENCE)
+
+        def is_pinged() -> bool:
+            pings = bench.platform.requests_of("ping")
+            return any("long" in ping.query.get("job_id", "") for ping in pings)
+
+        bench.platform.wait(is_pinged, PATIENCE)
         bench.platform.offer("next")
         began = time.monotonic()
         limit.write_text("4")
         bench.platform.result("next", PATIENCE)
-        return bench.platform.finals("next")[0].at - began
+        return bench.platform.results("next")[0].at - began
 
 
 def goodbye(make: Maker) -> float:
     """Seconds from SIGTERM to the end of an idle worker, at a platform that holds questions for 30 s."""
     with make("plain.py") as bench:
         bench.warm()
-        bench.platform.wait(lambda: bench.platform.open_takes, PATIENCE)
+        bench.platform.wait(lambda: bench.platform.pending_polls, PATIENCE)
         began = time.monotonic()
         assert bench.process is not None
         bench.process.terminate()
@@ -188,12 +192,12 @@ def memory(make: Maker) -> tuple[float, float]:
 def polls(make: Maker, seconds: float) -> float:
     """Questions per second at a platform that answers 500."""
     with make("plain.py") as bench:
-        bench.platform.always["take"] = 500
+        bench.platform.fixed_statuses["take"] = 500
         bench.start()
-        bench.platform.wait(lambda: bench.platform.of("take"), PATIENCE)
-        before, began = len(bench.platform.of("take")), time.monotonic()
+        bench.platform.wait(lambda: bench.platform.requests_of("take"), PATIENCE)
+        before, began = len(bench.platform.requests_of("take")), time.monotonic()
         time.sleep(seconds)
-        return (len(bench.platform.of("take")) - before) / (time.monotonic() - began)
+        return (len(bench.platform.requests_of("take")) - before) / (time.monotonic() - began)
 
 
 def tree(pid: int) -> list[int]:

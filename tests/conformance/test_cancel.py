@@ -4,7 +4,7 @@ import time
 
 import pytest
 import requests
-from servers import wait_until
+from waiting import wait_until
 
 
 @pytest.fixture

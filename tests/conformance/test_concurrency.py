@@ -1,6 +1,6 @@
 """spec/cog.md §5: slots."""
 
-from servers import wait_until
+from waiting import wait_until
 
 
 def test_four_run_at_once_and_the_fifth_is_refused(serve, gate):

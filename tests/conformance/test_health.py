@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")
 

@@ -1,7 +1,7 @@
 """spec/cog.md §12: logs."""
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 
 @pytest.mark.parametrize(

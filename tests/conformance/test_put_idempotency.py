@@ -1,6 +1,6 @@
 """spec/cog.md §1, PUT idempotency."""
 
-from servers import wait_until
+from waiting import wait_until
 
 
 def test_repeated_put_answers_a_snapshot(serve, gate):

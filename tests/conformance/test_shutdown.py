@@ -4,7 +4,8 @@ import os
 import signal
 
 import pytest
-from servers import children_of, refuses_connections, wait_until
+from processes import descendants
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_shutdown_endpoint(server):
 
 
 def test_the_child_ends_with_the_server(server):
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     assert children
     server.signal(signal.SIGTERM)
     server.wait_exit()
@@ -38,7 +39,7 @@ def test_the_child_ends_with_the_server(server):
 
 
 def test_the_child_ends_when_the_server_is_killed(server):
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     assert children
     server.process.kill()
     server.wait_exit()
@@ -49,7 +50,7 @@ def test_sigterm_answers_the_running_sync_prediction(server, gate):
     with server.in_background({"gate": str(gate)}) as job:
         server.wait_health("BUSY")
         server.signal(signal.SIGTERM)
-        wait_until(lambda: refuses_connections(server), "the door to close")
+        wait_until(lambda: server.refuses_connections(), "the door to close")
         gate.open()
         assert job.reply().json["status"] == "succeeded"
     assert server.wait_exit() == 0

@@ -1,6 +1,6 @@
 """spec/cog.md §3: server-sent events."""
 
-from servers import wait_until
+from waiting import wait_until
 
 
 def names(events):

@@ -3,7 +3,8 @@
 import json
 import time
 
-from servers import Reply, wait_until
+from http_client import Reply
+from waiting import wait_until
 
 
 def timeless(reply):

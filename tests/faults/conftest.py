@@ -1,9 +1,8 @@
-"""Fixtures of the fault tests: tidegate alone, with a temporary folder and a mark of its own."""
+"""Fixtures of the fault tests: tidegate with a temporary folder and an environment tag of its own."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,125 +11,124 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import servers
-from baseline import Unhurt
-from footprint import MARK, marked, send
-from servers import Server, shim_python, wait_until
+from baseline import Baseline
+from environment import shim_python
+from footprint import TAG_VARIABLE, processes_with_tag
+from processes import kill
+from server_process import Server
+from waiting import wait_until
 
 
 @pytest.fixture
-def temp(tmp_path: Path) -> Path:
-    """The temporary folder of the servers of this test."""
+def temp_dir(tmp_path: Path) -> Path:
+    """The temporary folder of this test's servers."""
     folder = tmp_path / "temp"
     folder.mkdir()
     folder.chmod(0o1777)
-    for above in (tmp_path, *tmp_path.parents):  # a model that runs as somebody else must get there
+    for above in (tmp_path, *tmp_path.parents):  # a model that runs as another user must reach it
         if above.owner() == tmp_path.owner() and above != Path("/"):
             above.chmod(above.stat().st_mode | 0o011)
     return folder
 
 
 @pytest.fixture
-def fresh(fleet, temp: Path) -> Iterator[Callable[..., Server]]:
-    """Start a server that only this test uses; whatever its model has started is gone afterwards."""
-    marks: list[str] = []
+def start_server(server_pool, temp_dir: Path) -> Iterator[Callable[..., Server]]:
+    """Start a server for this test only; processes of its model are killed afterwards."""
+    tags: list[str] = []
 
     def start(model: str | Path = "faults", *flags: str, **options: Any) -> Server:
-        marks.append(uuid.uuid4().hex)
-        env = {"TMPDIR": str(temp), MARK: marks[-1]} | options.pop("env", {})
-        return fleet.fresh("tidegate", model, flags=flags, env=env, **options)
+        tags.append(uuid.uuid4().hex)
+        env = {"TMPDIR": str(temp_dir), TAG_VARIABLE: tags[-1]} | options.pop("env", {})
+        return server_pool.fresh("tidegate", model, flags=flags, env=env, **options)
 
     yield start
-    for mark in marks:
-        for pid in marked(mark):
-            send(pid, signal.SIGKILL)
+    for tag in tags:
+        for pid in processes_with_tag(tag):
+            kill(pid)
 
 
 @pytest.fixture
-def shared(fleet) -> Callable[[str], Server]:
-    return lambda model: fleet.shared("tidegate", model)
+def shared_server(server_pool) -> Callable[[str], Server]:
+    return lambda model: server_pool.shared("tidegate", model)
 
 
 @pytest.fixture
-def unhurt(shared, receiver, tmp_path: Path) -> Unhurt:
-    """The shared server of the model `journal`, which a bad input must leave as it was."""
-    return Unhurt(shared("journal"), receiver, tmp_path)
+def baseline(shared_server, receiver, tmp_path: Path) -> Baseline:
+    """The state of the shared server of the model `journal` before the test."""
+    return Baseline(shared_server("journal"), receiver, tmp_path)
 
 
 @pytest.fixture
-def guarded(fresh, monkeypatch) -> Callable[..., Server]:
-    """A server of this test alone that may call public addresses only, as it is by default."""
-    with_private = servers.tidegate_env
+def start_guarded_server(start_server) -> Callable[..., Server]:
+    """Start a server that may call public addresses only, which is the default of the product."""
 
-    def without_private(*arguments: Any, **options: str) -> dict[str, str]:
-        env = with_private(*arguments, **options)
-        del env["TIDEGATE_ALLOW_PRIVATE_NETWORKS"]
-        return env
-
-    monkeypatch.setattr(servers, "tidegate_env", without_private)
-    return fresh
-
-
-@pytest.fixture
-def server(fresh) -> Server:
-    """The worst model, on a server of its own."""
-    return fresh("faults")
-
-
-def reachable_python() -> Path:
-    """A Python that everybody may run: that of a checkout in root's home is for root alone."""
-    for python in (shim_python(), Path("/usr/bin/python3")):
-        with suppress(PermissionError):
-            subprocess.run([python, "-c", ""], user=65534, group=65534, extra_groups=[], cwd="/", check=True)
-            return python
-    raise AssertionError("no Python that another user than root can run; install python3 in /usr/bin")
-
-
-@pytest.fixture
-def uid() -> int:
-    """A user that owns nothing on this machine but the models of this test."""
-    return 200_000 + os.getpid() % 100_000
-
-
-@pytest.fixture
-def as_somebody(fresh, uid) -> Callable[..., Server]:
-    """Start a server whose model runs as that user."""
-
-    def start(model: str | Path = "faults", *flags: str, **options: Any) -> Server:
-        return fresh(model, "--run-as", f"{uid}:{uid}", *flags, python=reachable_python(), **options)
+    def start(*arguments: Any, **options: Any) -> Server:
+        env = {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": None} | options.pop("env", {})
+        return start_server(*arguments, env=env, **options)
 
     return start
 
 
 @pytest.fixture
-def small_temp(temp: Path) -> Iterator[Path]:
-    """The temporary folder with room for 16 MiB."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=1777", "tmpfs", str(temp)], check=True)
-    yield temp
-    subprocess.run(["umount", "--lazy", str(temp)], check=True)
+def server(start_server) -> Server:
+    """A new server of the model `faults`."""
+    return start_server("faults")
+
+
+def reachable_python() -> Path:
+    """A Python that every user may run; one in the home folder of root is accessible to root only."""
+    for python in (shim_python(), Path("/usr/bin/python3")):
+        with suppress(PermissionError):
+            subprocess.run([python, "-c", ""], user=65534, group=65534, extra_groups=[], cwd="/", check=True)
+            return python
+    raise AssertionError("found no Python that users other than root can run; install python3 in /usr/bin")
+
+
+@pytest.fixture
+def uid() -> int:
+    """A user id that owns nothing on this machine except the models of this test."""
+    return 200_000 + os.getpid() % 100_000
+
+
+@pytest.fixture
+def start_server_as_user(start_server, uid) -> Callable[..., Server]:
+    """Start a server whose model runs as the user `uid`."""
+
+    def start(model: str | Path = "faults", *flags: str, **options: Any) -> Server:
+        return start_server(model, "--run-as", f"{uid}:{uid}", *flags, python=reachable_python(), **options)
+
+    return start
+
+
+@pytest.fixture
+def small_temp_dir(temp_dir: Path) -> Iterator[Path]:
+    """The temporary folder, limited to 16 MiB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=1777", "tmpfs", str(temp_dir)], check=True)
+    yield temp_dir
+    subprocess.run(["umount", "--lazy", str(temp_dir)], check=True)
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Callable[..., Path]]:
-    """Make a control group of a kind with limits; it is removed when its processes are gone."""
-    made: list[Path] = []
+    """Create control groups with limits; they are removed after the test."""
+    groups: list[Path] = []
 
-    def make(kind: str, **limits: int) -> Path:
+    def create(kind: str, **limits: int) -> Path:
         folder = Path("/sys/fs/cgroup") / kind / f"tidegate-test-{uuid.uuid4().hex}"
         folder.mkdir()
-        made.append(folder)
+        groups.append(folder)
         for name, value in limits.items():
             (folder / name.replace("__", ".")).write_text(str(value))
         return folder
 
-    yield make
-    for folder in made:
+    yield create
+    for folder in groups:
         for pid in (folder / "cgroup.procs").read_text().split():
-            send(int(pid), signal.SIGKILL)
-        wait_until(lambda folder=folder: _removed(folder), f"{folder} to be empty")
+            kill(int(pid))
+        wait_until(lambda folder=folder: _try_remove(folder), f"{folder} to be empty")
 
 
-def _removed(folder: Path) -> bool:
+def _try_remove(folder: Path) -> bool:
     try:
         folder.rmdir()
     except OSError:

@@ -1,4 +1,4 @@
-"""Servers on the other end that do what no server should do."""
+"""Servers that violate HTTP or never finish a response, for outgoing requests of the server under test."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Behaviour = Callable[[socket.socket, threading.Event], None]
 MIB = 1024 * 1024
 
 
-class Trap:
-    """Accepts connections, reads the head of each request, and does one thing to them."""
+class HostileServer:
+    """Accepts connections, reads the head of each request, and applies one behaviour to it."""
 
     def __init__(self, behaviour: Behaviour, host: str = "127.0.0.1") -> None:
         self._behaviour = behaviour
@@ -28,7 +28,7 @@ class Trap:
         return f"http://{host}:{port}"
 
     @property
-    def calls(self) -> int:
+    def requests(self) -> int:
         return len(self.heads)
 
     def _accept(self) -> None:
@@ -54,24 +54,24 @@ class Trap:
 
 
 @contextmanager
-def trap(behaviour: Behaviour) -> Iterator[Trap]:
-    made = Trap(behaviour)
+def hostile_server(behaviour: Behaviour) -> Iterator[HostileServer]:
+    server = HostileServer(behaviour)
     try:
-        yield made
+        yield server
     finally:
-        made.close()
+        server.close()
 
 
 def hangs(_: socket.socket, closing: threading.Event) -> None:
-    """Takes the request and says nothing."""
+    """Reads the request and never responds."""
     closing.wait(60)
 
 
 def hangs_up(_: socket.socket, __: threading.Event) -> None:
-    """Takes the request and closes."""
+    """Reads the request and closes the connection."""
 
 
-def talks_nonsense(peer: socket.socket, _: threading.Event) -> None:
+def sends_garbage(peer: socket.socket, _: threading.Event) -> None:
     peer.sendall(bytes(range(256)) * 100)
 
 
@@ -88,7 +88,7 @@ def slow_headers(peer: socket.socket, closing: threading.Event) -> None:
 
 
 def huge_body(peer: socket.socket, closing: threading.Event) -> None:
-    """A gibibyte, as fast as it is taken."""
+    """Sends 1 GiB as fast as the client reads it."""
     peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")
     for _ in range(1024):
         if closing.is_set():
@@ -103,19 +103,19 @@ def endless_body(peer: socket.socket, closing: threading.Event) -> None:
 
 
 def slow_body(peer: socket.socket, closing: threading.Event) -> None:
-    """A byte now and then."""
+    """Sends five bytes per second."""
     peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while not closing.wait(0.2):
         peer.sendall(b"x")
 
 
-def stalls_in_the_body(peer: socket.socket, closing: threading.Event) -> None:
+def stalls_in_body(peer: socket.socket, closing: threading.Event) -> None:
     peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nx")
     closing.wait(60)
 
 
 def short_body(peer: socket.socket, _: threading.Event) -> None:
-    """Promises more than it sends."""
+    """Sends less than its content length and closes the connection."""
     peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nx")
 
 

@@ -1,8 +1,7 @@
-"""Scripts in namespaces of their own: they may change what the machine must not notice.
+"""Run scripts in their own network, mount and process namespaces.
 
-Network, mounts and processes: what a script has started goes with it.
-
-Needs `unshare` and `ip`; root, or a kernel that gives user namespaces to everybody.
+A script may change addresses, mounts and the resolver without affecting this machine, and its processes
+end with it. Needs `unshare` and `ip`, and root or a kernel that permits unprivileged user namespaces.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any
 SCRIPTS = Path(__file__).parent / "namespace_scripts"
 
 
-class Inside:
-    """A script of the folder `inside`, running; it prints what it found as JSON."""
+class NamespacedScript:
+    """A running script of the folder `namespace_scripts`; it prints its findings as JSON."""
 
     def __init__(self, script: str, scratch: Path) -> None:
         as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -33,7 +32,8 @@ class Inside:
             text=True,
         )
 
-    def facts(self, timeout: float) -> Any:
+    def findings(self, timeout: float) -> Any:
+        """Wait for the script to end and return the JSON that it printed."""
         try:
             out, err = self._process.communicate(timeout=timeout)
         finally:
@@ -47,5 +47,5 @@ class Inside:
             self._process.wait(5)
 
 
-def inside(script: str, scratch: Path, timeout: float = 40) -> Any:
-    return Inside(script, scratch).facts(timeout)
+def run_in_namespaces(script: str, scratch: Path, timeout: float = 40) -> Any:
+    return NamespacedScript(script, scratch).findings(timeout)

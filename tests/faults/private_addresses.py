@@ -1,10 +1,10 @@
-"""Addresses that a caller must not make the server call, in every spelling that some parser accepts."""
+"""Private addresses, which a client must not make the server call, in every spelling that parsers accept."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Hosts as they stand in a URL. All of them are this machine, its neighbours, or nobody's.
+#: Hosts as written in a URL. All are loopback, private, link-local or reserved addresses.
 PRIVATE_HOSTS = [
     "127.0.0.1",
     "127.0.0.1.",
@@ -62,11 +62,11 @@ PRIVATE_HOSTS = [
 
 
 def name_of_this_machine() -> str:
-    """A name from the hosts file, other than `localhost`, that is a loopback address."""
+    """A name from the hosts file, other than `localhost`, of a loopback address."""
     for line in Path("/etc/hosts").read_text().splitlines():
         address, *names = line.partition("#")[0].split() or [""]
         if address.startswith("127.") or address == "::1":
             for name in names:
                 if not name.startswith("localhost"):
                     return name
-    raise AssertionError("/etc/hosts has no name of this machine but localhost")
+    raise AssertionError("/etc/hosts has no name of a loopback address except localhost")

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import requests
-from baseline import Unhurt, assert_refused, ended, journal
-from raw_connection import ask, request
-from servers import EventStream, Reply, children_of, wait_until
+from baseline import Baseline, assert_refused, read_journal
+from http_client import Reply, wait_for_end
+from processes import descendants
+from raw_http import exchange, json_request
+from sse import EventStream
+from waiting import wait_until
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-fedcba9876543210"
 TOKENS = {"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:bob"}
@@ -22,8 +25,8 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def server(fresh):
-    return fresh("journal", env=TOKENS)
+def server(start_server):
+    return start_server("journal", env=TOKENS)
 
 
 WRONG = {
@@ -53,38 +56,44 @@ def test_f1_a_wrong_token_is_told_nothing_and_runs_nothing(server):
     answers = set()
     for name, value in WRONG.items():
         headers = {} if value is None else {"authorization": value}
-        reply = ask(server, request({"input": {"nonce": "never"}}, **headers))
+        reply = exchange(server, json_request({"input": {"nonce": "never"}}, **headers))
         assert reply.status in (400, 401), (name, str(reply))
         assert_refused(reply)
         assert reply.headers["www-authenticate"], name
         assert ALICE not in reply.body.decode()
         answers.add(reply.body)
     assert len(answers) <= 2, "there is no token, or it is unknown; what was wrong with it is not told"
-    assert journal(server) == []
+    assert read_journal(server) == []
     assert server.get("/health-check").status == 200
 
 
 def test_f1_a_token_in_another_place_is_not_a_token(server):
     for target in (f"/predictions?token={ALICE}", f"/predictions?access_token={ALICE}"):
-        assert ask(server, request({"input": {}}, target=target)).status == 401
-    assert ask(server, request({"input": {}, "token": ALICE}, cookie=f"token={ALICE}")).status == 401
+        assert exchange(server, json_request({"input": {}}, target=target)).status == 401
     assert (
-        ask(server, request({"input": {}}, x_api_key=ALICE, proxy_authorization=f"Bearer {ALICE}")).status
+        exchange(server, json_request({"input": {}, "token": ALICE}, cookie=f"token={ALICE}")).status == 401
+    )
+    assert (
+        exchange(
+            server, json_request({"input": {}}, x_api_key=ALICE, proxy_authorization=f"Bearer {ALICE}")
+        ).status
         == 401
     )
-    assert journal(server) == []
+    assert read_journal(server) == []
 
 
 def test_f1_a_refused_caller_is_refused_before_its_body_is_read(server):
     """Whoever may not call may not make the server hold 90 MiB either."""
-    assert ask(server, request(b"", length=90 * 2**20), timeout=5).status == 401
+    assert exchange(server, json_request(b"", length=90 * 2**20), timeout=5).status == 401
 
 
 def test_f1_unknown_and_not_yours_are_the_same_answer(server):
     server.predict({"nonce": "hers"}, id="hers", headers=bearer(ALICE))
 
     def look(id: str) -> Reply:
-        return ask(server, request(b"", method="GET", target=f"/predictions/{id}", **lower(bearer(BOB))))
+        return exchange(
+            server, json_request(b"", method="GET", target=f"/predictions/{id}", **lower(bearer(BOB)))
+        )
 
     hers, none = look("hers"), look("none")
     assert (hers.status, none.status) == (404, 404)
@@ -106,7 +115,7 @@ def lower(headers):
 
 def test_f2_nobody_else_can_read_cancel_or_replay(server, gate):
     server.start({"nonce": "hers", "gate": str(gate)}, id="hers", headers=bearer(ALICE))
-    wait_until(lambda: "begin hers" in journal(server), "it to run")
+    wait_until(lambda: "begin hers" in read_journal(server), "it to run")
     for _ in range(3):
         assert server.get("/predictions/hers", headers=bearer(BOB)).status == 404
         assert server.post("/predictions/hers/cancel", headers=bearer(BOB)).status == 404
@@ -117,13 +126,13 @@ def test_f2_nobody_else_can_read_cancel_or_replay(server, gate):
     assert his.status == 404 or his.json.get("output") == "his", "his own job, or none; never hers"
     assert "hers" not in str(his.json.get("output"))
     gate.open()
-    final = ended(server, "hers", headers=bearer(ALICE))
+    final = wait_for_end(server, "hers", headers=bearer(ALICE))
     assert (final["status"], final["output"]) == ("succeeded", "hers")
-    assert journal(server).count("begin hers") == 1
+    assert read_journal(server).count("begin hers") == 1
 
 
-def test_f2_nobody_else_can_follow_a_stream(fresh, gate):
-    server = fresh("many", "--workers", "2", env=TOKENS)
+def test_f2_nobody_else_can_follow_a_stream(start_server, gate):
+    server = start_server("many", "--workers", "2", env=TOKENS)
 
     def follow(token: str, count: int) -> EventStream:
         answer = requests.put(
@@ -147,8 +156,8 @@ def test_f2_nobody_else_can_follow_a_stream(fresh, gate):
     assert len(hers.next("completed").data["output"]) == 3
 
 
-def test_f2_deliveries_of_another_account_are_not_shown(fresh, receiver):
-    server, path = fresh("journal", env=TOKENS), receiver.path()
+def test_f2_deliveries_of_another_account_are_not_shown(start_server, receiver):
+    server, path = start_server("journal", env=TOKENS), receiver.path()
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     server.predict({"nonce": "hers"}, id="hers", headers=bearer(ALICE), **hook)
     receiver.wait_terminal(path)
@@ -159,12 +168,12 @@ def test_f2_deliveries_of_another_account_are_not_shown(fresh, receiver):
         assert server.get(target).status == 401
 
 
-def test_f3_a_thousand_ids_have_nothing_in_common(shared):
+def test_f3_a_thousand_ids_have_nothing_in_common(shared_server):
     """96 random bits or more: no fixed start or end, no counter, no clock."""
-    server = shared("journal")
+    server = shared_server("journal")
     ids = []
     for _ in range(1000):
-        reply = ask(server, request({"input": {}}))
+        reply = exchange(server, json_request({"input": {}}))
         ids.append(reply.json["id"])
     assert len(set(ids)) == 1000
     assert {len(id) for id in ids} == {len(ids[0])}
@@ -184,31 +193,31 @@ def same_places(one: str, other: str) -> int:
     return sum(a == b for a, b in zip(one, other, strict=True))
 
 
-def test_f4_an_account_that_floods_does_not_keep_another_waiting(fresh, gate):
+def test_f4_an_account_that_floods_does_not_keep_another_waiting(start_server, gate):
     """Between two starts of one that waits, others start at most 2(k-1)s + s times: k accounts, s slots."""
-    server, slots = fresh("journal", "--queue", "300", env=TOKENS), 2
+    server, slots = start_server("journal", "--queue", "300", env=TOKENS), 2
     for number in range(100):
         server.start({"nonce": f"alice{number}", "gate": str(gate)}, headers=bearer(ALICE))
     for number in range(10):
         server.start({"nonce": f"bob{number}", "gate": str(gate)}, id=f"bob{number}", headers=bearer(BOB))
     gate.open()
     for number in range(10):
-        assert ended(server, f"bob{number}", headers=bearer(BOB))["status"] == "succeeded"
-    starts = [line.split()[1] for line in journal(server) if line.startswith("begin")][slots:]
+        assert wait_for_end(server, f"bob{number}", headers=bearer(BOB))["status"] == "succeeded"
+    starts = [line.split()[1] for line in read_journal(server) if line.startswith("begin")][slots:]
     of_bob = [place for place, nonce in enumerate(starts) if nonce.startswith("bob")]
     between = [later - earlier - 1 for earlier, later in itertools.pairwise([-1, *of_bob])]
     assert max(between) <= 2 * slots + slots, starts[:40]
 
 
 @pytest.fixture
-def careless(fresh, tmp_path):
+def careless(start_server, tmp_path):
     """A server whose starter has no umask: whatever is private is so on purpose."""
     scratch = tmp_path / "careless"
     scratch.mkdir()
     scratch.chmod(0o1777)
     before = os.umask(0)
     try:
-        server = fresh("tempfiles", env={"TMPDIR": str(scratch)})
+        server = start_server("tempfiles", env={"TMPDIR": str(scratch)})
     finally:
         os.umask(before)
     return server, scratch
@@ -238,7 +247,7 @@ def test_f5_files_of_a_job_are_private_and_gone_after_it(careless, gate, input):
     wait_until(lambda: files_below(scratch) or "big" in input, "the file to be there")
     assert exposed(scratch) == []
     gate.open()
-    final = ended(server, "files")
+    final = wait_for_end(server, "files")
     assert final["status"] == "succeeded", final
     if "path" in input:
         *_, top = final["output"]["path"]
@@ -259,8 +268,8 @@ def test_f5_files_are_gone_however_a_job_ends(careless, gate, end):
     elif end == "is canceled":
         assert server.cancel("files").status == 200
     else:
-        os.kill(children_of(server.process.pid)[0], 9)
-    ended(server, "files")
+        os.kill(descendants(server.process.pid)[0], 9)
+    wait_for_end(server, "files")
     wait_until(lambda: files_below(scratch) == [], "the files to be gone")
 
 
@@ -271,8 +280,8 @@ def test_f5_a_server_that_ends_leaves_nothing(careless):
     assert list(scratch.iterdir()) == []
 
 
-def test_f5_two_accounts_have_two_folders(fresh, tmp_path):
-    server = fresh("tempfiles", env=TOKENS)
+def test_f5_two_accounts_have_two_folders(start_server, tmp_path):
+    server = start_server("tempfiles", env=TOKENS)
     folders = set()
     for token in (ALICE, BOB, ALICE):
         output = server.predict({"path": "data:text/plain,x"}, headers=bearer(token)).json["output"]
@@ -280,11 +289,11 @@ def test_f5_two_accounts_have_two_folders(fresh, tmp_path):
     assert len(folders) == 3, "not even two jobs of one account share a folder"
 
 
-def test_f_no_slot_is_lost_by_strangers(fresh, receiver, tmp_path):
+def test_f_no_slot_is_lost_by_strangers(start_server, receiver, tmp_path):
     """A thousand refused calls later everything is as before."""
-    server = fresh("journal")
-    proof = Unhurt(server, receiver, tmp_path)
+    server = start_server("journal")
+    proof = Baseline(server, receiver, tmp_path)
     for _ in range(1000):
-        reply = ask(server, request(b"", method="GET", target="/predictions/not-yours"))
+        reply = exchange(server, json_request(b"", method="GET", target="/predictions/not-yours"))
         assert reply.status == 404
     proof.check()

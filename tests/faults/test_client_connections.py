@@ -4,24 +4,28 @@ import resource
 import time
 
 import pytest
-from baseline import MIB, Unhurt, descriptors, ended, journal, memory, peak_memory
-from raw_connection import Wire, ask, request
-from servers import wait_until
+from baseline import MIB, Baseline, read_journal
+from http_client import wait_for_end
+from processes import open_descriptors, peak_memory, resident_memory
+from raw_http import RawConnection, exchange, json_request
+from waiting import wait_until
 
 HALF = {
     "the method": b"PO",
     "the first line": b"POST /predictions HTTP/1.1\r\n",
     "a header": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Ty",
     "the headers": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
-    "no body": request(b"", length=1000),
-    "half a body": request(b'{"input":{"nonce":"half', length=1000),
-    "half a chunk": request(b'ff\r\n{"input"', content_length="", transfer_encoding="chunked"),
+    "no body": json_request(b"", length=1000),
+    "half a body": json_request(b'{"input":{"nonce":"half', length=1000),
+    "half a chunk": json_request(b'ff\r\n{"input"', content_length="", transfer_encoding="chunked"),
 }
 
 
 def follow(id, input):
     """The request of a reader of a stream."""
-    return request({"input": input}, method="PUT", target=f"/predictions/{id}", accept="text/event-stream")
+    return json_request(
+        {"input": input}, method="PUT", target=f"/predictions/{id}", accept="text/event-stream"
+    )
 
 
 @pytest.fixture
@@ -34,114 +38,117 @@ def many_descriptors():
 
 
 def test_b3_an_ordinary_request_is_served_beside_2000_idle_connections(
-    fresh, receiver, tmp_path, many_descriptors
+    start_server, receiver, tmp_path, many_descriptors
 ):
-    server = fresh("journal")
-    proof = Unhurt(server, receiver, tmp_path)
-    idle = [Wire(server) for _ in range(2000)]
+    server = start_server("journal")
+    proof = Baseline(server, receiver, tmp_path)
+    idle = [RawConnection(server) for _ in range(2000)]
     try:
         assert server.sibling().predict({"nonce": "ordinary"}).json["output"] == "ordinary"
         assert server.sibling().health()["status"] == "READY"
-        assert memory(server.process.pid) - proof._memory < 256 * MIB
+        assert resident_memory(server.process.pid) - proof._memory < 256 * MIB
     finally:
-        for wire in idle:
-            wire.close()
+        for connection in idle:
+            connection.close()
     proof.assert_not_grown(64 * MIB)
     proof.assert_slots()
 
 
 @pytest.mark.parametrize("name", HALF)
-def test_b4_200_half_sent_requests_hold_up_nobody(unhurt, name):
-    half = [Wire(unhurt.server).send(HALF[name]) for _ in range(200)]
+def test_b4_200_half_sent_requests_hold_up_nobody(baseline, name):
+    half = [RawConnection(baseline.server).send(HALF[name]) for _ in range(200)]
     try:
         for number in range(20):
             assert (
-                ask(unhurt.server, request({"input": {"nonce": f"{number}"}})).json["output"] == f"{number}"
+                exchange(baseline.server, json_request({"input": {"nonce": f"{number}"}})).json["output"]
+                == f"{number}"
             )
-        unhurt.assert_slots()
+        baseline.assert_slots()
     finally:
-        for wire in half:
-            wire.close()
-    assert [line for line in journal(unhurt.server) if "half" in line] == []
-    unhurt.assert_not_grown(64 * MIB)
+        for connection in half:
+            connection.close()
+    assert [line for line in read_journal(baseline.server) if "half" in line] == []
+    baseline.assert_not_grown(64 * MIB)
 
 
 @pytest.mark.parametrize("goodbye", ["reset", "close"])
-def test_b6_a_client_that_hangs_up_ends_its_call(fresh, receiver, tmp_path, gate, goodbye):
-    server = fresh("journal")
-    proof = Unhurt(server, receiver, tmp_path)
-    wire = Wire(server)
+def test_b6_a_client_that_hangs_up_ends_its_call(start_server, receiver, tmp_path, gate, goodbye):
+    server = start_server("journal")
+    proof = Baseline(server, receiver, tmp_path)
+    connection = RawConnection(server)
     body = {"input": {"nonce": "dropped", "gate": str(gate)}}
-    wire.send(request(body, method="PUT", target="/predictions/dropped"))
-    wait_until(lambda: "begin dropped" in journal(server), "the call to run")
-    getattr(wire, goodbye)()
-    assert ended(server, "dropped", timeout=3)["status"] == "canceled"
-    wait_until(lambda: "canceled dropped" in journal(server), "the user's code to stop", timeout=3)
+    connection.send(json_request(body, method="PUT", target="/predictions/dropped"))
+    wait_until(lambda: "begin dropped" in read_journal(server), "the call to run")
+    getattr(connection, goodbye)()
+    assert wait_for_end(server, "dropped", timeout=3)["status"] == "canceled"
+    wait_until(lambda: "canceled dropped" in read_journal(server), "the user's code to stop", timeout=3)
     proof.assert_slots()
 
 
-def test_b6_a_hundred_clients_that_reset_lose_no_slot(fresh, receiver, tmp_path, gate):
-    server = fresh("journal", "--queue", "200")
-    wires = []
+def test_b6_a_hundred_clients_that_reset_lose_no_slot(start_server, receiver, tmp_path, gate):
+    server = start_server("journal", "--queue", "200")
+    connections = []
     for number in range(100):
-        wire = Wire(server)
-        wires.append(wire.send(request({"input": {"nonce": f"drop{number}", "gate": str(gate)}})))
-    wait_until(lambda: len(journal(server)) >= 2, "the first to run")
-    for wire in wires:
-        wire.reset()
+        connection = RawConnection(server)
+        connections.append(
+            connection.send(json_request({"input": {"nonce": f"drop{number}", "gate": str(gate)}}))
+        )
+    wait_until(lambda: len(read_journal(server)) >= 2, "the first to run")
+    for connection in connections:
+        connection.reset()
     server.wait_health("READY")
-    assert [line for line in journal(server) if line.startswith("ok")] == []
+    assert [line for line in read_journal(server) if line.startswith("ok")] == []
     # The line in front is empty too: with `--queue` a third one waits instead of being refused.
     gate.open()
     replies = [server.predict({"nonce": f"after{n}"}) for n in range(5)]
     assert [reply.json["output"] for reply in replies] == [f"after{n}" for n in range(5)]
 
 
-def test_b6_a_client_that_hangs_up_before_its_answer_is_written(unhurt):
+def test_b6_a_client_that_hangs_up_before_its_answer_is_written(baseline):
     """The answer has nowhere to go; that is nobody's problem."""
     for _ in range(200):
-        with Wire(unhurt.server) as wire:
-            wire.send(request({"input": {"nonce": "unread"}})).reset()
-    unhurt.server.wait_idle()
-    unhurt.assert_slots()
-    unhurt.assert_not_grown(64 * MIB)
+        with RawConnection(baseline.server) as connection:
+            connection.send(json_request({"input": {"nonce": "unread"}})).reset()
+    baseline.server.wait_idle()
+    baseline.assert_slots()
+    baseline.assert_not_grown(64 * MIB)
 
 
-def test_b7_a_reader_that_stops_reading_does_not_stop_the_job(fresh, tmp_path):
+def test_b7_a_reader_that_stops_reading_does_not_stop_the_job(start_server, tmp_path):
     """100,000 values of 1 KiB for a reader with a buffer of 4 KiB that reads nothing."""
-    server, done = fresh("many"), tmp_path / "done"
-    before = memory(server.process.pid)
+    server, done = start_server("many"), tmp_path / "done"
+    before = resident_memory(server.process.pid)
     input = {"count": 100_000, "size": 1024, "ended": str(done)}
-    with Wire(server, receive_buffer=4096) as wire:
-        wire.send(follow("stuck", input))
+    with RawConnection(server, receive_buffer=4096) as connection:
+        connection.send(follow("stuck", input))
         wait_until(done.exists, "the model to yield all its values", timeout=40)
-        final = ended(server, "stuck", timeout=20)
+        final = wait_for_end(server, "stuck", timeout=20)
         assert (final["status"], len(final["output"])) == ("succeeded", 100_000)
         # The output itself is 100 MiB, held once, and written once into each answer.
         assert peak_memory(server.process.pid) - before < 512 * MIB
     assert server.predict({"count": 2}).json["status"] == "succeeded"
 
 
-def test_b7_twenty_stuck_readers_cost_no_more_than_one(fresh, gate):
+def test_b7_twenty_stuck_readers_cost_no_more_than_one(start_server, gate):
     """What waits for a reader is shared or bounded, not copied for each."""
-    server = fresh("many")
-    before = memory(server.process.pid)
+    server = start_server("many")
+    before = resident_memory(server.process.pid)
     input = {"count": 20_000, "size": 1024, "gate": str(gate), "hold_at": 19_999}
     first = server.stream(input, id="shared")
     first.next("start")
-    readers = [Wire(server, receive_buffer=4096) for _ in range(20)]
-    for wire in readers:
-        wire.send(follow("shared", input))
+    readers = [RawConnection(server, receive_buffer=4096) for _ in range(20)]
+    for connection in readers:
+        connection.send(follow("shared", input))
     gate.open()
-    assert ended(server, "shared", timeout=30)["status"] == "succeeded"
-    assert memory(server.process.pid) - before < 200 * MIB
-    for wire in readers:
-        wire.close()
+    assert wait_for_end(server, "shared", timeout=30)["status"] == "succeeded"
+    assert resident_memory(server.process.pid) - before < 200 * MIB
+    for connection in readers:
+        connection.close()
     first.close()
 
 
-def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared, gate):
-    server = shared("many")
+def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared_server, gate):
+    server = shared_server("many")
     input = {"count": 20, "gate": str(gate), "hold_at": 10}
     first = server.stream(input, id="again")
     seen = [first.next("output").data for _ in range(10)]
@@ -157,17 +164,17 @@ def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared, gate):
     assert events[-1].data["output"] == [chunk["chunk"] for chunk in chunks]
 
 
-def test_b8_a_reader_that_comes_after_the_end_gets_the_whole_story(shared):
-    server = shared("many")
+def test_b8_a_reader_that_comes_after_the_end_gets_the_whole_story(shared_server):
+    server = shared_server("many")
     server.put("/predictions/over", {"input": {"count": 20}})
     events = server.stream({"count": 20}, id="over").rest()
     assert [event.data["index"] for event in events if event.name == "output"] == list(range(20))
     assert [event.name for event in events].count("completed") == 1
 
 
-def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared):
+def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared_server):
     """1024 events are kept; a reader of more is told so and never gets a part as if it were all."""
-    server = shared("many")
+    server = shared_server("many")
     server.put("/predictions/long", {"input": {"count": 3000}})
     events = server.stream({"count": 3000}, id="long").rest()
     if [event.name for event in events if event.name == "error"]:
@@ -177,30 +184,32 @@ def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared):
         assert [event.data["index"] for event in events if event.name == "output"] == list(range(3000))
 
 
-def test_b8_readers_that_come_and_go_leave_nothing(fresh, gate):
-    server = fresh("many")
+def test_b8_readers_that_come_and_go_leave_nothing(start_server, gate):
+    server = start_server("many")
     input = {"count": 3, "gate": str(gate), "hold_at": 1}
     staying = server.stream(input, id="busy")
     staying.next("output")
-    before = descriptors(server.process.pid)
+    before = open_descriptors(server.process.pid)
     for _ in range(200):
-        with Wire(server) as wire:
-            wire.send(
-                request(
+        with RawConnection(server) as connection:
+            connection.send(
+                json_request(
                     {"input": input}, method="PUT", target="/predictions/busy", accept="text/event-stream"
                 )
             )
-            wire.socket.recv(100)
-    wait_until(lambda: descriptors(server.process.pid) <= before + 8, "the readers' connections to be closed")
+            connection.socket.recv(100)
+    wait_until(
+        lambda: open_descriptors(server.process.pid) <= before + 8, "the readers' connections to be closed"
+    )
     gate.open()
     assert staying.next("completed").data["status"] == "succeeded"
 
 
-def test_b8_a_job_whose_last_reader_leaves_is_canceled(fresh, gate):
-    server = fresh("many")
+def test_b8_a_job_whose_last_reader_leaves_is_canceled(start_server, gate):
+    server = start_server("many")
     stream = server.stream({"count": 3, "gate": str(gate), "hold_at": 1}, id="left")
     stream.next("output")
     began = time.monotonic()
     stream.close()
-    assert ended(server, "left", timeout=5)["status"] == "canceled"
+    assert wait_for_end(server, "left", timeout=5)["status"] == "canceled"
     assert time.monotonic() - began < 5

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 from baseline import assert_refused
-from raw_connection import ask, request
-from servers import wait_until
+from raw_http import exchange, json_request
+from waiting import wait_until
 
 PATHS = [
     "../x",
@@ -67,17 +67,17 @@ UNUSUAL = {
 
 def both_ways(server, id):
     """The id in the body of a POST, and in the path of a PUT when it can stand there."""
-    yield ask(server, request({"id": id, "input": {"nonce": "never"}}))
+    yield exchange(server, json_request({"id": id, "input": {"nonce": "never"}}))
     if id and len(id) < 1000:
         target = f"/predictions/{quote(id, safe='')}"
-        yield ask(server, request({"input": {"nonce": "never"}}, method="PUT", target=target))
+        yield exchange(server, json_request({"input": {"nonce": "never"}}, method="PUT", target=target))
 
 
 @pytest.mark.parametrize("id", PATHS)
-def test_d6_an_id_that_is_a_path_is_refused_and_touches_no_file(unhurt, id):
-    for reply in both_ways(unhurt.server, id):
+def test_d6_an_id_that_is_a_path_is_refused_and_touches_no_file(baseline, id):
+    for reply in both_ways(baseline.server, id):
         assert_refused(reply, 422)
-    unhurt.check()
+    baseline.check()
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,20 @@ def test_d6_an_id_that_is_a_path_is_refused_and_touches_no_file(unhurt, id):
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
-def test_d6_an_id_in_the_url_is_not_a_way_out(unhurt, method, target):
+def test_d6_an_id_in_the_url_is_not_a_way_out(baseline, method, target):
     body = b"" if method == "GET" else b'{"input":{"nonce":"never"}}'
-    reply = ask(unhurt.server, request(body, method=method, target=target))
+    reply = exchange(baseline.server, json_request(body, method=method, target=target))
     if reply.status == 404 and target.endswith("/cancel"):
         assert reply.json == {}  # the answer of the face for an id that is not running
     else:
         assert_refused(reply)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d6_ids_never_become_files(fresh, tmp_path, gate):
+def test_d6_ids_never_become_files(start_server, tmp_path, gate):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    server = fresh("journal", env={"TMPDIR": str(scratch)})
+    server = start_server("journal", env={"TMPDIR": str(scratch)})
     for number, id in enumerate(["telltale", "~telltale", "telltale*", "-telltale", "...telltale"]):
         server.predict({"path": "data:text/plain,hello"}, id=f"{id}{number}")
     server.start({"path": "data:text/plain,hello", "gate": str(gate)}, id="telltale-running")
@@ -129,55 +129,60 @@ def test_d6_ids_never_become_files(fresh, tmp_path, gate):
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_d7_a_long_id_is_refused_and_takes_no_slot(unhurt, name):
-    for reply in both_ways(unhurt.server, LENGTHS[name]):
+def test_d7_a_long_id_is_refused_and_takes_no_slot(baseline, name):
+    for reply in both_ways(baseline.server, LENGTHS[name]):
         assert_refused(reply, 414, 422)
         assert len(reply.body) < 4096, "the answer must not repeat a bomb"
-    unhurt.check()
+    baseline.check()
 
 
-def test_d7_an_id_of_300_bytes_is_refused_and_takes_no_slot(unhurt):
+def test_d7_an_id_of_300_bytes_is_refused_and_takes_no_slot(baseline):
     """In Cog one such request is the end: the slot is never free again."""
     for _ in range(10):
-        for reply in both_ways(unhurt.server, "x" * 300):
+        for reply in both_ways(baseline.server, "x" * 300):
             assert_refused(reply, 422)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d7_a_long_id_can_be_neither_looked_up_nor_canceled(unhurt):
+def test_d7_a_long_id_can_be_neither_looked_up_nor_canceled(baseline):
     long = "x" * 10_000
-    assert ask(unhurt.server, request(b"", method="GET", target=f"/predictions/{long}")).status == 404
-    assert ask(unhurt.server, request(b"", target=f"/predictions/{long}/cancel")).status == 404
-    unhurt.check()
+    assert (
+        exchange(baseline.server, json_request(b"", method="GET", target=f"/predictions/{long}")).status
+        == 404
+    )
+    assert exchange(baseline.server, json_request(b"", target=f"/predictions/{long}/cancel")).status == 404
+    baseline.check()
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_d8_an_odd_id_is_refused(unhurt, name):
-    for reply in both_ways(unhurt.server, ODD[name]):
+def test_d8_an_odd_id_is_refused(baseline, name):
+    for reply in both_ways(baseline.server, ODD[name]):
         # `.` and `..` in a path mean another path.
         assert_refused(reply, 404, 405, 422) if ODD[name] in (".", "..") else assert_refused(reply, 422)
-    unhurt.check()
+    baseline.check()
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_d8_an_unusual_id_is_refused_or_the_same_everywhere(unhurt, name):
-    server, id = unhurt.server, UNUSUAL[name]
-    reply = ask(server, request({"id": id, "input": {"nonce": id}}))
+def test_d8_an_unusual_id_is_refused_or_the_same_everywhere(baseline, name):
+    server, id = baseline.server, UNUSUAL[name]
+    reply = exchange(server, json_request({"id": id, "input": {"nonce": id}}))
     if reply.status != 200:
         assert_refused(reply, 422)
         return
     assert (reply.json["id"], reply.json["output"]) == (id, id)
     target = f"/predictions/{quote(id, safe='')}"
-    assert ask(server, request(b"", method="GET", target=target)).json["id"] == id
+    assert exchange(server, json_request(b"", method="GET", target=target)).json["id"] == id
     assert (
-        json.loads(ask(server, request({"input": {"nonce": id}}, method="PUT", target=target)).body)["id"]
+        json.loads(
+            exchange(server, json_request({"input": {"nonce": id}}, method="PUT", target=target)).body
+        )["id"]
         == id
     )
-    unhurt.assert_slots()
+    baseline.assert_slots()
 
 
-def test_d8_ids_that_look_alike_are_different_jobs(shared):
-    server = shared("journal")
+def test_d8_ids_that_look_alike_are_different_jobs(shared_server):
+    server = shared_server("journal")
     for id in ("é", "e\u0301", "a", "A", "a ", "a\u200b"):
         reply = server.predict({"nonce": id.encode().hex()}, id=id)
         if reply.status == 200:

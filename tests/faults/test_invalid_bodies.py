@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from baseline import assert_refused
-from raw_connection import ask, request
+from raw_http import exchange, json_request
 
 DEEP = 100_000
 
@@ -156,58 +156,60 @@ DEPTHS = {
 }
 
 
-def send(unhurt, body, **options):
-    return ask(unhurt.server, request(body.replace(b"HOOK", unhurt.webhook.encode()), **options))
+def send(baseline, body, **options):
+    return exchange(
+        baseline.server, json_request(body.replace(b"HOOK", baseline.webhook.encode()), **options)
+    )
 
 
 @pytest.mark.parametrize("name", NOT_JSON)
-def test_d1_a_body_that_is_not_json_is_refused(unhurt, name):
-    assert_refused(send(unhurt, NOT_JSON[name]), 400)
-    unhurt.check()
+def test_d1_a_body_that_is_not_json_is_refused(baseline, name):
+    assert_refused(send(baseline, NOT_JSON[name]), 400)
+    baseline.check()
 
 
 @pytest.mark.parametrize("name", WRONG_SHAPE)
-def test_d1_a_body_of_the_wrong_shape_is_refused(unhurt, name):
-    assert_refused(send(unhurt, WRONG_SHAPE[name]), 400, 422)
-    unhurt.check()
+def test_d1_a_body_of_the_wrong_shape_is_refused(baseline, name):
+    assert_refused(send(baseline, WRONG_SHAPE[name]), 400, 422)
+    baseline.check()
 
 
 @pytest.mark.parametrize("name", WRONG_INPUT)
-def test_d1_an_input_of_the_wrong_type_is_refused(unhurt, name):
+def test_d1_an_input_of_the_wrong_type_is_refused(baseline, name):
     body = b'{"webhook":"HOOK","input":' + WRONG_INPUT[name] + b"}"
-    assert_refused(send(unhurt, body), 400, 422)
-    unhurt.check()
+    assert_refused(send(baseline, body), 400, 422)
+    baseline.check()
 
 
 @pytest.mark.parametrize("name", DEPTHS)
-def test_d2_nesting_without_end_is_refused(unhurt, name):
-    assert_refused(send(unhurt, DEPTHS[name]), 400, 422)
-    unhurt.check()
+def test_d2_nesting_without_end_is_refused(baseline, name):
+    assert_refused(send(baseline, DEPTHS[name]), 400, 422)
+    baseline.check()
 
 
 @pytest.mark.parametrize(
     "how", [{"prefer": "respond-async"}, {"method": "PUT", "target": "/predictions/bad-body"}]
 )
-def test_d1_bad_bodies_are_refused_however_the_answer_should_come(unhurt, how):
+def test_d1_bad_bodies_are_refused_however_the_answer_should_come(baseline, how):
     for table in (NOT_JSON, WRONG_SHAPE):
         for name, body in table.items():
-            reply = send(unhurt, body, **how)
+            reply = send(baseline, body, **how)
             assert 400 <= reply.status < 500, (name, str(reply))
-    unhurt.check()
+    baseline.check()
 
 
-def test_d1_a_thousand_bad_bodies_leave_nothing_behind(unhurt):
+def test_d1_a_thousand_bad_bodies_leave_nothing_behind(baseline):
     bodies = [*NOT_JSON.values(), *WRONG_SHAPE.values()]
     for number in range(1000):
-        reply = send(unhurt, bodies[number % len(bodies)][:2000])
+        reply = send(baseline, bodies[number % len(bodies)][:2000])
         assert 400 <= reply.status < 500, str(reply)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d1_what_is_near_these_and_right_is_served(unhurt):
+def test_d1_what_is_near_these_and_right_is_served(baseline):
     """The table above must not pass because everything is refused."""
     good = {"nonce": "💧é", "whole": 2**53, "real": 1e308, "words": [], "anything": {"a": [[None]]}}
-    reply = unhurt.server.predict(good)
+    reply = baseline.server.predict(good)
     assert (reply.status, reply.json["output"]) == (200, "💧é")
     paired = json.dumps({"input": {"nonce": "💧"}}, ensure_ascii=True).encode()
-    assert ask(unhurt.server, request(b" \r\n\t" + paired + b"\n ")).json["output"] == "💧"
+    assert exchange(baseline.server, json_request(b" \r\n\t" + paired + b"\n ")).json["output"] == "💧"

@@ -1,7 +1,8 @@
 """Rows E3, E7 of docs/reliability.md: user code that prints too much, too strange, or too late."""
 
 import pytest
-from footprint import cpu_seconds, peak, reset_peak, unharmed
+from footprint import assert_recovers
+from processes import cpu_seconds, peak_memory, reset_peak_memory
 
 MIB = 1024 * 1024
 LOGS_KEPT = 16 * MIB
@@ -15,23 +16,23 @@ FLOODS = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("flood", FLOODS)
-def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(fresh, receiver, flood):
+def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(start_server, receiver, flood):
     how, size, notice = FLOODS[flood]
-    server = fresh("faults", "--log-level", "warn")
+    server = start_server("faults", "--log-level", "warn")
     hook = receiver.path()
-    with unharmed(server):
-        reset_peak(server.process.pid)
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         server.start({"how": f"prints.{how}", "number": size}, webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook, timeout=60)
     assert (body["status"], body["output"]) == ("succeeded", "printed")
     assert len(body["logs"]) <= LOGS_KEPT + 200
     assert notice in body["logs"]
-    assert peak(server.process.pid) < 400 * MIB
+    assert peak_memory(server.process.pid) < 400 * MIB
 
 
 @pytest.mark.timeout(120)
-def test_e3_the_cost_of_logs_with_a_webhook_is_linear(fresh, receiver):
-    server = fresh("faults", "--log-level", "warn")
+def test_e3_the_cost_of_logs_with_a_webhook_is_linear(start_server, receiver):
+    server = start_server("faults", "--log-level", "warn")
 
     def cost(size: int) -> float:
         """Processor time of the server: the time on the wall is everybody's."""
@@ -49,21 +50,21 @@ def test_e3_the_cost_of_logs_with_a_webhook_is_linear(fresh, receiver):
 @pytest.mark.parametrize("how", ["empty_lines", "flushes"])
 def test_e3_many_tiny_writes(server, receiver, how):
     hook = receiver.path()
-    with unharmed(server):
+    with assert_recovers(server):
         server.start({"how": f"prints.{how}", "number": 30_000}, webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook, timeout=30)
     assert (body["status"], len(body["logs"])) == ("succeeded", 30_000)
 
 
 def test_e3_a_flood_past_python_goes_to_the_operator_only(server):
-    with unharmed(server):
+    with assert_recovers(server):
         body = server.predict({"how": "prints.descriptor", "number": 16}, timeout=30).json
     assert (body["output"], body["logs"]) == ("printed", "")
 
 
 def test_e3_odd_bytes_are_shown_and_the_answer_is_json(server, receiver):
     hook = receiver.path()
-    with unharmed(server):
+    with assert_recovers(server):
         server.start({"how": "prints.odd_bytes"}, webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook)
     assert body["output"] == "printed"
@@ -75,7 +76,7 @@ def test_e3_a_character_in_two_writes_is_one_character(server):
 
 
 def test_e3_lines_of_many_threads_stay_whole(server):
-    with unharmed(server):
+    with assert_recovers(server):
         logs = server.predict({"how": "prints.threads", "number": 16}).json["logs"]
     expected = {f"{which}:{i}" for which in range(16) for i in range(100)}
     assert set(logs.split("\n")) - {""} == expected
@@ -83,22 +84,22 @@ def test_e3_lines_of_many_threads_stay_whole(server):
 
 @pytest.mark.parametrize("how", ["forged", "broken_logger"])
 def test_e3_lines_that_pretend_or_fail_are_only_lines(server, how):
-    with unharmed(server):
+    with assert_recovers(server):
         assert server.predict({"how": f"prints.{how}"}).json["output"] == "printed"
 
 
-def test_e7_a_thread_that_prints_for_ever_holds_nobody_up(fresh):
-    server = fresh("faults", "--log-level", "warn")
-    with unharmed(server):
+def test_e7_a_thread_that_prints_for_ever_holds_nobody_up(start_server):
+    server = start_server("faults", "--log-level", "warn")
+    with assert_recovers(server):
         assert server.predict({"how": "prints.background_flood"}).json["output"] == "printed"
         for number in range(5):
             assert server.predict({"text": str(number)}).json["logs"] == f"echo {number}\n"
-        reset_peak(server.process.pid)
+        reset_peak_memory(server.process.pid)
         server.predict({"how": "deaths.exit"})
-    assert peak(server.process.pid) < 200 * MIB
+    assert peak_memory(server.process.pid) < 200 * MIB
 
 
-def test_e3_a_flood_of_logs_in_setup_is_cut(fresh, tmp_path):
+def test_e3_a_flood_of_logs_in_setup_is_cut(start_server, tmp_path):
     folder = tmp_path / "talkative"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
@@ -110,7 +111,7 @@ def test_e3_a_flood_of_logs_in_setup_is_cut(fresh, tmp_path):
         "    def predict(self, text: str = '') -> str:\n"
         "        return f'echo {text}'\n"
     )
-    server = fresh(folder, "--log-level", "warn")
-    with unharmed(server):
+    server = start_server(folder, "--log-level", "warn")
+    with assert_recovers(server):
         assert len(server.get("/health-check").body) < LOGS_KEPT + 4096
-    assert peak(server.process.pid) < 300 * MIB
+    assert peak_memory(server.process.pid) < 300 * MIB

@@ -7,9 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from footprint import peak, reset_peak, serves, unharmed
-from servers import MODELS, children_of, tidegate_bin, tidegate_env, wait_until
+from environment import MODELS, tidegate_bin, tidegate_env
+from footprint import assert_recovers, assert_serves
+from processes import descendants, peak_memory, reset_peak_memory
 from test_user_code_crashes import fails_once
+from waiting import wait_until
 
 MIB = 1024 * 1024
 SECRETS = {
@@ -19,22 +21,22 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV])
-def test_e17_another_user_cannot_signal_the_server(as_somebody, number):
-    server = as_somebody()
-    with unharmed(server):
+def test_e17_another_user_cannot_signal_the_server(start_server_as_user, number):
+    server = start_server_as_user()
+    with assert_recovers(server):
         body = server.predict({"how": "processes.kill_parent", "number": int(number)}).json
     assert body["output"] == "not permitted"
 
 
-def test_e17_a_signal_to_everybody_reaches_only_its_own(as_somebody):
-    server = as_somebody()
-    with unharmed(server):
+def test_e17_a_signal_to_everybody_reaches_only_its_own(start_server_as_user):
+    server = start_server_as_user()
+    with assert_recovers(server):
         body = server.predict({"how": "processes.kill_everybody", "number": int(signal.SIGKILL)}).json
     assert body["status"] in ("succeeded", "failed")
 
 
-def test_e17_the_model_has_no_rights_of_roots(as_somebody, uid):
-    identity = as_somebody().predict({"how": "processes.identity"}).json["output"]
+def test_e17_the_model_has_no_rights_of_roots(start_server_as_user, uid):
+    identity = start_server_as_user().predict({"how": "processes.identity"}).json["output"]
     assert set(identity["Uid"].split()) == {str(uid)} and set(identity["Gid"].split()) == {str(uid)}
     assert identity["Groups"].split() in ([], [str(uid)])
     assert int(identity["CapEff"], 16) == 0
@@ -55,32 +57,32 @@ def test_e17_an_unknown_user_is_refused_at_the_start(tmp_path, user):
     assert "--run-as" in done.stderr
 
 
-def test_e18_secrets_are_neither_in_the_models_environment_nor_in_the_servers(fresh):
-    server = fresh("faults", env=SECRETS)
+def test_e18_secrets_are_neither_in_the_models_environment_nor_in_the_servers(start_server):
+    server = start_server("faults", env=SECRETS)
     body = server.predict({"how": "processes.environment"}).body.decode()
     for secret in SECRETS.values():
         assert secret not in body
     assert not set(SECRETS) & set(server.predict({"how": "processes.environment"}).json["output"]["own"])
 
 
-def test_e18_another_user_cannot_look_into_the_server(as_somebody):
-    seen = as_somebody(env=SECRETS).predict({"how": "processes.environment"}).json["output"]
+def test_e18_another_user_cannot_look_into_the_server(start_server_as_user):
+    seen = start_server_as_user(env=SECRETS).predict({"how": "processes.environment"}).json["output"]
     assert set(seen["refused"]) == {"environ", "mem", "maps", "cwd", "fd", "exe"}
     assert "open" not in seen
 
 
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/self/cmdline", "/proc/self/maps"])
-def test_e18_an_output_file_cannot_name_the_server_itself(fresh, receiver, path):
+def test_e18_an_output_file_cannot_name_the_server_itself(start_server, receiver, path):
     """`/proc/self` is the model for the model, and the server for the server."""
-    server = fresh("faults", env=SECRETS)
-    with unharmed(server):
+    server = start_server("faults", env=SECRETS)
+    with assert_recovers(server):
         fails_once(server, receiver, "files.path", text=path)
 
 
 def test_e18_the_model_inherits_no_connection_of_the_server(server):
     """A listening socket in the wrong hands answers in the server's place."""
     server.predict({"text": "a connection that is kept alive"})
-    (worker,) = children_of(server.process.pid)
+    (worker,) = descendants(server.process.pid)
     inodes = {line.split()[9] for line in Path(f"/proc/{worker}/net/tcp").read_text().splitlines()[1:]}
     held = [os.readlink(entry) for entry in Path(f"/proc/{worker}/fd").iterdir()]
     assert not [name for name in held if name.removeprefix("socket:[").rstrip("]") in inodes]
@@ -102,7 +104,7 @@ ODD_FILES = {
 
 @pytest.mark.parametrize("how", ODD_FILES)
 def test_e19_a_file_that_is_none_is_refused(server, receiver, how):
-    with unharmed(server, own_files=True):
+    with assert_recovers(server, own_files=True):
         fails_once(server, receiver, f"files.{how}", text=ODD_FILES[how])
 
 
@@ -113,17 +115,17 @@ def test_e19_a_file_named_behind_the_runtimes_back_is_refused(server, receiver, 
     if target == "fifo":
         target = str(tmp_path / "pipe")
         os.mkfifo(target)
-    with unharmed(server):
+    with assert_recovers(server):
         fails_once(server, receiver, "wire.name_a_file", text=target)
 
 
 def test_e19_the_place_for_a_whole_output_is_in_the_jobs_own_folder(server, receiver):
-    with unharmed(server):
+    with assert_recovers(server):
         fails_once(server, receiver, "wire.name_an_oversized_file", text="/etc/passwd")
 
 
 def test_e19_a_place_outside_of_the_output_is_refused(server, receiver):
-    with unharmed(server):
+    with assert_recovers(server):
         fails_once(server, receiver, "wire.bad_offset", text="/etc/hostname")
 
 
@@ -139,63 +141,63 @@ def roots_file(tmp_path) -> Path:
 
 @pytest.mark.parametrize("how", ["files.path", "files.link_to", "wire.name_a_file"])
 def test_e19_a_model_of_another_user_cannot_have_the_server_read_for_it(
-    as_somebody, receiver, roots_file, how
+    start_server_as_user, receiver, roots_file, how
 ):
-    server = as_somebody()
-    with unharmed(server, own_files=True):
+    server = start_server_as_user()
+    with assert_recovers(server, own_files=True):
         body = fails_once(server, receiver, how, text=str(roots_file))
     assert "base64" not in str(body)
 
 
 @pytest.mark.parametrize(("how", "gib"), [("sparse", 1), ("sparse", 100), ("sparse_stream", 100)])
-def test_e19_a_sparse_file_is_refused_by_its_size(fresh, small_temp, receiver, how, gib):
-    server = fresh("faults")
-    with unharmed(server, own_files=True):
-        reset_peak(server.process.pid)
+def test_e19_a_sparse_file_is_refused_by_its_size(start_server, small_temp_dir, receiver, how, gib):
+    server = start_server("faults")
+    with assert_recovers(server, own_files=True):
+        reset_peak_memory(server.process.pid)
         body = fails_once(server, receiver, f"files.{how}", number=gib)
     assert "No space" not in body["error"], "it was copied before anybody looked at its size"
-    assert peak(server.process.pid) < 300 * MIB
+    assert peak_memory(server.process.pid) < 300 * MIB
 
 
-def test_e19_a_sparse_file_of_100_gb_is_not_uploaded_either(fresh, receiver):
+def test_e19_a_sparse_file_of_100_gb_is_not_uploaded_either(start_server, receiver):
     hook = receiver.path()
-    server = fresh("faults", "--upload-url", receiver.plan(hook, 200))
-    with unharmed(server, own_files=True):
+    server = start_server("faults", "--upload-url", receiver.plan(hook, 200))
+    with assert_recovers(server, own_files=True):
         fails_once(server, receiver, "files.sparse", number=100)
 
 
 @pytest.mark.parametrize("how", ["endless_handle", "handle_that_raises", "device_handle"])
-def test_e19_a_handle_without_an_end_fails_and_leaves_nothing(fresh, small_temp, receiver, how):
-    server = fresh("faults")
-    with unharmed(server):
+def test_e19_a_handle_without_an_end_fails_and_leaves_nothing(start_server, small_temp_dir, receiver, how):
+    server = start_server("faults")
+    with assert_recovers(server):
         fails_once(server, receiver, f"files.{how}", text="/dev/zero")
 
 
 @pytest.mark.parametrize("how", ["vanishing", "grows", "odd_names", "surrogate_name"])
 def test_e19_odd_files_have_one_end(server, how):
-    with unharmed(server, own_files=True):
+    with assert_recovers(server, own_files=True):
         body = server.predict({"how": f"files.{how}"}, timeout=30).json
     assert body["status"] in ("succeeded", "failed")
 
 
 def test_e19_very_many_files(server):
-    with unharmed(server, own_files=True):
+    with assert_recovers(server, own_files=True):
         body = server.predict({"how": "files.many", "number": 500}, timeout=30).json
     assert len(body["output"]) == 500
 
 
-def test_e19_an_upload_that_fails_fails_the_job(fresh, receiver):
+def test_e19_an_upload_that_fails_fails_the_job(start_server, receiver):
     """Never `succeeded` without the file."""
-    server = fresh("faults", "--upload-url", receiver.plan(receiver.path(), 500))
+    server = start_server("faults", "--upload-url", receiver.plan(receiver.path(), 500))
     assert server.predict({"how": "files.many", "number": 1}).json["status"] == "failed"
 
 
-def test_e19_an_upload_that_hangs_can_be_canceled(fresh, receiver):
+def test_e19_an_upload_that_hangs_can_be_canceled(start_server, receiver):
     hold = threading.Event()
     path = receiver.path()
-    server = fresh("faults", "--upload-url", receiver.plan(path, 200, hold=hold))
+    server = start_server("faults", "--upload-url", receiver.plan(path, 200, hold=hold))
     try:
-        with unharmed(server, own_files=True):
+        with assert_recovers(server, own_files=True):
             server.start({"how": "files.many", "number": 1}, id="hangs")
             receiver.wait(path)
             server.cancel("hangs")
@@ -204,26 +206,28 @@ def test_e19_an_upload_that_hangs_can_be_canceled(fresh, receiver):
         hold.set()
 
 
-def test_e19_a_full_temporary_folder_fails_jobs_that_need_it_and_no_others(fresh, small_temp, receiver):
-    server = fresh("faults")
+def test_e19_a_full_temporary_folder_fails_jobs_that_need_it_and_no_others(
+    start_server, small_temp_dir, receiver
+):
+    server = start_server("faults")
     assert (
         server.predict({"how": "files.fills_temp", "number": 64}).json["output"] == "No space left on device"
     )
-    serves(server)
+    assert_serves(server)
     fails_once(server, receiver, "values.text", number=33)  # travels through a file
-    serves(server)
-    for path in small_temp.rglob("filler"):
+    assert_serves(server)
+    for path in small_temp_dir.rglob("filler"):
         path.unlink()
-    with unharmed(server):
+    with assert_recovers(server):
         assert server.predict({"how": "values.text", "number": 10}).json["status"] == "succeeded"
         big = server.predict({"how": "echo", "text": "x" * 7_000_000}, timeout=30)
     assert big.json["status"] == "succeeded"
 
 
-def test_e18_sockets_to_the_server_do_not_use_it_up(as_somebody):
+def test_e18_sockets_to_the_server_do_not_use_it_up(start_server_as_user):
     """Neither for callers nor for health; the model opens all that it may have."""
-    server = as_somebody()
-    with unharmed(server):
+    server = start_server_as_user()
+    with assert_recovers(server):
         opened, _error = server.predict(
             {"how": "processes.sockets", "number": 10_000, "text": f"127.0.0.1:{server.port}"}, timeout=50
         ).json["output"]
@@ -233,15 +237,15 @@ def test_e18_sockets_to_the_server_do_not_use_it_up(as_somebody):
 
 
 def test_e5_a_model_that_used_up_its_descriptors_ends_its_jobs(server):
-    with unharmed(server):
+    with assert_recovers(server):
         server.predict({"how": "processes.descriptors"})
         body = server.predict({"text": "x"}).json
         assert body["status"] in ("succeeded", "failed")
         server.predict({"how": "deaths.exit"})
 
 
-def test_trained_weights_reach_a_model_that_runs_as_another_user(as_somebody, tmp_path):
-    server = as_somebody("learns", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+def test_trained_weights_reach_a_model_that_runs_as_another_user(start_server_as_user, tmp_path):
+    server = start_server_as_user("learns", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     model = server.get("/v1/models/local/learns").json
     path = f"/v1/models/local/learns/versions/{model['latest_version']['id']}/trainings"
     made = server.post(path, {"input": {"word": "salve"}, "destination": "local/learns"}).json

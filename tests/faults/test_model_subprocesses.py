@@ -3,8 +3,10 @@
 import signal
 
 import pytest
-from footprint import alive, ended, mark_of, marked, serves, unharmed
-from servers import wait_until
+from footprint import assert_recovers, assert_serves, processes_with_tag, tag_of
+from http_client import wait_for_end
+from processes import is_alive
+from waiting import wait_until
 
 LEFT = ["fork", "subprocess_left", "daemon", "daemon_without_environment"]
 
@@ -12,19 +14,19 @@ LEFT = ["fork", "subprocess_left", "daemon", "daemon_without_environment"]
 @pytest.mark.parametrize("how", LEFT)
 def test_e6_a_process_left_behind_neither_delays_the_result_nor_survives_the_server(server, how):
     pid = server.predict({"how": f"processes.{how}"}).json["output"]
-    assert alive(pid)
-    serves(server)
+    assert is_alive(pid)
+    assert_serves(server)
     server.signal(signal.SIGTERM)
     assert server.wait_exit() == 0
-    wait_until(lambda: not alive(pid), "the process to be gone", 5)
+    wait_until(lambda: not is_alive(pid), "the process to be gone", 5)
 
 
 @pytest.mark.parametrize("how", LEFT)
 def test_e6_a_process_left_behind_goes_with_the_child_that_started_it(server, how):
-    with unharmed(server):
+    with assert_recovers(server):
         pid = server.predict({"how": f"processes.{how}"}).json["output"]
         assert server.predict({"how": "deaths.exit"}).json["status"] == "failed"
-        wait_until(lambda: not alive(pid), "the process to be gone", 5)
+        wait_until(lambda: not is_alive(pid), "the process to be gone", 5)
 
 
 @pytest.mark.parametrize("how", ["both_halves_return", "fork_raises"])
@@ -36,12 +38,12 @@ def test_e6_a_forked_half_that_comes_back_does_not_answer_twice(server, receiver
     for number in range(5):
         assert server.predict({"text": str(number)}).json["output"] == f"echo {number}"
     assert [one.json["status"] for one in receiver.received(hook)].count("succeeded") == 1
-    wait_until(lambda: len(marked(mark_of(server))) == 2, "the other half to be gone", 5)
+    wait_until(lambda: len(processes_with_tag(tag_of(server))) == 2, "the other half to be gone", 5)
 
 
-def test_e6_both_halves_of_an_event_loop(fresh):
-    server = fresh("faults_async")
-    with unharmed(server, slots=4):
+def test_e6_both_halves_of_an_event_loop(start_server):
+    server = start_server("faults_async")
+    with assert_recovers(server, slots=4):
         assert server.predict({"how": "forks", "text": "once"}).json["output"] == "once"
         for number in range(5):
             assert server.predict({"text": str(number)}).json["output"] == f"echo {number}"
@@ -49,12 +51,12 @@ def test_e6_both_halves_of_an_event_loop(fresh):
 
 def test_e6_threads_that_never_end_do_not_hold_the_server(server):
     assert server.predict({"how": "processes.threads", "number": 50}).json["output"] > 50
-    serves(server)
+    assert_serves(server)
     server.signal(signal.SIGTERM)
     assert server.wait_exit(10) == 0
 
 
-def test_e6_a_daemon_of_setup_goes_with_the_server(fresh, tmp_path):
+def test_e6_a_daemon_of_setup_goes_with_the_server(start_server, tmp_path):
     folder = tmp_path / "daemon"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
@@ -66,28 +68,28 @@ def test_e6_a_daemon_of_setup_goes_with_the_server(fresh, tmp_path):
         "    def predict(self) -> int:\n"
         "        return self.pid\n"
     )
-    server = fresh(folder)
+    server = start_server(folder)
     pid = server.predict().json["output"]
     server.signal(signal.SIGTERM)
     assert server.wait_exit() == 0
-    wait_until(lambda: not alive(pid), "the daemon to be gone", 5)
+    wait_until(lambda: not is_alive(pid), "the daemon to be gone", 5)
 
 
 LOOP = ["stops_loop", "closes_loop", "bad_handler", "task_exits", "cancels_itself", "removes_readers"]
 
 
 @pytest.mark.parametrize("how", LOOP)
-def test_e6_an_abused_event_loop_serves_on_or_is_replaced(fresh, how):
-    server = fresh("faults_async", "--cancel-grace", "300ms", "--job-timeout", "3s")
-    with unharmed(server, slots=4):
+def test_e6_an_abused_event_loop_serves_on_or_is_replaced(start_server, how):
+    server = start_server("faults_async", "--cancel-grace", "300ms", "--job-timeout", "3s")
+    with assert_recovers(server, slots=4):
         server.start({"how": how, "text": "x"}, id="abuse")
-        assert ended(server, "abuse")["status"] in ("succeeded", "failed")
+        assert wait_for_end(server, "abuse")["status"] in ("succeeded", "failed")
 
 
-def test_e6_a_job_that_cancels_the_tasks_of_others_cannot_make_them_canceled(fresh, receiver, gate):
+def test_e6_a_job_that_cancels_the_tasks_of_others_cannot_make_them_canceled(start_server, receiver, gate):
     """`canceled` is what a caller asked for; these have failed."""
-    server, hook = fresh("faults_async"), receiver.path()
-    with unharmed(server, slots=4):
+    server, hook = start_server("faults_async"), receiver.path()
+    with assert_recovers(server, slots=4):
         server.start({"how": "gate", "gate": str(gate)}, id="victim", webhook=receiver.url + hook)
         receiver.wait(hook)
         server.predict({"how": "cancels_others", "text": "x"})

@@ -1,7 +1,7 @@
 """Row E11 of docs/reliability.md: user code that changes the interpreter under the runtime."""
 
 import pytest
-from footprint import unharmed
+from footprint import assert_recovers
 
 PATCHES = [
     "json_module",
@@ -21,7 +21,7 @@ PATCHES = [
 @pytest.mark.parametrize("how", PATCHES)
 def test_e11_jobs_after_a_patch_are_right_or_run_in_a_new_child(server, how):
     """Each ends honestly: nobody gets `null`, or nothing, while all looks well."""
-    with unharmed(server):
+    with assert_recovers(server):
         server.predict({"how": f"patches.{how}"})
         for number in range(3):
             body = server.predict({"text": str(number)}).json

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from footprint import ended, peak, reset_peak, running, unharmed
+from footprint import assert_recovers, wait_for_logs
+from http_client import wait_for_end
+from processes import peak_memory, reset_peak_memory
 from test_user_code_crashes import fails_once
 
 MIB = 1024 * 1024
@@ -25,14 +27,14 @@ ODD_JSON = ["surrogate", "surrogate_key", "large_int", "mixed_keys", "nested_set
 
 @pytest.mark.parametrize("how", NO_JSON)
 def test_e12_a_value_without_json_fails_the_job(server, receiver, how):
-    with unharmed(server):
+    with assert_recovers(server):
         fails_once(server, receiver, f"values.{how}")
 
 
 @pytest.mark.parametrize("how", [*ODD_JSON, "lying_text", "lying_int"])
 def test_e12_an_odd_value_has_one_end_and_valid_json_on_the_wire(server, receiver, how):
     hook = receiver.path()
-    with unharmed(server):
+    with assert_recovers(server):
         id = server.start({"how": f"values.{how}"}, webhook=receiver.url + hook).json["id"]
         body = receiver.wait_terminal(hook)
     assert body["status"] in ("succeeded", "failed")
@@ -43,7 +45,7 @@ def test_e12_an_odd_value_has_one_end_and_valid_json_on_the_wire(server, receive
 
 @pytest.mark.parametrize("how", ["cyclic_list", "cyclic_dict", "endless_objects"])
 def test_e13_a_cyclic_output_fails_and_the_child_lives(server, receiver, how):
-    with unharmed(server) as watch:
+    with assert_recovers(server) as watch:
         fails_once(server, receiver, f"values.{how}")
     assert "STARTING" not in watch.statuses
 
@@ -52,7 +54,7 @@ def test_e13_a_cyclic_output_fails_and_the_child_lives(server, receiver, how):
 @pytest.mark.parametrize("depth", [900, 100_000])
 def test_e13_a_deep_output_has_one_end_and_the_child_lives(server, receiver, how, depth):
     hook = receiver.path()
-    with unharmed(server) as watch:
+    with assert_recovers(server) as watch:
         server.start({"how": f"values.{how}", "number": depth}, webhook=receiver.url + hook)
         sent = receiver.wait(hook, 2)[-1]
         assert b'"status":"failed"' in sent.body if depth > 1000 else True
@@ -62,8 +64,8 @@ def test_e13_a_deep_output_has_one_end_and_the_child_lives(server, receiver, how
 @pytest.mark.timeout(90)
 def test_e14_64_mib_of_output_are_delivered(server, receiver):
     hook = receiver.path()
-    with unharmed(server):
-        reset_peak(server.process.pid)
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         server.start(
             {"how": "values.text", "number": 63},
             webhook=receiver.url + hook,
@@ -71,29 +73,29 @@ def test_e14_64_mib_of_output_are_delivered(server, receiver):
         )
         body = receiver.wait_terminal(hook, timeout=60)
     assert (body["status"], len(body["output"])) == ("succeeded", 63 * MIB)
-    assert peak(server.process.pid) < 600 * MIB
+    assert peak_memory(server.process.pid) < 600 * MIB
 
 
 @pytest.mark.parametrize(("how", "number"), [("text", 3), ("stream", 3), ("stream", 2000)])
-def test_e14_more_than_max_output_fails_with_the_reason(fresh, receiver, how, number):
-    server = fresh("faults", "--max-output", "2MiB")
-    with unharmed(server):
-        reset_peak(server.process.pid)
+def test_e14_more_than_max_output_fails_with_the_reason(start_server, receiver, how, number):
+    server = start_server("faults", "--max-output", "2MiB")
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         body = fails_once(server, receiver, f"values.{how}", number=number)
     assert "--max-output" in body["error"]
-    assert peak(server.process.pid) < 200 * MIB
+    assert peak_memory(server.process.pid) < 200 * MIB
 
 
-def test_e14_just_below_max_output_is_delivered(fresh):
-    server = fresh("faults", "--max-output", "4MiB")
+def test_e14_just_below_max_output_is_delivered(start_server):
+    server = start_server("faults", "--max-output", "4MiB")
     assert server.predict({"how": "values.text", "number": 3}).json["status"] == "succeeded"
     assert len(server.predict({"how": "values.stream", "number": 3}).json["output"]) == 3
 
 
 def test_e14_very_many_empty_values(server, receiver):
     hook = receiver.path()
-    with unharmed(server):
-        reset_peak(server.process.pid)
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         server.start(
             {"how": "values.empties", "number": 100_000},
             webhook=receiver.url + hook,
@@ -101,11 +103,11 @@ def test_e14_very_many_empty_values(server, receiver):
         )
         body = receiver.wait_terminal(hook, timeout=40)
     assert body["status"] == "succeeded" and body["output"] == [""] * 100_000
-    assert peak(server.process.pid) < 300 * MIB
+    assert peak_memory(server.process.pid) < 300 * MIB
 
 
 def test_e14_a_wide_output(server):
-    with unharmed(server):
+    with assert_recovers(server):
         body = server.predict({"how": "values.huge_mapping", "number": 100_000}, timeout=30).json
     assert len(body["output"]) == 100_000
 
@@ -113,16 +115,16 @@ def test_e14_a_wide_output(server):
 @pytest.mark.parametrize("how", ["metrics", "same_metric"])
 def test_e14_a_flood_of_metrics_is_bounded(server, receiver, how):
     hook = receiver.path()
-    with unharmed(server):
-        reset_peak(server.process.pid)
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         server.start({"how": f"values.{how}", "number": 50_000}, webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook, timeout=40)
     assert body["status"] in ("succeeded", "failed")
-    assert peak(server.process.pid) < 300 * MIB
+    assert peak_memory(server.process.pid) < 300 * MIB
 
 
 def test_e12_odd_metrics_are_refused_one_by_one(server):
-    with unharmed(server):
+    with assert_recovers(server):
         body = server.predict({"how": "values.odd_metrics"}).json
     assert body["status"] == "succeeded"
     assert body["metrics"]["predict_time"] > 0
@@ -132,42 +134,42 @@ def test_e12_odd_metrics_are_refused_one_by_one(server):
 @pytest.mark.parametrize(
     "how", ["endless", "endless_fast", "close_raises", "ignores_close", "endless_iterator"]
 )
-def test_e15_an_endless_output_is_stopped_by_a_cancel(fresh, how):
-    server = fresh("faults", "--cancel-grace", "500ms")
-    with unharmed(server):
+def test_e15_an_endless_output_is_stopped_by_a_cancel(start_server, how):
+    server = start_server("faults", "--cancel-grace", "500ms")
+    with assert_recovers(server):
         server.start({"how": f"values.{how}"}, id="endless")
         if how != "endless_iterator":
-            running(server, "endless")
+            wait_for_logs(server, "endless")
         assert server.cancel("endless").status == 200
-        assert ended(server, "endless")["status"] == "canceled"
+        assert wait_for_end(server, "endless")["status"] == "canceled"
 
 
-def test_e15_an_endless_output_is_stopped_when_its_reader_leaves(fresh):
-    server = fresh("generator", "--cancel-grace", "500ms")
+def test_e15_an_endless_output_is_stopped_when_its_reader_leaves(start_server):
+    server = start_server("generator", "--cancel-grace", "500ms")
     stream = server.stream({"count": 10**9})
     stream.next("output")
     stream.close()
     server.wait_health("READY")
 
 
-def test_e15_an_endless_output_is_stopped_by_its_deadline(fresh, receiver):
-    server = fresh("faults", "--job-timeout", "500ms", "--cancel-grace", "500ms")
-    with unharmed(server):
+def test_e15_an_endless_output_is_stopped_by_its_deadline(start_server, receiver):
+    server = start_server("faults", "--job-timeout", "500ms", "--cancel-grace", "500ms")
+    with assert_recovers(server):
         body = fails_once(server, receiver, "values.endless")
     assert "--job-timeout" in body["error"]
     assert body["output"], "what came before the end is kept"
 
 
-def test_e15_an_endless_fast_output_ends_at_its_limit_in_bounded_memory(fresh, receiver):
-    server = fresh("faults", "--max-output", "16MiB")
-    with unharmed(server):
-        reset_peak(server.process.pid)
+def test_e15_an_endless_fast_output_ends_at_its_limit_in_bounded_memory(start_server, receiver):
+    server = start_server("faults", "--max-output", "16MiB")
+    with assert_recovers(server):
+        reset_peak_memory(server.process.pid)
         fails_once(server, receiver, "values.endless_fast")
-    assert peak(server.process.pid) < 300 * MIB
+    assert peak_memory(server.process.pid) < 300 * MIB
 
 
 @pytest.mark.parametrize("how", ["dies_after", "exits_after"])
 def test_e16_a_generator_that_dies_in_the_middle_keeps_what_it_gave(server, receiver, how):
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, f"values.{how}", number=5)
     assert body["output"] == [0, 1, 2, 3, 4]

@@ -3,43 +3,45 @@
 import threading
 
 import pytest
-from baseline import MIB, assert_error_body, assert_refused, descriptors, ended, journal, memory
-from raw_connection import Wire, ask, request
-from servers import wait_until
+from baseline import MIB, assert_error_body, assert_refused, read_journal
+from http_client import wait_for_end
+from processes import open_descriptors, resident_memory
+from raw_http import RawConnection, exchange, json_request
+from waiting import wait_until
 
 
 def running(server, gate, id, nonce, **envelope):
     """A prediction that has reached the user's code and waits at the gate."""
     server.start({"nonce": nonce, "gate": str(gate)}, id=id, **envelope)
-    wait_until(lambda: f"begin {nonce}" in journal(server), f"{id} to run")
+    wait_until(lambda: f"begin {nonce}" in read_journal(server), f"{id} to run")
 
 
 @pytest.mark.parametrize("prefer", ["", "respond-async"])
-def test_d9_a_post_with_an_id_in_flight_is_a_conflict(fresh, gate, prefer):
-    server = fresh("journal")
+def test_d9_a_post_with_an_id_in_flight_is_a_conflict(start_server, gate, prefer):
+    server = start_server("journal")
     running(server, gate, "twin", "first")
     reply = server.post(
         "/predictions", {"id": "twin", "input": {"nonce": "second"}}, headers={"Prefer": prefer}
     )
     assert_refused(reply, 409)
     gate.open()
-    assert ended(server, "twin")["output"] == "first"
-    assert "begin second" not in journal(server)
+    assert wait_for_end(server, "twin")["output"] == "first"
+    assert "begin second" not in read_journal(server)
 
 
-def test_d9_a_cancel_hits_the_one_that_holds_the_id(fresh, gate):
-    server = fresh("journal")
+def test_d9_a_cancel_hits_the_one_that_holds_the_id(start_server, gate):
+    server = start_server("journal")
     running(server, gate, "twin", "first")
     assert server.post("/predictions", {"id": "twin", "input": {"nonce": "second"}}).status == 409
     assert server.cancel("twin").status == 200
-    assert ended(server, "twin")["status"] == "canceled"
-    assert [line for line in journal(server) if "second" in line] == []
+    assert wait_for_end(server, "twin")["status"] == "canceled"
+    assert [line for line in read_journal(server) if "second" in line] == []
     gate.open()
     assert server.predict({"nonce": "third"}, id="twin").json["output"] == "third"
 
 
-def test_d9_twenty_posts_of_one_id_at_once_run_once(fresh, gate):
-    server = fresh("journal", "--queue", "50")
+def test_d9_twenty_posts_of_one_id_at_once_run_once(start_server, gate):
+    server = start_server("journal", "--queue", "50")
     statuses = at_once(
         20,
         lambda n: (
@@ -54,12 +56,12 @@ def test_d9_twenty_posts_of_one_id_at_once_run_once(fresh, gate):
     )
     assert sorted(statuses) == [202] + [409] * 19
     gate.open()
-    ended(server, "race")
-    assert len([line for line in journal(server) if line.startswith("begin race")]) == 1
+    wait_for_end(server, "race")
+    assert len([line for line in read_journal(server) if line.startswith("begin race")]) == 1
 
 
-def test_d9_twenty_puts_of_one_id_at_once_run_once(fresh, gate):
-    server = fresh("journal", "--queue", "50")
+def test_d9_twenty_puts_of_one_id_at_once_run_once(start_server, gate):
+    server = start_server("journal", "--queue", "50")
     body = {"input": {"nonce": "put-race", "gate": str(gate)}}
     headers = {"Prefer": "respond-async"}
     statuses = at_once(
@@ -67,8 +69,8 @@ def test_d9_twenty_puts_of_one_id_at_once_run_once(fresh, gate):
     )
     assert statuses == [202] * 20
     gate.open()
-    ended(server, "put-race")
-    assert journal(server).count("begin put-race") == 1
+    wait_for_end(server, "put-race")
+    assert read_journal(server).count("begin put-race") == 1
 
 
 def at_once(count, call):
@@ -87,20 +89,20 @@ def at_once(count, call):
     return answers
 
 
-def test_d10_a_put_again_after_the_end_shows_the_first_result(unhurt):
-    server = unhurt.server
+def test_d10_a_put_again_after_the_end_shows_the_first_result(baseline):
+    server = baseline.server
     body = {"input": {"nonce": "replay"}, "id": "replay"}
     first = server.put("/predictions/replay", body)
-    before = unhurt.executions()
+    before = baseline.executions()
     again = [server.put("/predictions/replay", body) for _ in range(10)]
     assert {(reply.status, reply.body) for reply in again} == {(200, first.body)}
     later = server.put("/predictions/replay", body, headers={"Prefer": "respond-async"})
     assert (later.status, later.json["output"]) == (200, "replay")
-    assert unhurt.executions() == before
+    assert baseline.executions() == before
 
 
-def test_d10_a_put_again_sends_no_webhook_again(unhurt, receiver):
-    server, hook = unhurt.server, receiver.path()
+def test_d10_a_put_again_sends_no_webhook_again(baseline, receiver):
+    server, hook = baseline.server, receiver.path()
     body = {
         "input": {"nonce": "told"},
         "webhook": receiver.url + hook,
@@ -109,61 +111,61 @@ def test_d10_a_put_again_sends_no_webhook_again(unhurt, receiver):
     for _ in range(3):
         assert server.put("/predictions/told-once", body).status == 200
     receiver.wait_terminal(hook)
-    unhurt.assert_slots()
+    baseline.assert_slots()
     assert len(receiver.received(hook)) == 1
 
 
-def test_d10_a_put_again_after_a_failure_shows_the_failure(shared):
-    server = shared("tempfiles")
+def test_d10_a_put_again_after_a_failure_shows_the_failure(shared_server):
+    server = shared_server("tempfiles")
     body = {"input": {"fail": "once"}}
     first = server.put("/predictions/failed-once", body)
     assert first.json["status"] == "failed"
     assert server.put("/predictions/failed-once", body).body == first.body
 
 
-def test_d11_a_put_again_with_other_input_is_a_conflict(unhurt):
-    server = unhurt.server
+def test_d11_a_put_again_with_other_input_is_a_conflict(baseline):
+    server = baseline.server
     first = server.put("/predictions/other", {"input": {"nonce": "original"}})
-    before = unhurt.executions()
+    before = baseline.executions()
     assert_refused(server.put("/predictions/other", {"input": {"nonce": "changed"}}), 409, 422)
-    assert unhurt.executions() == before
+    assert baseline.executions() == before
     assert server.put("/predictions/other", {"input": {"nonce": "original"}}).body == first.body
 
 
-def test_d11_other_input_while_it_runs_changes_nothing(fresh, gate):
-    server = fresh("journal")
+def test_d11_other_input_while_it_runs_changes_nothing(start_server, gate):
+    server = start_server("journal")
     running(server, gate, "in-flight", "original")
     shown = server.put("/predictions/in-flight", {"input": {"nonce": "changed"}})
     assert shown.status in (202, 409)
     if shown.status == 202:
         assert shown.json["input"]["nonce"] == "original"
     gate.open()
-    assert ended(server, "in-flight")["output"] == "original"
-    assert [line for line in journal(server) if "changed" in line] == []
+    assert wait_for_end(server, "in-flight")["output"] == "original"
+    assert [line for line in read_journal(server) if "changed" in line] == []
 
 
-def test_d12_unknown_inputs_are_dropped_as_documented(unhurt):
+def test_d12_unknown_inputs_are_dropped_as_documented(baseline):
     """The reference says: unknown keys are dropped."""
-    reply = unhurt.server.predict({"nonce": "known", "unknown": {"a": [1]}, "__class__": "x", "self": 1})
+    reply = baseline.server.predict({"nonce": "known", "unknown": {"a": [1]}, "__class__": "x", "self": 1})
     assert (reply.status, reply.json["output"]) == (200, "known")
 
 
-def test_d12_a_thousand_unknown_inputs_are_dropped(unhurt):
-    reply = unhurt.server.predict({"nonce": "known"} | {f"unknown{n}": "x" * 1000 for n in range(1000)})
+def test_d12_a_thousand_unknown_inputs_are_dropped(baseline):
+    reply = baseline.server.predict({"nonce": "known"} | {f"unknown{n}": "x" * 1000 for n in range(1000)})
     assert (reply.status, reply.json["output"]) == (200, "known")
 
 
-def test_d13_a_flood_of_ids_finds_a_bounded_queue(fresh, gate):
+def test_d13_a_flood_of_ids_finds_a_bounded_queue(start_server, gate):
     """10,000 distinct ids; what does not fit is told so, and costs nothing."""
-    server = fresh("journal", "--queue", "100", "--concurrency", "1")
+    server = start_server("journal", "--queue", "100", "--concurrency", "1")
     pid = server.process.pid
     running(server, gate, "a", "a")
-    before = memory(pid), descriptors(pid)
+    before = resident_memory(pid), open_descriptors(pid)
     accepted = []
-    with Wire(server) as wire:
+    with RawConnection(server) as connection:
         for number in range(10_000):
             body = {"id": f"flood{number}", "input": {"nonce": f"flood{number}"}}
-            reply = wire.send(request(body, prefer="respond-async")).reply()
+            reply = connection.send(json_request(body, prefer="respond-async")).reply()
             if reply.status == 202:
                 accepted.append(reply.json["id"])
             else:
@@ -171,18 +173,18 @@ def test_d13_a_flood_of_ids_finds_a_bounded_queue(fresh, gate):
                 assert_error_body(reply.json)
                 assert reply.status == 409 or "retry-after" in reply.headers
     assert accepted == [f"flood{number}" for number in range(100)]
-    assert memory(pid) - before[0] < 64 * MIB
-    assert descriptors(pid) <= before[1] + 64
+    assert resident_memory(pid) - before[0] < 64 * MIB
+    assert open_descriptors(pid) <= before[1] + 64
     gate.open()
     for id in accepted:
-        assert ended(server, id)["output"] == id
+        assert wait_for_end(server, id)["output"] == id
     assert server.get("/predictions/flood100").status == 404
-    ran = [line for line in journal(server) if line.startswith("begin flood")]
+    ran = [line for line in read_journal(server) if line.startswith("begin flood")]
     assert ran == [f"begin flood{number}" for number in range(100)]
 
 
-def test_d13_refused_ids_can_be_used_later(fresh, gate):
-    server = fresh("journal")
+def test_d13_refused_ids_can_be_used_later(start_server, gate):
+    server = start_server("journal")
     running(server, gate, "a", "a")
     running(server, gate, "b", "b")
     assert server.put("/predictions/again", {"input": {"nonce": "early"}}).status == 409
@@ -192,11 +194,13 @@ def test_d13_refused_ids_can_be_used_later(fresh, gate):
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream;q=0.5, application/json"])
-def test_d19_a_model_that_does_not_stream_answers_406(unhurt, accept):
-    body = {"input": {"nonce": "never"}, "webhook": unhurt.webhook}
+def test_d19_a_model_that_does_not_stream_answers_406(baseline, accept):
+    body = {"input": {"nonce": "never"}, "webhook": baseline.webhook}
     for method, target in (("POST", "/predictions"), ("PUT", "/predictions/never-streams")):
-        assert_refused(ask(unhurt.server, request(body, method=method, target=target, accept=accept)), 406)
-    unhurt.check()
+        assert_refused(
+            exchange(baseline.server, json_request(body, method=method, target=target, accept=accept)), 406
+        )
+    baseline.check()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_d19_a_model_that_does_not_stream_answers_406(unhurt, accept):
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_d20_prefer_is_read_as_a_list(unhurt, prefer, status):
-    reply = ask(unhurt.server, request({"input": {"nonce": "preferred"}}, prefer=prefer))
+def test_d20_prefer_is_read_as_a_list(baseline, prefer, status):
+    reply = exchange(baseline.server, json_request({"input": {"nonce": "preferred"}}, prefer=prefer))
     assert reply.status == status or (status is None and reply.status in (200, 202)), str(reply)
-    unhurt.server.wait_idle()
+    baseline.server.wait_idle()

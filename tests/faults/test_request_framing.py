@@ -3,69 +3,70 @@
 import re
 
 import pytest
-from baseline import MIB, assert_refused, memory, peak_memory
-from raw_connection import Wire, ask, request
+from baseline import MIB, assert_refused
+from processes import peak_memory, resident_memory
+from raw_http import RawConnection, exchange, json_request
 
 BODY = b'{"input":{"nonce":"never"}}'
 CHUNK = b"100000\r\n" + b" " * MIB + b"\r\n"
 
 
-def test_d3_a_body_of_200_mib_is_refused(unhurt):
+def test_d3_a_body_of_200_mib_is_refused(baseline):
     """The answer must reach a client that goes on sending."""
-    with Wire(unhurt.server) as wire:
-        wire.send(request(length=200 * MIB))
+    with RawConnection(baseline.server) as connection:
+        connection.send(json_request(length=200 * MIB))
         for _ in range(200):
-            wire.send_what_it_takes(b" " * MIB)
-        reply = wire.reply()
+            connection.try_send(b" " * MIB)
+        reply = connection.reply()
     assert_refused(reply, 413)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d3_a_body_of_200_mib_is_refused_by_its_length(unhurt):
-    with Wire(unhurt.server) as wire:
-        reply = wire.send(request(length=200 * MIB)).reply()
+def test_d3_a_body_of_200_mib_is_refused_by_its_length(baseline):
+    with RawConnection(baseline.server) as connection:
+        reply = connection.send(json_request(length=200 * MIB)).reply()
     assert_refused(reply, 413)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d3_a_gibibyte_is_refused_before_it_is_sent(unhurt):
-    with Wire(unhurt.server) as wire:
-        reply = wire.send(request(length=1024 * MIB, expect="100-continue")).reply()
+def test_d3_a_gibibyte_is_refused_before_it_is_sent(baseline):
+    with RawConnection(baseline.server) as connection:
+        reply = connection.send(json_request(length=1024 * MIB, expect="100-continue")).reply()
     assert_refused(reply, 413)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d3_a_chunked_body_of_200_mib_is_refused_when_it_is_too_large(unhurt):
-    with Wire(unhurt.server) as wire:
-        wire.send(request(content_length="", transfer_encoding="chunked"))
+def test_d3_a_chunked_body_of_200_mib_is_refused_when_it_is_too_large(baseline):
+    with RawConnection(baseline.server) as connection:
+        connection.send(json_request(content_length="", transfer_encoding="chunked"))
         for _ in range(200):
-            wire.send_what_it_takes(CHUNK)
-        reply = wire.reply()
+            connection.try_send(CHUNK)
+        reply = connection.reply()
     assert_refused(reply, 413)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d3_memory_is_bounded_while_large_bodies_come(fresh):
-    server = fresh("journal", "--max-body", "20MiB")
-    before = memory(server.process.pid)
+def test_d3_memory_is_bounded_while_large_bodies_come(start_server):
+    server = start_server("journal", "--max-body", "20MiB")
+    before = resident_memory(server.process.pid)
     for _ in range(3):
         for head in (
-            request(length=1024 * MIB),
-            request(content_length="", transfer_encoding="chunked"),
+            json_request(length=1024 * MIB),
+            json_request(content_length="", transfer_encoding="chunked"),
         ):
-            with Wire(server) as wire:
-                wire.send(head)
+            with RawConnection(server) as connection:
+                connection.send(head)
                 for _ in range(60):
-                    wire.send_what_it_takes(CHUNK)
+                    connection.try_send(CHUNK)
     assert server.predict({"nonce": "next"}).status == 200
     # One body at a time, each at most 20 MiB; a vector that grows has up to three times that for a moment.
     assert peak_memory(server.process.pid) - before < 100 * MIB
 
 
 @pytest.mark.parametrize("length", ["18446744073709551615", "18446744073709551616", "9" * 1000])
-def test_d3_a_length_beyond_all_numbers_is_refused(unhurt, length):
-    assert_refused(ask(unhurt.server, request(content_length=length)), 400, 413, 431)
-    unhurt.check()
+def test_d3_a_length_beyond_all_numbers_is_refused(baseline, length):
+    assert_refused(exchange(baseline.server, json_request(content_length=length)), 400, 413, 431)
+    baseline.check()
 
 
 @pytest.mark.parametrize(
@@ -83,67 +84,82 @@ def test_d3_a_length_beyond_all_numbers_is_refused(unhurt, length):
         "*/*",
     ],
 )
-def test_d4_a_body_of_another_type_is_refused(unhurt, content_type):
-    assert_refused(ask(unhurt.server, request(BODY, content_type=content_type)), 415)
-    unhurt.check()
+def test_d4_a_body_of_another_type_is_refused(baseline, content_type):
+    assert_refused(exchange(baseline.server, json_request(BODY, content_type=content_type)), 415)
+    baseline.check()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_d4_a_body_without_a_type_is_refused_and_not_ignored(unhurt, method):
+def test_d4_a_body_without_a_type_is_refused_and_not_ignored(baseline, method):
     target = "/predictions/untyped" if method == "PUT" else "/predictions"
-    reply = ask(unhurt.server, request(BODY, method=method, target=target, content_type=""))
+    reply = exchange(baseline.server, json_request(BODY, method=method, target=target, content_type=""))
     assert_refused(reply, 415)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d4_a_packed_body_is_refused_and_not_read_as_it_is(unhurt):
-    assert_refused(ask(unhurt.server, request(BODY, content_encoding="gzip")), 400, 415)
-    unhurt.check()
+def test_d4_a_packed_body_is_refused_and_not_read_as_it_is(baseline):
+    assert_refused(exchange(baseline.server, json_request(BODY, content_encoding="gzip")), 400, 415)
+    baseline.check()
 
 
 HEADS = {
-    "a header of 100 KiB": (request(BODY, x="a" * 100 * 1024), {431}),
-    "a header of 1 MiB": (request(BODY, x="a" * MIB), {431}),
-    "101 headers": (request(BODY, **{f"x{n}": "a" for n in range(101)}), {431}),
-    "5000 headers": (request(BODY, **{f"x{n}": "a" for n in range(5000)}), {431}),
-    "a target of 64 KiB": (request(BODY, target="/" + "a" * 65536), {414, 431}),
-    "a query of 64 KiB": (request(BODY, target="/predictions?" + "a" * 65536), {414, 431}),
-    "two lengths": (request(BODY, **{"content-length": "27", "content_length": "5"}), {400}),
-    "two lengths in one line": (request(BODY, content_length="27, 5"), {400}),
-    "a negative length": (request(BODY, content_length="-1"), {400}),
-    "a length with a sign": (request(BODY, content_length="+27"), {400}),
-    "a length in hexadecimal": (request(BODY, content_length="0x1b"), {400}),
-    "chunked and a length": (request(b"0\r\n\r\n", transfer_encoding="chunked"), {400}),
-    "chunked twice": (request(b"0\r\n\r\n", content_length="", transfer_encoding="chunked, chunked"), {400}),
-    "an unknown coding": (request(BODY, content_length="", transfer_encoding="rot13"), {400}),
-    "chunked, then another": (request(BODY, content_length="", transfer_encoding="chunked, identity"), {400}),
-    "a chunk size that is no number": (
-        request(b"zz\r\n", content_length="", transfer_encoding="chunked"),
+    "a header of 100 KiB": (json_request(BODY, x="a" * 100 * 1024), {431}),
+    "a header of 1 MiB": (json_request(BODY, x="a" * MIB), {431}),
+    "101 headers": (json_request(BODY, **{f"x{n}": "a" for n in range(101)}), {431}),
+    "5000 headers": (json_request(BODY, **{f"x{n}": "a" for n in range(5000)}), {431}),
+    "a target of 64 KiB": (json_request(BODY, target="/" + "a" * 65536), {414, 431}),
+    "a query of 64 KiB": (json_request(BODY, target="/predictions?" + "a" * 65536), {414, 431}),
+    "two lengths": (json_request(BODY, **{"content-length": "27", "content_length": "5"}), {400}),
+    "two lengths in one line": (json_request(BODY, content_length="27, 5"), {400}),
+    "a negative length": (json_request(BODY, content_length="-1"), {400}),
+    "a length with a sign": (json_request(BODY, content_length="+27"), {400}),
+    "a length in hexadecimal": (json_request(BODY, content_length="0x1b"), {400}),
+    "chunked and a length": (json_request(b"0\r\n\r\n", transfer_encoding="chunked"), {400}),
+    "chunked twice": (
+        json_request(b"0\r\n\r\n", content_length="", transfer_encoding="chunked, chunked"),
         {400},
     ),
-    "a chunk size without end": (request(b"1" * 5000, content_length="", transfer_encoding="chunked"), {400}),
-    "a space before the colon": (request(BODY).replace(b"content-type:", b"content-type :"), {400}),
-    "a folded header": (request(BODY).replace(b"Host: tidegate", b"Host: tidegate\r\n more"), {400}),
-    "NUL in a header": (request(BODY, x="a\0b"), {400}),
-    "a bare line feed in a header": (request(BODY).replace(b"Host: tidegate\r\n", b"Host: a\rb\r\n"), {400}),
+    "an unknown coding": (json_request(BODY, content_length="", transfer_encoding="rot13"), {400}),
+    "chunked, then another": (
+        json_request(BODY, content_length="", transfer_encoding="chunked, identity"),
+        {400},
+    ),
+    "a chunk size that is no number": (
+        json_request(b"zz\r\n", content_length="", transfer_encoding="chunked"),
+        {400},
+    ),
+    "a chunk size without end": (
+        json_request(b"1" * 5000, content_length="", transfer_encoding="chunked"),
+        {400},
+    ),
+    "a space before the colon": (json_request(BODY).replace(b"content-type:", b"content-type :"), {400}),
+    "a folded header": (json_request(BODY).replace(b"Host: tidegate", b"Host: tidegate\r\n more"), {400}),
+    "NUL in a header": (json_request(BODY, x="a\0b"), {400}),
+    "a bare line feed in a header": (
+        json_request(BODY).replace(b"Host: tidegate\r\n", b"Host: a\rb\r\n"),
+        {400},
+    ),
     "no HTTP at all": (b"hello\r\n\r\n", {400}),
     "a TLS hello": (bytes.fromhex("16030100a5010000a10303") + bytes(160), {400}),
-    "HTTP/9.9": (request(BODY).replace(b"HTTP/1.1", b"HTTP/9.9"), {400}),
-    "a method that nobody knows": (request(BODY, method="BREW"), {405}),
-    "a method of 64 KiB": (request(BODY, method="A" * 65536), {400, 405, 431}),
+    "HTTP/9.9": (json_request(BODY).replace(b"HTTP/1.1", b"HTTP/9.9"), {400}),
+    "a method that nobody knows": (json_request(BODY, method="BREW"), {405}),
+    "a method of 64 KiB": (json_request(BODY, method="A" * 65536), {400, 405, 431}),
     "CONNECT": (b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: x\r\n\r\n", {400, 404, 405}),
     "TRACE": (b"TRACE /predictions HTTP/1.1\r\nHost: x\r\ncookie: secret\r\n\r\n", {405}),
-    "a path that nobody knows": (request(BODY, target="/nothing"), {404}),
-    "a path above the root": (request(BODY, target="/../../etc/passwd"), {400, 404}),
-    "an address as the target": (request(BODY, target="http://169.254.169.254/predictions/x/y"), {400, 404}),
+    "a path that nobody knows": (json_request(BODY, target="/nothing"), {404}),
+    "a path above the root": (json_request(BODY, target="/../../etc/passwd"), {400, 404}),
+    "an address as the target": (
+        json_request(BODY, target="http://169.254.169.254/predictions/x/y"),
+        {400, 404},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_d5_a_head_that_is_not_right_is_refused(unhurt, name):
+def test_d5_a_head_that_is_not_right_is_refused(baseline, name):
     data, statuses = HEADS[name]
-    assert_refused(ask(unhurt.server, data), *statuses)
-    unhurt.check()
+    assert_refused(exchange(baseline.server, data), *statuses)
+    baseline.check()
 
 
 @pytest.mark.parametrize(
@@ -157,27 +173,29 @@ def test_d5_a_head_that_is_not_right_is_refused(unhurt, name):
     ],
     ids=str,
 )
-def test_d5_nothing_is_smuggled_behind_a_doubtful_length(unhurt, framing):
+def test_d5_nothing_is_smuggled_behind_a_doubtful_length(baseline, framing):
     """Two readers of such a head disagree about where the next request begins, so there is no next one."""
-    hidden = request({"input": {"nonce": "smuggled"}, "webhook": unhurt.webhook}, prefer="respond-async")
-    with Wire(unhurt.server) as wire:
-        wire.send_what_it_takes(request(b"0\r\n\r\n" + hidden, **framing))
-        reply = wire.reply()
-        assert wire.is_closed()
+    hidden = json_request(
+        {"input": {"nonce": "smuggled"}, "webhook": baseline.webhook}, prefer="respond-async"
+    )
+    with RawConnection(baseline.server) as connection:
+        connection.try_send(json_request(b"0\r\n\r\n" + hidden, **framing))
+        reply = connection.reply()
+        assert connection.is_closed()
     assert_refused(reply, 400)
-    unhurt.check()
+    baseline.check()
 
 
-def test_d5_a_client_that_speaks_http_2_is_sent_away(unhurt):
-    with Wire(unhurt.server) as wire:
-        wire.send_what_it_takes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
-        assert wire.is_closed()
-    unhurt.check()
+def test_d5_a_client_that_speaks_http_2_is_sent_away(baseline):
+    with RawConnection(baseline.server) as connection:
+        connection.try_send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+        assert connection.is_closed()
+    baseline.check()
 
 
-def test_d5_answers_do_not_repeat_what_was_sent(unhurt):
+def test_d5_answers_do_not_repeat_what_was_sent(baseline):
     """A page on another site cannot make the server answer with markup."""
     for target in ("/<script>alert(1)</script>", "/predictions/%3Cscript%3E"):
-        reply = ask(unhurt.server, request(b"", method="GET", target=target))
+        reply = exchange(baseline.server, json_request(b"", method="GET", target=target))
         assert re.match("application/json", reply.content_type or ""), str(reply)
-    unhurt.check()
+    baseline.check()

@@ -5,10 +5,11 @@ import resource
 import signal
 import socket
 
-from baseline import Unhurt, assert_error_body, descriptors
-from namespaces import inside
-from raw_connection import Wire, request
-from servers import children_of, wait_until
+from baseline import Baseline, assert_error_body
+from namespaces import run_in_namespaces
+from processes import descendants, open_descriptors
+from raw_http import RawConnection, json_request
+from waiting import wait_until
 
 
 def limit(server, count):
@@ -26,19 +27,19 @@ def stand_at_the_door(server, count):
     return crowd
 
 
-def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(fresh, receiver, tmp_path):
-    server = fresh("journal")
-    proof = Unhurt(server, receiver, tmp_path)
+def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(start_server, receiver, tmp_path):
+    server = start_server("journal")
+    proof = Baseline(server, receiver, tmp_path)
     before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
-    with Wire(server) as caller:
-        assert caller.send(request({"input": {"nonce": "warm"}})).reply().status == 200
-        limit(server, descriptors(server.process.pid) + 6)
+    with RawConnection(server) as caller:
+        assert caller.send(json_request({"input": {"nonce": "warm"}})).reply().status == 200
+        limit(server, open_descriptors(server.process.pid) + 6)
         crowd = stand_at_the_door(server, 100)
         accepted = []
         for number in range(30):
             path = receiver.path()
             body = {"input": {"nonce": f"{number}"}, "webhook": receiver.url + path}
-            reply = caller.send(request(body, prefer="respond-async")).reply()
+            reply = caller.send(json_request(body, prefer="respond-async")).reply()
             assert reply.status in (202, 409, 429, 503), str(reply)
             if reply.status == 202:
                 accepted.append((path, f"{number}"))
@@ -52,33 +53,33 @@ def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(fres
     proof.assert_slots()
 
 
-def test_a15_a_crowd_at_the_door_does_not_take_the_descriptors_of_webhooks(fresh, receiver):
+def test_a15_a_crowd_at_the_door_does_not_take_the_descriptors_of_webhooks(start_server, receiver):
     """Told while the crowd is still there: some descriptors are kept back for the work inside."""
-    server, path = fresh("journal"), receiver.path()
-    with Wire(server) as caller:
-        assert caller.send(request({"input": {"nonce": "warm"}})).reply().status == 200
-        limit(server, descriptors(server.process.pid) + 64)
+    server, path = start_server("journal"), receiver.path()
+    with RawConnection(server) as caller:
+        assert caller.send(json_request({"input": {"nonce": "warm"}})).reply().status == 200
+        limit(server, open_descriptors(server.process.pid) + 64)
         crowd = stand_at_the_door(server, 200)
         body = {"input": {"nonce": "told"}, "webhook": receiver.url + path}
-        assert caller.send(request(body, prefer="respond-async")).reply().status == 202
+        assert caller.send(json_request(body, prefer="respond-async")).reply().status == 202
         assert receiver.wait_terminal(path)["output"] == "told"
         for one in crowd:
             one.close()
     assert server.sibling().predict({"nonce": "after"}).json["output"] == "after"
 
 
-def test_a15_health_answers_on_an_open_connection_without_descriptors(fresh):
-    server = fresh("journal")
-    with Wire(server) as caller:
-        ask = request(b"", method="GET", target="/health-check")
+def test_a15_health_answers_on_an_open_connection_without_descriptors(start_server):
+    server = start_server("journal")
+    with RawConnection(server) as caller:
+        ask = json_request(b"", method="GET", target="/health-check")
         assert caller.send(ask).reply().status == 200
-        limit(server, descriptors(server.process.pid))
+        limit(server, open_descriptors(server.process.pid))
         assert caller.send(ask).reply(timeout=2).json["status"] == "READY"
-        assert caller.send(request({"input": {"nonce": "tight"}})).reply().json["output"] == "tight"
+        assert caller.send(json_request({"input": {"nonce": "tight"}})).reply().json["output"] == "tight"
 
 
 def test_a16_a_full_disk_is_said_before_a_job_is_accepted(tmp_path):
-    facts = inside("full_temp_dir.py", tmp_path)
+    facts = run_in_namespaces("full_temp_dir.py", tmp_path)
     assert facts["before"][0] == 200
     for word in [*(f"full{number}" for number in range(10)), "full-large"]:
         status, content_type, body = facts[word]
@@ -93,16 +94,16 @@ def test_a16_a_full_disk_is_said_before_a_job_is_accepted(tmp_path):
 
 
 def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_some(
-    fresh, receiver, tmp_path
+    start_server, receiver, tmp_path
 ):
-    server = fresh("journal")
-    proof = Unhurt(server, receiver, tmp_path)
+    server = start_server("journal")
+    proof = Baseline(server, receiver, tmp_path)
     before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
-    ask = request(b"", method="GET", target="/health-check")
-    with Wire(server) as caller:
+    ask = json_request(b"", method="GET", target="/health-check")
+    with RawConnection(server) as caller:
         assert caller.send(ask).reply().status == 200
-        limit(server, descriptors(server.process.pid) - 6)  # what the dead one leaves must not be enough
-        os.kill(children_of(server.process.pid)[0], signal.SIGKILL)
+        limit(server, open_descriptors(server.process.pid) - 6)  # what the dead one leaves must not be enough
+        os.kill(descendants(server.process.pid)[0], signal.SIGKILL)
         wait_until(lambda: "cannot start" in server.log(), "an attempt that failed")
         assert caller.send(ask).reply(timeout=2).json["status"] == "STARTING"
         limit(server, before)
@@ -111,7 +112,7 @@ def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_
 
 
 def test_a16_files_that_would_fill_the_data_folder_are_refused_and_leave_nothing(tmp_path):
-    found = inside("full_data_dir.py", tmp_path, timeout=100)
+    found = run_in_namespaces("full_data_dir.py", tmp_path, timeout=100)
     for word in ("large", "unannounced"):
         status, content_type, detail = found[word]
         assert (status, content_type) == (507, "application/problem+json"), found

@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from baseline import assert_error_body, ended
+from baseline import assert_error_body
 from certificates import make_certificate
-from raw_connection import Wire, ask, request
-from servers import ROOT, copy_model, free_port, tidegate_bin, tidegate_env, wait_until
+from environment import ROOT, copy_model, free_port, tidegate_bin, tidegate_env
+from http_client import wait_for_end
+from raw_http import RawConnection, exchange, json_request
+from waiting import wait_until
 
 PLANTED = "planted-do-not-tell"
 
@@ -53,11 +55,11 @@ def test_without_being_told_it_listens_on_this_machine_only(tmp_path):
 def test_every_network_without_tokens_is_refused_at_the_start(tmp_path, host):
     directory = copy_model("echo", tmp_path)
     command = [tidegate_bin(), "serve", directory, "--host", host, "--port", str(free_port())]
-    ended = subprocess.run(
+    wait_for_end = subprocess.run(
         command, env=tidegate_env(), capture_output=True, text=True, timeout=30, check=False
     )
-    assert ended.returncode == 64, ended.stderr
-    assert "--allow-anonymous" in ended.stderr
+    assert wait_for_end.returncode == 64, wait_for_end.stderr
+    assert "--allow-anonymous" in wait_for_end.stderr
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +126,11 @@ def test_plain_http_and_noise_at_the_tls_port_hurt_nobody(secure, certificate):
     test_tls_1_2_and_1_3_are_spoken(secure, certificate, ssl.TLSVersion.TLSv1_3)
 
 
-def test_secrets_are_in_no_log_at_the_finest_level(fresh, receiver):
+def test_secrets_are_in_no_log_at_the_finest_level(start_server, receiver):
     """Secret inputs, inputs at all, outputs, authorization headers, tokens of webhooks, query strings."""
-    server = fresh("files_in", "--log-level", "trace", env={"WEBHOOK_AUTH_TOKEN": f"{PLANTED}-webhook"})
+    server = start_server(
+        "files_in", "--log-level", "trace", env={"WEBHOOK_AUTH_TOKEN": f"{PLANTED}-webhook"}
+    )
     path = receiver.path()
     headers = {"Authorization": f"Bearer {PLANTED}-header", "Cookie": f"a={PLANTED}-cookie"}
     server.predict(
@@ -139,9 +143,9 @@ def test_secrets_are_in_no_log_at_the_finest_level(fresh, receiver):
     bad = [{"secret": {"a": f"{PLANTED}-wrong-type"}}, {"text": [f"{PLANTED}-wrong"]}]
     for input in [*bad, {"path": f"http://u:{PLANTED}-userinfo@127.0.0.1:1/x?k={PLANTED}-download"}]:
         server.post("/predictions", {"input": input}, headers=headers)
-    ask(
+    exchange(
         server,
-        request(
+        json_request(
             f'{{"input": {{"text": "{PLANTED}-cut'.encode(), **{"authorization": headers["Authorization"]}
         ),
     )
@@ -150,19 +154,19 @@ def test_secrets_are_in_no_log_at_the_finest_level(fresh, receiver):
     assert sorted(set(re.findall(PLANTED + r"[\w-]*", server.log()))) == []
 
 
-def test_a_secret_input_is_masked_wherever_it_is_shown(shared, gate):
-    server = shared("files_in")
+def test_a_secret_input_is_masked_wherever_it_is_shown(shared_server, gate):
+    server = shared_server("files_in")
     input = {"secret": f"{PLANTED}-shown", "gate": str(gate), "forgotten": True}
     server.start(input, id="masked-everywhere")
     shown = [server.put("/predictions/masked-everywhere", {"input": input}).body]
     gate.open()
-    ended(server, "masked-everywhere")
+    wait_for_end(server, "masked-everywhere")
     shown.append(server.get("/predictions/masked-everywhere").body)
     assert all(PLANTED.encode() not in body for body in shown)
 
 
-def test_errors_of_the_model_are_told_without_traces_and_paths(shared, receiver):
-    server, path = shared("echo"), receiver.path()
+def test_errors_of_the_model_are_told_without_traces_and_paths(shared_server, receiver):
+    server, path = shared_server("echo"), receiver.path()
     reply = server.predict({"fail": "only this"}, webhook=receiver.url + path)
     told = [
         reply.body.decode(),
@@ -177,8 +181,8 @@ def test_errors_of_the_model_are_told_without_traces_and_paths(shared, receiver)
 @pytest.mark.parametrize(
     "target", ["/", "/nothing", "/predictions", "/predictions/x", "/admin/x", "/.env", "/docs/x"]
 )
-def test_answers_name_no_software_inside_and_no_places(shared, target):
-    reply = ask(shared("echo"), request(b"", method="GET", target=target))
+def test_answers_name_no_software_inside_and_no_places(shared_server, target):
+    reply = exchange(shared_server("echo"), json_request(b"", method="GET", target=target))
     everything = str(list(reply.headers.items())) + reply.body.decode()
     assert not re.search(r"hyper|axum|tokio|rustc|/tmp/|/root/|/home/|\.rs\b|panicked", everything), (
         everything
@@ -187,17 +191,19 @@ def test_answers_name_no_software_inside_and_no_places(shared, target):
         assert_error_body(reply.json)
 
 
-def test_a_page_of_another_site_is_given_no_permission(shared):
+def test_a_page_of_another_site_is_given_no_permission(shared_server):
     """No CORS headers: a browser does not let other pages read answers or send JSON."""
-    server = shared("echo")
+    server = shared_server("echo")
     for method in ("OPTIONS", "GET", "POST"):
-        reply = ask(
+        reply = exchange(
             server,
-            request(b"", method=method, origin="https://evil.example", access_control_request_method="POST"),
+            json_request(
+                b"", method=method, origin="https://evil.example", access_control_request_method="POST"
+            ),
         )
         assert [name for name in reply.headers if name.lower().startswith("access-control")] == []
     for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        reply = ask(server, request(b'{"input":{}}', content_type=content_type))
+        reply = exchange(server, json_request(b'{"input":{}}', content_type=content_type))
         assert reply.status == 415, "a form of another page could send this"
 
 
@@ -209,9 +215,9 @@ def verified(headers, body, secret):
     return f"v1,{expected}" in headers["webhook-signature"].split(" ")
 
 
-def test_webhooks_are_signed_also_while_secrets_change(fresh, receiver):
+def test_webhooks_are_signed_also_while_secrets_change(start_server, receiver):
     old, new, other = ("whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
-    server = fresh("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{old} {new}"})
+    server = start_server("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{old} {new}"})
     path = receiver.path()
     server.predict(
         {"text": "signed \u00e9"}, webhook=receiver.plan(path, 500, 200), webhook_events_filter=["completed"]
@@ -302,18 +308,18 @@ def test_there_is_a_page_that_says_how_to_report_a_hole():
     assert "report" in text and "version" in text
 
 
-def test_nobody_can_end_the_server_from_a_web_page(shared):
+def test_nobody_can_end_the_server_from_a_web_page(shared_server):
     """A form or an image of another page sends GET, or POST with its own origin."""
-    server = shared("echo")
+    server = shared_server("echo")
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
         assert ask_status(server, method) in (400, 401, 403, 404, 405)
     assert server.health()["status"] == "READY"
 
 
 def ask_status(server, method):
-    with Wire(server) as wire:
-        wire.send(request(b"", method=method, target="/shutdown"))
+    with RawConnection(server) as connection:
+        connection.send(json_request(b"", method=method, target="/shutdown"))
         head = b""
         while b"\r\n" not in head:
-            head += wire.socket.recv(4096)
+            head += connection.socket.recv(4096)
         return int(head.split()[1])

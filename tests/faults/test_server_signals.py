@@ -8,110 +8,112 @@ import time
 from pathlib import Path
 
 import pytest
-from footprint import ended, health_answers, mark_of, marked, running, send, serves, stopped, unharmed
-from servers import (
-    MODELS,
-    children_of,
-    refuses_connections,
-    shim_python,
-    tidegate_bin,
-    tidegate_env,
-    wait_until,
+from environment import MODELS, shim_python, tidegate_bin, tidegate_env
+from footprint import (
+    assert_health_answers,
+    assert_recovers,
+    assert_serves,
+    processes_with_tag,
+    tag_of,
+    wait_for_logs,
 )
+from http_client import wait_for_end
+from processes import descendants, paused, send_signal
+from waiting import wait_until
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-def test_a7_running_and_queued_jobs_all_end_before_the_server_does(fresh, gate, receiver, temp):
-    server, hooks = fresh("faults", "--queue", "5"), [receiver.path() for _ in range(4)]
-    mark = mark_of(server)
+def test_a7_running_and_queued_jobs_all_end_before_the_server_does(start_server, gate, receiver, temp_dir):
+    server, hooks = start_server("faults", "--queue", "5"), [receiver.path() for _ in range(4)]
+    mark = tag_of(server)
     for number, hook in enumerate(hooks):
         input = {"how": "gate", "gate": str(gate), "text": str(number)}
         server.start(input, webhook=receiver.url + hook)
     receiver.wait(hooks[0])
     server.signal(signal.SIGTERM)
-    wait_until(lambda: refuses_connections(server), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the door to close")
     gate.open()
     assert [receiver.wait_terminal(hook)["output"] for hook in hooks] == ["0", "1", "2", "3"]
     assert server.wait_exit() == 0
-    assert not marked(mark)
-    assert list(temp.iterdir()) == []
+    assert not processes_with_tag(mark)
+    assert list(temp_dir.iterdir()) == []
 
 
-def test_a7_jobs_that_do_not_end_are_canceled_after_the_drain(fresh, receiver, temp):
+def test_a7_jobs_that_do_not_end_are_canceled_after_the_drain(start_server, receiver, temp_dir):
     server, hooks = (
-        fresh("faults", "--queue", "2", "--drain-timeout", "500ms"),
+        start_server("faults", "--queue", "2", "--drain-timeout", "500ms"),
         [receiver.path(), receiver.path()],
     )
-    mark = mark_of(server)
+    mark = tag_of(server)
     for hook in hooks:
         server.start({"how": "waits.swallow"}, webhook=receiver.url + hook)
     receiver.wait(hooks[0])
     server.signal(signal.SIGTERM)
     assert {receiver.wait_terminal(hook)["status"] for hook in hooks} <= {"canceled", "failed"}
     assert server.wait_exit() == 0
-    assert not marked(mark)
-    assert list(temp.iterdir()) == []
+    assert not processes_with_tag(mark)
+    assert list(temp_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a8_a_second_signal_ends_the_server_at_once(fresh, gate, second):
-    server = fresh("faults")
-    mark = mark_of(server)
+def test_a8_a_second_signal_ends_the_server_at_once(start_server, gate, second):
+    server = start_server("faults")
+    mark = tag_of(server)
     server.start({"how": "gate", "gate": str(gate)}, id="held")
-    running(server, "held")
+    wait_for_logs(server, "held")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: refuses_connections(server), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the door to close")
     assert server.process.poll() is None
     server.signal(second)
     server.wait_exit(5)
-    wait_until(lambda: not marked(mark), "the worker to be gone", 5)
+    wait_until(lambda: not processes_with_tag(mark), "the worker to be gone", 5)
 
 
 @pytest.mark.parametrize("model", ["faults", "faults_async"])
-def test_a9_health_answers_while_a_worker_stands_still(fresh, model):
+def test_a9_health_answers_while_a_worker_stands_still(start_server, model):
     """`faults_async` has a health check of its own, which cannot answer now."""
-    server = fresh(model)
-    with health_answers(server) as watch, stopped(*children_of(server.process.pid)):
-        asked = watch.answers
-        wait_until(lambda: watch.answers >= asked + 3, "three answers")
+    server = start_server(model)
+    with assert_health_answers(server) as watch, paused(*descendants(server.process.pid)):
+        asked = watch.responses
+        wait_until(lambda: watch.responses >= asked + 3, "three responses")
     server.wait_health("READY")
-    serves(server)
+    assert_serves(server)
 
 
 def test_a9_a_job_goes_on_when_its_worker_does(server, gate):
-    with unharmed(server):
+    with assert_recovers(server):
         server.start({"how": "gate", "gate": str(gate), "text": "late"}, id="frozen")
-        running(server, "frozen")
-        with stopped(*children_of(server.process.pid)):
+        wait_for_logs(server, "frozen")
+        with paused(*descendants(server.process.pid)):
             gate.open()
             assert server.get("/predictions/frozen").json["status"] == "processing"
-        assert ended(server, "frozen")["output"] == "late"
+        assert wait_for_end(server, "frozen")["output"] == "late"
 
 
-def test_a9_a_cancel_ends_a_worker_that_stands_still(fresh, gate):
-    server = fresh("faults", "--cancel-grace", "300ms")
-    with unharmed(server):
+def test_a9_a_cancel_ends_a_worker_that_stands_still(start_server, gate):
+    server = start_server("faults", "--cancel-grace", "300ms")
+    with assert_recovers(server):
         server.start({"how": "gate", "gate": str(gate)}, id="frozen")
-        running(server, "frozen")
-        with stopped(*children_of(server.process.pid)):
+        wait_for_logs(server, "frozen")
+        with paused(*descendants(server.process.pid)):
             assert server.cancel("frozen").status == 200
-            assert ended(server, "frozen")["status"] == "canceled"
+            assert wait_for_end(server, "frozen")["status"] == "canceled"
 
 
 def test_a9_the_server_ends_although_its_worker_stands_still(server, gate):
-    mark = mark_of(server)
-    with stopped(*children_of(server.process.pid)):
+    mark = tag_of(server)
+    with paused(*descendants(server.process.pid)):
         server.signal(signal.SIGTERM)
         assert server.wait_exit(10) == 0
-        assert not marked(mark)
+        assert not processes_with_tag(mark)
 
 
 def test_a10_nothing_is_lost_when_the_server_stands_still(server, gate, receiver):
     hook = receiver.path()
     server.start({"how": "gate", "gate": str(gate), "text": "x"}, id="kept", webhook=receiver.url + hook)
-    running(server, "kept")
-    with stopped(server.process.pid):
+    wait_for_logs(server, "kept")
+    with paused(server.process.pid):
         gate.open()
         reply: list = []
         waiting = threading.Thread(target=lambda: reply.append(server.sibling().get("/predictions/kept")))
@@ -122,7 +124,7 @@ def test_a10_nothing_is_lost_when_the_server_stands_still(server, gate, receiver
     assert reply[0].status == 200
     assert receiver.wait_terminal(hook)["output"] == "x"
     assert [one.json["status"] for one in receiver.received(hook)].count("succeeded") == 1
-    with unharmed(server):
+    with assert_recovers(server):
         pass
 
 
@@ -173,9 +175,9 @@ class Clock:
         self.set("+0s")
 
     def set(self, offset: str) -> None:
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(offset)
-        fresh.rename(self.path)
+        start_server = self.path.with_suffix(".new")
+        start_server.write_text(offset)
+        start_server.rename(self.path)
 
 
 def times(body: dict) -> list[datetime.datetime]:
@@ -185,19 +187,21 @@ def times(body: dict) -> list[datetime.datetime]:
 
 @pytest.mark.parametrize("jump", ["+3600s", "-3600s", "-86400s", "+400000000s"])
 def test_a18_a_jump_of_the_clock_neither_ends_jobs_nor_turns_their_times_around(
-    fresh, gate, receiver, tmp_path, jump
+    start_server, gate, receiver, tmp_path, jump
 ):
     clock, hook = Clock(tmp_path / "clock"), receiver.path()
-    server = fresh("faults", "--job-timeout", "50s", "--keep-for", "60s", env=clock.env, python=clock.python)
+    server = start_server(
+        "faults", "--job-timeout", "50s", "--keep-for", "60s", env=clock.env, python=clock.python
+    )
     server.predict({"text": "before"}, id="before")
-    with unharmed(server):
+    with assert_recovers(server):
         server.start(
             {"how": "gate", "gate": str(gate), "text": "across"},
             id="across",
             webhook=receiver.url + hook,
             headers={"Cancel-After": "50s"},
         )
-        running(server, "across")
+        wait_for_logs(server, "across")
         clock.set(jump)
         assert server.get("/predictions/across").json["status"] == "processing"
         gate.open()
@@ -212,9 +216,9 @@ def test_a18_a_jump_of_the_clock_neither_ends_jobs_nor_turns_their_times_around(
     assert moved > 3000, "the clock was not moved at all"
 
 
-def test_a18_ids_do_not_repeat_when_the_clock_does(fresh, tmp_path):
+def test_a18_ids_do_not_repeat_when_the_clock_does(start_server, tmp_path):
     clock = Clock(tmp_path / "clock")
-    server = fresh("faults", env=clock.env, python=clock.python)
+    server = start_server("faults", env=clock.env, python=clock.python)
     ids = []
     for offset in ("+0s", "-10s", "+0s", "-10s", "-3600s"):
         clock.set(offset)
@@ -222,12 +226,12 @@ def test_a18_ids_do_not_repeat_when_the_clock_does(fresh, tmp_path):
     assert len(set(ids)) == len(ids)
 
 
-def test_a19_restarts_under_load_leave_nothing_behind(fresh, temp, receiver):
+def test_a19_restarts_under_load_leave_nothing_behind(start_server, temp_dir, receiver):
     """Each accepted job gets its end although the server goes away under it."""
     marks, accepted = [], []
     for number in range(8):
-        server = fresh("faults", "--queue", "10")
-        marks.append(mark_of(server))
+        server = start_server("faults", "--queue", "10")
+        marks.append(tag_of(server))
         for job in range(5):
             hook = receiver.path()
             server.start({"text": f"{number}.{job}"}, webhook=receiver.url + hook)
@@ -235,16 +239,16 @@ def test_a19_restarts_under_load_leave_nothing_behind(fresh, temp, receiver):
         server.signal(signal.SIGTERM)
         assert server.wait_exit() == 0
     assert {receiver.wait_terminal(hook)["status"] for hook in accepted} == {"succeeded"}
-    assert not [pid for mark in marks for pid in marked(mark)]
-    assert list(temp.iterdir()) == []
+    assert not [pid for mark in marks for pid in processes_with_tag(mark)]
+    assert list(temp_dir.iterdir()) == []
 
 
-def test_a19_a_killed_servers_folder_is_its_own_and_harms_no_successor(fresh, temp):
-    first = fresh("faults")
-    send(first.process.pid, signal.SIGKILL)
+def test_a19_a_killed_servers_folder_is_its_own_and_harms_no_successor(start_server, temp_dir):
+    first = start_server("faults")
+    send_signal(first.process.pid, signal.SIGKILL)
     first.wait_exit()
-    for path in temp.iterdir():
+    for path in temp_dir.iterdir():
         assert path.stat().st_mode & 0o077 == 0, "what it leaves is private"
-    second = fresh("faults")
-    with unharmed(second):
+    second = start_server("faults")
+    with assert_recovers(second):
         pass

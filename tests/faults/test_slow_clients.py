@@ -10,10 +10,12 @@ import time
 
 import hostile_servers
 import pytest
-from baseline import MIB, assert_error_body, descriptors, journal, memory
-from namespaces import Inside
-from raw_connection import Wire, request
-from servers import start_tidegate, wait_until
+from baseline import MIB, assert_error_body, read_journal
+from launch import start_tidegate
+from namespaces import NamespacedScript
+from processes import open_descriptors, resident_memory
+from raw_http import RawConnection, json_request
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -22,19 +24,19 @@ class Slow:
     """A client that sends a little, waits, and notes when it is sent away."""
 
     def __init__(self, server, first, drip=b""):
-        self._drip, self._wire, self.answer, self.seconds = drip, Wire(server), b"", None
-        self._wire.send(first)
+        self._drip, self._connection, self.answer, self.seconds = drip, RawConnection(server), b"", None
+        self._connection.send(first)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self):
         began = time.monotonic()
-        self._wire.socket.settimeout(1)
+        self._connection.socket.settimeout(1)
         while time.monotonic() - began < 120:
             try:
-                data = self._wire.socket.recv(65536)
+                data = self._connection.socket.recv(65536)
             except TimeoutError:
-                self._wire.send_what_it_takes(self._drip)
+                self._connection.try_send(self._drip)
                 continue
             except ConnectionResetError:
                 data = b""
@@ -51,10 +53,10 @@ class Slow:
 
 class Scene:
     def __init__(self, scratch):
-        self.vanished = Inside("vanished_client.py", folder(scratch, "vanish"))
+        self.vanished = NamespacedScript("vanished_client.py", folder(scratch, "vanish"))
         self.server = start_tidegate("journal", folder(scratch, "slow"))
-        self.before = memory(self.server.process.pid), descriptors(self.server.process.pid)
-        self.hanging = hostile_servers.Trap(self._time_the_hang)
+        self.before = resident_memory(self.server.process.pid), open_descriptors(self.server.process.pid)
+        self.hanging = hostile_servers.HostileServer(self._time_the_hang)
         self.hung = []
         self.server.start({"nonce": "told"}, webhook=self.hanging.url, webhook_events_filter=["completed"])
         self.headers = [
@@ -64,9 +66,9 @@ class Scene:
             Slow(self.server, b"P", b"O"),
         ]
         self.bodies = [
-            Slow(self.server, request(b'{"input":{"nonce":"slow"', length=100)),
-            Slow(self.server, request(b"", length=100)),
-            Slow(self.server, request(b"5\r\n{", content_length="", transfer_encoding="chunked")),
+            Slow(self.server, json_request(b'{"input":{"nonce":"slow"', length=100)),
+            Slow(self.server, json_request(b"", length=100)),
+            Slow(self.server, json_request(b"5\r\n{", content_length="", transfer_encoding="chunked")),
         ]
 
     def _time_the_hang(self, peer: socket.socket, closing: threading.Event):
@@ -111,20 +113,20 @@ def test_b2_a_body_that_never_ends_is_cut_after_60_s(scene):
         head, _, body = slow.answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 "), slow.answer
         assert_error_body(json.loads(body))
-    assert [line for line in journal(scene.server) if "slow" in line] == []
+    assert [line for line in read_journal(scene.server) if "slow" in line] == []
 
 
 def test_b1_b2_slow_clients_leave_nothing_behind(scene):
     for slow in scene.headers + scene.bodies:
         slow.wait()
     pid, (memory_before, descriptors_before) = scene.server.process.pid, scene.before
-    wait_until(lambda: descriptors(pid) <= descriptors_before + 16, "their connections to be closed")
-    assert memory(pid) - memory_before < 64 * MIB
+    wait_until(lambda: open_descriptors(pid) <= descriptors_before + 16, "their connections to be closed")
+    assert resident_memory(pid) - memory_before < 64 * MIB
     assert scene.server.predict({"nonce": "after"}).json["output"] == "after"
 
 
 def test_b5_a_client_that_vanishes_is_noticed_and_its_slot_is_free(scene):
-    facts = scene.vanished.facts(timeout=150)
+    facts = scene.vanished.findings(timeout=150)
     assert facts["status"] == "canceled", facts
     assert facts["seconds"] < 90
     assert facts["next"] == "next"

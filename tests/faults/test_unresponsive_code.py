@@ -1,7 +1,8 @@
 """Rows E8, E9, E10, E20 of docs/reliability.md: user code that cannot be stopped politely."""
 
 import pytest
-from footprint import ended, running, unharmed
+from footprint import assert_recovers, wait_for_logs
+from http_client import wait_for_end
 from test_user_code_crashes import fails_once
 
 STUBBORN = ["waits.gil", "waits.swallow", "waits.deadlock", "waits.busy", "waits.coroutine", "waits.awaited"]
@@ -9,57 +10,57 @@ STUBBORN = ["waits.gil", "waits.swallow", "waits.deadlock", "waits.busy", "waits
 
 def cancels(server, how: str, id: str = "stubborn") -> dict:
     server.start({"how": how, "number": 60}, id=id)
-    running(server, id)
+    wait_for_logs(server, id)
     assert server.cancel(id).status == 200
-    return ended(server, id)
+    return wait_for_end(server, id)
 
 
 @pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
-def test_e8_e9_a_cancel_ends_code_that_does_not_listen(fresh, how):
-    server = fresh("faults", "--cancel-grace", "300ms")
-    with unharmed(server):
+def test_e8_e9_a_cancel_ends_code_that_does_not_listen(start_server, how):
+    server = start_server("faults", "--cancel-grace", "300ms")
+    with assert_recovers(server):
         assert cancels(server, how)["status"] == "canceled"
 
 
 @pytest.mark.parametrize("how", ["blocks_loop", "busy_loop", "swallows"])
-def test_e8_e9_a_cancel_ends_code_that_holds_the_event_loop(fresh, how, receiver):
-    server = fresh("faults_async", "--cancel-grace", "300ms")
+def test_e8_e9_a_cancel_ends_code_that_holds_the_event_loop(start_server, how, receiver):
+    server = start_server("faults_async", "--cancel-grace", "300ms")
     hook = receiver.path()
-    with unharmed(server, slots=4):
+    with assert_recovers(server, slots=4):
         server.start({"how": how}, id="stubborn", webhook=receiver.url + hook)
         receiver.wait(hook)
         assert server.cancel("stubborn").status == 200
         assert receiver.wait_terminal(hook)["status"] == "canceled"
 
 
-def test_e10_a_cancel_works_without_any_signal(fresh):
-    server = fresh("faults", "--cancel-grace", "300ms")
-    with unharmed(server):
+def test_e10_a_cancel_works_without_any_signal(start_server):
+    server = start_server("faults", "--cancel-grace", "300ms")
+    with assert_recovers(server):
         assert server.predict({"how": "patches.signals"}).json["output"] == "patched"
         assert cancels(server, "waits.sleep")["status"] == "canceled"
 
 
 @pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
-def test_e20_code_that_never_returns_fails_at_the_job_timeout(fresh, receiver, how):
+def test_e20_code_that_never_returns_fails_at_the_job_timeout(start_server, receiver, how):
     # Long enough for the model to begin, however busy the machine is.
-    server = fresh("faults", "--job-timeout", "1s", "--cancel-grace", "300ms")
-    with unharmed(server):
+    server = start_server("faults", "--job-timeout", "1s", "--cancel-grace", "300ms")
+    with assert_recovers(server):
         body = fails_once(server, receiver, how, number=60)
     assert "--job-timeout" in body["error"]
     assert body["logs"].startswith("begun")
 
 
 @pytest.mark.parametrize("how", ["deaths.stop", "deaths.stop_group", "wire.half_frame"])
-def test_e20_a_process_that_no_longer_speaks_is_replaced_at_the_job_timeout(fresh, receiver, how):
-    server = fresh("faults", "--job-timeout", "400ms", "--cancel-grace", "300ms")
-    with unharmed(server):
+def test_e20_a_process_that_no_longer_speaks_is_replaced_at_the_job_timeout(start_server, receiver, how):
+    server = start_server("faults", "--job-timeout", "400ms", "--cancel-grace", "300ms")
+    with assert_recovers(server):
         body = fails_once(server, receiver, how)
     assert "--job-timeout" in body["error"]
 
 
-def test_e20_the_deadline_of_a_caller_cancels(fresh, receiver):
-    server, hook = fresh("faults", "--cancel-grace", "300ms"), receiver.path()
-    with unharmed(server):
+def test_e20_the_deadline_of_a_caller_cancels(start_server, receiver):
+    server, hook = start_server("faults", "--cancel-grace", "300ms"), receiver.path()
+    with assert_recovers(server):
         server.start(
             {"how": "waits.deadlock"}, webhook=receiver.url + hook, headers={"Cancel-After": "500ms"}
         )
@@ -72,6 +73,6 @@ def test_e20_an_unreadable_deadline_is_refused(server, header):
     assert reply.status == 422, str(reply)
 
 
-def test_e20_a_job_within_its_time_is_not_touched(fresh):
-    server = fresh("faults", "--job-timeout", "20s")
+def test_e20_a_job_within_its_time_is_not_touched(start_server):
+    server = start_server("faults", "--job-timeout", "20s")
     assert server.predict({"text": "x"}, headers={"Cancel-After": "20s"}).json["status"] == "succeeded"

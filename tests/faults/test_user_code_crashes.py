@@ -1,7 +1,7 @@
 """Rows E1, E2, E4, E5 of docs/reliability.md: user code that ends, raises, or breaks its channels."""
 
 import pytest
-from footprint import unharmed
+from footprint import assert_recovers
 
 DEATHS = ["exit", "exit_well", "segfault", "abort", "kill", "kill_group", "thread_exits", "stack_overflow"]
 
@@ -41,15 +41,15 @@ def fails_once(server, receiver, how, **input):
 
 @pytest.mark.parametrize("how", DEATHS)
 def test_e1_a_process_that_ends_fails_its_job_and_is_replaced(server, receiver, how):
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, f"deaths.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
-def test_e1_all_jobs_of_a_process_fail_with_it_and_every_slot_comes_back(fresh, receiver, gate):
-    server = fresh("faults_async")
+def test_e1_all_jobs_of_a_process_fail_with_it_and_every_slot_comes_back(start_server, receiver, gate):
+    server = start_server("faults_async")
     hooks = [receiver.path() for _ in range(3)]
-    with unharmed(server, slots=4):
+    with assert_recovers(server, slots=4):
         for hook in hooks:
             server.start({"how": "gate", "gate": str(gate)}, webhook=receiver.url + hook)
         server.start({"how": "exits"})
@@ -60,7 +60,7 @@ def test_e1_all_jobs_of_a_process_fail_with_it_and_every_slot_comes_back(fresh, 
 @pytest.mark.parametrize("how", ERRORS)
 def test_e2_whatever_is_raised_fails_the_job_and_the_child_lives(server, receiver, how):
     pid = server.predict({"how": "processes.python", "text": "import os; print(os.getppid())"}).json["output"]
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, f"errors.{how}")
     assert ERRORS[how] in body["error"]
     again = server.predict({"how": "processes.python", "text": "import os; print(os.getppid())"}).json[
@@ -70,13 +70,13 @@ def test_e2_whatever_is_raised_fails_the_job_and_the_child_lives(server, receive
 
 
 def test_e2_a_huge_message_is_cut(server, receiver):
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, "errors.huge", number=80 << 20)
     assert len(body["error"]) <= (1 << 20) + 200
 
 
 def test_e2_raising_the_cancelation_is_not_a_cancel_by_a_caller(server):
-    with unharmed(server):
+    with assert_recovers(server):
         body = server.predict({"how": "errors.own_cancel"}).json
     assert body["status"] in ("failed", "canceled")
 
@@ -94,14 +94,14 @@ GARBAGE = [
 
 @pytest.mark.parametrize("how", GARBAGE)
 def test_e4_garbage_on_a_channel_fails_the_job_and_replaces_the_child(server, receiver, how):
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, f"wire.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
 @pytest.mark.parametrize("how", ["deep_output", "bad_metric", "second_ready"])
 def test_e4_a_forged_message_ends_the_job_once_and_harms_nobody(server, how):
-    with unharmed(server):
+    with assert_recovers(server):
         # Not read as JSON: a forged output may be deeper than Python can read.
         reply = server.predict({"how": f"wire.{how}"}, timeout=30)
     assert reply.status == 200
@@ -109,7 +109,7 @@ def test_e4_a_forged_message_ends_the_job_once_and_harms_nobody(server, how):
 
 
 def test_e4_a_job_that_ends_itself_twice_has_one_end_and_the_next_job_its_own(server, receiver):
-    with unharmed(server):
+    with assert_recovers(server):
         hook = receiver.path()
         server.start({"how": "wire.own_end", "text": "twice"}, id="twice", webhook=receiver.url + hook)
         body = receiver.wait_terminal(hook)
@@ -118,19 +118,19 @@ def test_e4_a_job_that_ends_itself_twice_has_one_end_and_the_next_job_its_own(se
 
 
 def test_e4_a_flood_on_the_control_channel_is_bounded(server):
-    with unharmed(server):
+    with assert_recovers(server):
         body = server.predict({"how": "wire.control_flood", "number": 16}, timeout=30).json
     assert body["status"] in ("failed", "succeeded")
 
 
 @pytest.mark.parametrize("how", ["close_slots", "close_all"])
 def test_e5_closed_channels_fail_the_job_and_replace_the_child(server, receiver, how):
-    with unharmed(server):
+    with assert_recovers(server):
         body = fails_once(server, receiver, f"wire.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
 def test_e5_closed_standard_streams_harm_nobody(server):
-    with unharmed(server):
+    with assert_recovers(server):
         assert server.predict({"how": "patches.closed_streams"}).json["output"] == "patched"
     assert server.predict({"text": "again"}).json["logs"] == "echo again\n"

@@ -6,12 +6,15 @@ import time
 
 import hostile_servers
 import pytest
-from baseline import MIB, Unhurt, assert_refused, ended, memory, peak_memory
-from namespaces import inside
+from baseline import MIB, Baseline, assert_refused
+from environment import free_port
+from http_client import wait_for_end
+from namespaces import run_in_namespaces
 from private_addresses import PRIVATE_HOSTS, name_of_this_machine
-from raw_connection import ask, request
+from processes import peak_memory, resident_memory
+from raw_http import exchange, json_request
 from receiver import Receiver
-from servers import free_port, wait_until
+from waiting import wait_until
 
 TERMINAL = ("succeeded", "failed", "canceled")
 
@@ -19,21 +22,21 @@ TERMINAL = ("succeeded", "failed", "canceled")
 def tell(server, url, nonce="told", events=("completed",), **input):
     """An accepted prediction that tells `url`; returns its id when it is over."""
     id = server.start({"nonce": nonce, **input}, webhook=url, webhook_events_filter=list(events)).json["id"]
-    assert ended(server, id)["status"] == "succeeded"
+    assert wait_for_end(server, id)["status"] == "succeeded"
     return id
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_c1_a_receiver_that_fails_is_told_when_it_has_healed(shared, receiver, status):
+def test_c1_a_receiver_that_fails_is_told_when_it_has_healed(shared_server, receiver, status):
     path = receiver.path()
-    tell(shared("journal"), receiver.plan(path, status, status, status, 200))
+    tell(shared_server("journal"), receiver.plan(path, status, status, status, 200))
     received = receiver.wait(path, 4)
     assert [one.json["status"] for one in received] == ["succeeded"] * 4
 
 
-def test_c1_a_receiver_that_is_down_is_told_when_it_is_up(shared):
+def test_c1_a_receiver_that_is_down_is_told_when_it_is_up(shared_server):
     port = free_port()
-    id = tell(shared("journal"), f"http://127.0.0.1:{port}/hook", "down")
+    id = tell(shared_server("journal"), f"http://127.0.0.1:{port}/hook", "down")
     late = Receiver(port=port)
     try:
         assert late.wait_terminal("/hook")["id"] == id
@@ -42,17 +45,17 @@ def test_c1_a_receiver_that_is_down_is_told_when_it_is_up(shared):
 
 
 @pytest.mark.parametrize(
-    "behaviour", [hostile_servers.hangs_up, hostile_servers.talks_nonsense], ids=lambda b: b.__name__
+    "behaviour", [hostile_servers.hangs_up, hostile_servers.sends_garbage], ids=lambda b: b.__name__
 )
-def test_c1_a_receiver_that_breaks_the_connection_is_told_again(shared, behaviour):
-    with hostile_servers.trap(behaviour) as trap:
-        tell(shared("journal"), trap.url + "/hook")
-        wait_until(lambda: trap.calls >= 3, "two more attempts")
+def test_c1_a_receiver_that_breaks_the_connection_is_told_again(shared_server, behaviour):
+    with hostile_servers.hostile_server(behaviour) as hostile:
+        tell(shared_server("journal"), hostile.url + "/hook")
+        wait_until(lambda: hostile.requests >= 3, "two more attempts")
 
 
-def test_c1_retry_after_is_honoured(shared, receiver):
+def test_c1_retry_after_is_honoured(shared_server, receiver):
     path = receiver.path()
-    tell(shared("journal"), receiver.plan(path, 429, 200, headers={"Retry-After": "2"}))
+    tell(shared_server("journal"), receiver.plan(path, 429, 200, headers={"Retry-After": "2"}))
     first, second = receiver.wait(path, 2)
     assert second.at - first.at >= 1.9  # the pause without it is a fraction of a second
 
@@ -60,8 +63,8 @@ def test_c1_retry_after_is_honoured(shared, receiver):
 @pytest.mark.parametrize(
     "value", ["soon", "-1", "1e400", "", "99999999999999999999999", "Thu, 01 Jan 1970 00:00:00 GMT"]
 )
-def test_c1_nonsense_as_retry_after_hurts_nobody(shared, receiver, value):
-    server, path, other = shared("journal"), receiver.path(), receiver.path()
+def test_c1_nonsense_as_retry_after_hurts_nobody(shared_server, receiver, value):
+    server, path, other = shared_server("journal"), receiver.path(), receiver.path()
     tell(server, receiver.plan(path, 503, 200, headers={"Retry-After": value}))
     receiver.wait(path, 1)
     if not value.startswith("9"):
@@ -70,19 +73,19 @@ def test_c1_nonsense_as_retry_after_hurts_nobody(shared, receiver, value):
     receiver.wait_terminal(other)
 
 
-def test_c1_a_machine_without_certificates_can_still_tell_plain_receivers(fresh, receiver):
+def test_c1_a_machine_without_certificates_can_still_tell_plain_receivers(start_server, receiver):
     """A small container image has no certificates; http needs none."""
     nowhere = {"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}
-    server, path = fresh("journal", env=nowhere), receiver.path()
+    server, path = start_server("journal", env=nowhere), receiver.path()
     tell(server, receiver.url + path)
     assert receiver.wait_terminal(path)["output"] == "told"
     file = receiver.file("x.txt", b"hello")
     assert server.predict({"nonce": "fetched", "path": file}).json.get("output") == "fetched"
 
 
-def test_c1_pauses_grow_and_are_not_the_same_for_all(shared, receiver):
+def test_c1_pauses_grow_and_are_not_the_same_for_all(shared_server, receiver):
     """Ten jobs that fail together must not come back together."""
-    server, paths = shared("journal"), [receiver.path() for _ in range(10)]
+    server, paths = shared_server("journal"), [receiver.path() for _ in range(10)]
     for path in paths:
         tell(server, receiver.plan(path, 503, 503, 503, 200))
     pauses = []
@@ -94,41 +97,43 @@ def test_c1_pauses_grow_and_are_not_the_same_for_all(shared, receiver):
     assert sum(pause[2] for pause in pauses) > sum(firsts)
 
 
-def test_c2_a_receiver_that_hangs_delays_nobody_else(fresh, receiver, tmp_path):
-    server = fresh("journal")
-    with hostile_servers.trap(hostile_servers.hangs) as trap:
+def test_c2_a_receiver_that_hangs_delays_nobody_else(start_server, receiver, tmp_path):
+    server = start_server("journal")
+    with hostile_servers.hostile_server(hostile_servers.hangs) as hostile:
         for _ in range(20):
-            tell(server, trap.url + "/hook", events=("start", "output", "logs", "completed"))
+            tell(server, hostile.url + "/hook", events=("start", "output", "logs", "completed"))
         path = receiver.path()
         tell(server, receiver.url + path, "prompt")
         assert receiver.wait_terminal(path, timeout=5)["output"] == "prompt"
-        Unhurt(server, receiver, tmp_path).assert_slots()
+        Baseline(server, receiver, tmp_path).assert_slots()
 
 
-def test_c3_redirects_are_not_followed(shared, receiver):
-    server, target, path = shared("journal"), receiver.path(), receiver.path()
+def test_c3_redirects_are_not_followed(shared_server, receiver):
+    server, target, path = shared_server("journal"), receiver.path(), receiver.path()
     tell(server, receiver.plan(path, 302, 307, 308, 301, 200, headers={"Location": receiver.url + target}))
     receiver.wait(path, 5)
     assert receiver.received(target) == []
 
 
-def test_c3_a_redirect_loop_is_a_failure_like_any_other(shared, receiver):
+def test_c3_a_redirect_loop_is_a_failure_like_any_other(shared_server, receiver):
     """Cog made 44 requests in 3 s."""
     path = receiver.path()
-    tell(shared("journal"), receiver.plan(path, 302, headers={"Location": receiver.url + path}))
+    tell(shared_server("journal"), receiver.plan(path, 302, headers={"Location": receiver.url + path}))
     first, *_ = receiver.wait(path, 3)
     third = receiver.received(path)[2]
     assert third.at - first.at > 0.2
     receiver.plan(path, 200)
 
 
-def test_c3_a_redirect_to_a_private_address_is_not_followed(shared):
-    with hostile_servers.trap(hostile_servers.hangs) as private:
+def test_c3_a_redirect_to_a_private_address_is_not_followed(shared_server):
+    with hostile_servers.hostile_server(hostile_servers.hangs) as private:
         port = private.url.rpartition(":")[2]
-        with hostile_servers.trap(hostile_servers.redirects_to(f"http://127.0.0.1:{port}/secret")) as trap:
-            tell(shared("journal"), trap.url + "/hook")
-            wait_until(lambda: trap.calls >= 2, "a retry")
-        assert private.calls == 0
+        with hostile_servers.hostile_server(
+            hostile_servers.redirects_to(f"http://127.0.0.1:{port}/secret")
+        ) as hostile:
+            tell(shared_server("journal"), hostile.url + "/hook")
+            wait_until(lambda: hostile.requests >= 2, "a retry")
+        assert private.requests == 0
 
 
 HOSTILE = [
@@ -142,13 +147,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE, ids=lambda b: b.__name__)
-def test_c4_a_hostile_answer_is_bounded(fresh, receiver, tmp_path, behaviour):
-    server = fresh("journal")
-    proof, before = Unhurt(server, receiver, tmp_path), memory(server.process.pid)
-    with hostile_servers.trap(behaviour) as trap:
+def test_c4_a_hostile_answer_is_bounded(start_server, receiver, tmp_path, behaviour):
+    server = start_server("journal")
+    proof, before = Baseline(server, receiver, tmp_path), resident_memory(server.process.pid)
+    with hostile_servers.hostile_server(behaviour) as hostile:
         for _ in range(5):
-            tell(server, trap.url + "/hook", events=("start", "output", "completed"))
-        wait_until(lambda: trap.calls >= 5, "the receiver to be called")
+            tell(server, hostile.url + "/hook", events=("start", "output", "completed"))
+        wait_until(lambda: hostile.requests >= 5, "the receiver to be called")
         path = receiver.path()
         tell(server, receiver.url + path, "prompt")
         assert receiver.wait_terminal(path, timeout=5)["output"] == "prompt"
@@ -162,20 +167,20 @@ def test_c4_a_hostile_answer_is_bounded(fresh, receiver, tmp_path, behaviour):
     [hostile_servers.huge_body, hostile_servers.endless_body, hostile_servers.slow_body],
     ids=lambda b: b.__name__,
 )
-def test_c4_the_body_of_an_answer_is_ignored(shared, receiver, behaviour):
+def test_c4_the_body_of_an_answer_is_ignored(shared_server, receiver, behaviour):
     """A 2xx is a delivery, whatever comes after it: nothing is sent twice."""
-    server = shared("journal")
-    with hostile_servers.trap(behaviour) as trap:
-        tell(server, trap.url + "/hook")
+    server = shared_server("journal")
+    with hostile_servers.hostile_server(behaviour) as hostile:
+        tell(server, hostile.url + "/hook")
         # By the time of a third attempt elsewhere, a second one would have been made here.
         path = receiver.path()
         tell(server, receiver.plan(path, 500, 500, 200))
         receiver.wait(path, 3)
-        assert trap.calls == 1
+        assert hostile.requests == 1
 
 
-def test_c5_nothing_is_told_after_the_end_under_load(fresh, receiver):
-    server, count = fresh("many", "--workers", "2", "--queue", "100"), 60
+def test_c5_nothing_is_told_after_the_end_under_load(start_server, receiver):
+    server, count = start_server("many", "--workers", "2", "--queue", "100"), 60
     paths = [receiver.path() for _ in range(count)]
     slow = threading.Event()
     for number, path in enumerate(paths):
@@ -196,9 +201,9 @@ def test_c5_nothing_is_told_after_the_end_under_load(fresh, receiver):
         assert sizes == sorted(sizes)
 
 
-def test_c6_a_message_that_is_sent_again_has_the_same_id(shared, receiver):
+def test_c6_a_message_that_is_sent_again_has_the_same_id(shared_server, receiver):
     path = receiver.path()
-    server = shared("journal")
+    server = shared_server("journal")
     tell(server, receiver.plan(path, 500, 500, 200))
     attempts = receiver.wait(path, 3)
     assert len({one.headers["webhook-id"] for one in attempts}) == 1
@@ -206,8 +211,8 @@ def test_c6_a_message_that_is_sent_again_has_the_same_id(shared, receiver):
     assert len({one.body for one in attempts}) == 1
 
 
-def test_c6_different_messages_have_different_ids(shared, receiver):
-    server, path = shared("journal"), receiver.path()
+def test_c6_different_messages_have_different_ids(shared_server, receiver):
+    server, path = shared_server("journal"), receiver.path()
     for _ in range(5):
         tell(server, receiver.url + path, events=("start", "output", "completed"))
     received = receiver.wait(path, 15)
@@ -241,18 +246,18 @@ BAD_URLS = {
 
 
 @pytest.mark.parametrize("name", BAD_URLS)
-def test_c7_a_url_that_cannot_be_called_is_refused(unhurt, name):
+def test_c7_a_url_that_cannot_be_called_is_refused(baseline, name):
     for prefer in ("", "respond-async"):
         body = {"input": {"nonce": "never"}, "webhook": BAD_URLS[name]}
-        reply = ask(unhurt.server, request(body, prefer=prefer))
+        reply = exchange(baseline.server, json_request(body, prefer=prefer))
         assert_refused(reply, 422)
         assert reply.detail[0]["loc"] == ["body", "webhook"], str(reply)
-    unhurt.check()
+    baseline.check()
 
 
-def test_c8_credentials_of_a_url_are_in_no_log(fresh, receiver):
+def test_c8_credentials_of_a_url_are_in_no_log(start_server, receiver):
     """Delivered, refused, down, redirected and unparsable: each has its own line of code that logs."""
-    server = fresh("journal", "--log-level", "trace")
+    server = start_server("journal", "--log-level", "trace")
     port = free_port()
     paths = [receiver.path() for _ in range(3)]
     receiver.plan(paths[1], 500)
@@ -270,29 +275,29 @@ def test_c8_credentials_of_a_url_are_in_no_log(fresh, receiver):
         assert planted not in server.log()
 
 
-def test_c9_a_private_address_is_refused_in_every_spelling(guarded, receiver, tmp_path):
-    proof = Unhurt(guarded("journal"), receiver, tmp_path)
+def test_c9_a_private_address_is_refused_in_every_spelling(start_guarded_server, receiver, tmp_path):
+    proof = Baseline(start_guarded_server("journal"), receiver, tmp_path)
     for host in PRIVATE_HOSTS:
         for scheme in ("http", "https"):
             body = {"input": {"nonce": "never"}, "webhook": f"{scheme}://{host}/hook"}
-            reply = ask(proof.server, request(body, prefer="respond-async"))
+            reply = exchange(proof.server, json_request(body, prefer="respond-async"))
             assert reply.status == 422, (host, str(reply))
             assert_refused(reply)
     proof.check()
 
 
-def test_c9_a_name_of_a_private_address_is_never_called(guarded, receiver, tmp_path):
-    server = guarded("journal")
-    with hostile_servers.trap(hostile_servers.hangs) as trap:
-        url = f"http://{name_of_this_machine()}:{trap.url.rpartition(':')[2]}/hook"
+def test_c9_a_name_of_a_private_address_is_never_called(start_guarded_server, receiver, tmp_path):
+    server = start_guarded_server("journal")
+    with hostile_servers.hostile_server(hostile_servers.hangs) as hostile:
+        url = f"http://{name_of_this_machine()}:{hostile.url.rpartition(':')[2]}/hook"
         reply = server.post("/predictions", {"input": {"nonce": "named"}, "webhook": url})
         if reply.status == 422:
             assert_refused(reply)
         else:
             assert (reply.status, reply.json["output"]) == (200, "named")
             wait_until(lambda: tried(server, reply.json["id"]), "an attempt to be given up")
-        assert trap.calls == 0
-    Unhurt(server, receiver, tmp_path).assert_slots()
+        assert hostile.requests == 0
+    Baseline(server, receiver, tmp_path).assert_slots()
 
 
 def tried(server, id):
@@ -302,7 +307,7 @@ def tried(server, id):
 
 def test_c9_a_name_that_changes_its_address_never_leads_inside(tmp_path):
     """DNS rebinding: public when it is checked, private when it is called. The checked address is called."""
-    facts = inside("dns_rebinding.py", tmp_path)
+    facts = run_in_namespaces("dns_rebinding.py", tmp_path)
     assert facts["private"] == []
     assert "secret" not in str(facts["outputs"])
     public = [output for output in facts["outputs"] if output[0] == "public.test"]

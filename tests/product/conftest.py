@@ -7,22 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from servers import Server, tidegate_bin, tidegate_env
+from environment import tidegate_bin, tidegate_env
+from server_process import Server
 
 
 @pytest.fixture
-def shared(fleet) -> Callable[[str], Server]:
-    return lambda model: fleet.shared("tidegate", model)
+def shared_server(server_pool) -> Callable[[str], Server]:
+    return lambda model: server_pool.shared("tidegate", model)
 
 
 @pytest.fixture
-def fresh(fleet) -> Callable[..., Server]:
-    return lambda model, *flags, **options: fleet.fresh("tidegate", model, flags=flags, **options)
+def start_server(server_pool) -> Callable[..., Server]:
+    return lambda model, *flags, **options: server_pool.fresh("tidegate", model, flags=flags, **options)
 
 
 @pytest.fixture
 def tidegate() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line to its end."""
+    """Run a command of `tidegate` until it exits."""
 
     def run(*arguments: Any, timeout: float = 30, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

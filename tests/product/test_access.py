@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 import requests
-from servers import (
-    MODELS,
-    START_TIMEOUT,
-    EventStream,
-    Reply,
-    Server,
-    children_of,
-    tidegate_bin,
-    tidegate_env,
-    wait_until,
-)
+from environment import MODELS, tidegate_bin, tidegate_env
+from http_client import Reply
+from processes import descendants
+from server_process import Server
+from sse import EventStream
+from waiting import START_TIMEOUT, wait_until
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-fedcba9876543210"
@@ -66,8 +61,8 @@ def auth(token: str, scheme: str = "Bearer") -> dict[str, str]:
 
 
 @pytest.fixture
-def server(fresh) -> Server:
-    return fresh("echo", "--workers", "2", env={"TIDEGATE_API_TOKENS": TOKENS})
+def server(start_server) -> Server:
+    return start_server("echo", "--workers", "2", env={"TIDEGATE_API_TOKENS": TOKENS})
 
 
 def put_stream(server: Server, id: str, token: str, **input: object) -> EventStream:
@@ -136,8 +131,8 @@ class TestTheDoor:
                 assert answer.status == 200
                 answer.read()
 
-    def test_without_tokens_nobody_is_asked(self, shared):
-        server = shared("echo")
+    def test_without_tokens_nobody_is_asked(self, shared_server):
+        server = shared_server("echo")
         assert server.predict({"text": "x"}, headers=auth("whatever")).json["output"] == "x"
 
 
@@ -188,8 +183,8 @@ class TestAccounts:
         assert server.get("/predictions/both", headers=auth(ALICE)).json["output"] == "alice's"
         assert server.get("/predictions/both", headers=auth(BOB)).json["output"] == "bob's"
 
-    def test_a_stream_of_another_accounts_id_is_a_new_job(self, fresh, gate):
-        server = fresh("generator", "--workers", "2", env={"TIDEGATE_API_TOKENS": TOKENS})
+    def test_a_stream_of_another_accounts_id_is_a_new_job(self, start_server, gate):
+        server = start_server("generator", "--workers", "2", env={"TIDEGATE_API_TOKENS": TOKENS})
         stream = put_stream(server, "live", ALICE, gate=str(gate), count=3)
         assert stream.next("output").data["chunk"] == "chunk0"
         others = put_stream(server, "live", BOB, count=1).rest()
@@ -197,8 +192,8 @@ class TestAccounts:
         gate.open()
         assert stream.next("completed").data["output"] == ["chunk0", "chunk1", "chunk2"]
 
-    def test_one_id_of_two_accounts_in_one_process_is_two_jobs(self, fresh, gates):
-        server = fresh("concurrent", env={"TIDEGATE_API_TOKENS": TOKENS})
+    def test_one_id_of_two_accounts_in_one_process_is_two_jobs(self, start_server, gates):
+        server = start_server("concurrent", env={"TIDEGATE_API_TOKENS": TOKENS})
         for token, gate in zip((ALICE, BOB), gates[:2], strict=True):
             server.start({"gate": str(gate), "text": token[:3]}, id="twin", headers=auth(token))
         look = lambda token: server.get("/predictions/twin", headers=auth(token)).json  # noqa: E731
@@ -232,17 +227,19 @@ class TestTokensFile:
 
         return new
 
-    def test_a_new_token_opens_the_door_and_the_file_does_not_hold_it(self, fresh, file, new_token):
+    def test_a_new_token_opens_the_door_and_the_file_does_not_hold_it(self, start_server, file, new_token):
         token = new_token("alice")
         assert file.stat().st_mode & 0o777 == 0o600
         assert token not in file.read_text()
-        server = fresh("echo", "--tokens-file", str(file))
+        server = start_server("echo", "--tokens-file", str(file))
         assert server.predict({"text": "in"}, headers=auth(token)).json["output"] == "in"
         assert server.predict(headers=auth(file.read_text().split()[0])).status == 401
 
-    def test_a_revoked_token_is_refused_after_a_hangup_and_its_jobs_go_on(self, fresh, file, new_token, gate):
+    def test_a_revoked_token_is_refused_after_a_hangup_and_its_jobs_go_on(
+        self, start_server, file, new_token, gate
+    ):
         alice, bob = new_token("alice"), new_token("bob")
-        server = fresh("echo", "--tokens-file", str(file), "--workers", "2")
+        server = start_server("echo", "--tokens-file", str(file), "--workers", "2")
         server.start({"gate": str(gate), "text": "goes on"}, id="job", headers=auth(alice))
         with_alice = file.read_text()
         file.write_text("".join(line for line in with_alice.splitlines(True) if " alice" not in line))
@@ -258,9 +255,9 @@ class TestTokensFile:
         wait_until(lambda: job()["status"] == "succeeded", "the job to end")
 
     @pytest.mark.parametrize("broken", ["nonsense\n", "sha256:12 alice\n", None])
-    def test_a_broken_file_leaves_the_old_tokens_in_place(self, fresh, file, new_token, broken):
+    def test_a_broken_file_leaves_the_old_tokens_in_place(self, start_server, file, new_token, broken):
         token = new_token("alice")
-        server = fresh("echo", "--tokens-file", str(file))
+        server = start_server("echo", "--tokens-file", str(file))
         if broken is None:
             file.unlink()
         else:
@@ -270,17 +267,19 @@ class TestTokensFile:
         assert server.get("/", headers=auth(token)).status == 200
         assert "line 2" in server.log() or broken is None
 
-    def test_a_file_that_is_emptied_lets_nobody_in(self, fresh, file, new_token):
+    def test_a_file_that_is_emptied_lets_nobody_in(self, start_server, file, new_token):
         token = new_token("alice")
-        server = fresh("echo", "--tokens-file", str(file))
+        server = start_server("echo", "--tokens-file", str(file))
         file.write_text("")
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.get("/", headers=auth(token)).status == 401, "the token to be refused")
         assert server.get("/").status == 401
 
-    def test_variable_and_file_add_up(self, fresh, file, new_token):
+    def test_variable_and_file_add_up(self, start_server, file, new_token):
         token = new_token("bob")
-        server = fresh("echo", "--tokens-file", str(file), env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
+        server = start_server(
+            "echo", "--tokens-file", str(file), env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"}
+        )
         for known in (token, ALICE):
             assert server.get("/", headers=auth(known)).status == 200
 
@@ -361,21 +360,21 @@ class TestPublicAddresses:
         for way_out in ("--tokens-file", "127.0.0.1", "--allow-anonymous"):
             assert way_out in said
 
-    def test_with_tokens_it_is_fine(self, fresh):
-        server = fresh("echo", "--host", "0.0.0.0", env={"TIDEGATE_API_TOKENS": TOKENS})
+    def test_with_tokens_it_is_fine(self, start_server):
+        server = start_server("echo", "--host", "0.0.0.0", env={"TIDEGATE_API_TOKENS": TOKENS})
         assert requests.get(f"http://{own_address()}:{server.port}/", timeout=10).status_code == 401
 
-    def test_on_purpose_it_is_fine(self, fresh):
-        server = fresh("echo", "--host", "0.0.0.0", "--allow-anonymous")
+    def test_on_purpose_it_is_fine(self, start_server):
+        server = start_server("echo", "--host", "0.0.0.0", "--allow-anonymous")
         assert requests.get(f"http://{own_address()}:{server.port}/", timeout=10).status_code == 200
 
-    def test_this_machine_needs_neither(self, fresh):
-        assert fresh("echo", "--host", "127.0.0.1").health()["status"] == "READY"
+    def test_this_machine_needs_neither(self, start_server):
+        assert start_server("echo", "--host", "127.0.0.1").health()["status"] == "READY"
 
 
 class TestShutdown:
-    def test_from_another_machine_it_is_forbidden_without_tokens(self, fresh):
-        server = fresh("echo", "--host", "0.0.0.0", "--allow-anonymous")
+    def test_from_another_machine_it_is_forbidden_without_tokens(self, start_server):
+        server = start_server("echo", "--host", "0.0.0.0", "--allow-anonymous")
         claims = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1", "X-Real-IP": "127.0.0.1"}
         url = f"http://{own_address()}:{server.port}/shutdown"
         reply = requests.post(url, headers=claims, timeout=10)
@@ -384,8 +383,8 @@ class TestShutdown:
         assert server.post("/shutdown").status == 200
         assert server.wait_exit() == 0
 
-    def test_an_address_in_the_dress_of_ipv6_is_still_this_machine(self, fresh):
-        server = fresh("echo", "--host", "::", "--allow-anonymous")
+    def test_an_address_in_the_dress_of_ipv6_is_still_this_machine(self, start_server):
+        server = start_server("echo", "--host", "::", "--allow-anonymous")
         assert server.post("/shutdown").status == 200
         assert server.wait_exit() == 0
 
@@ -397,8 +396,8 @@ class TestShutdown:
         assert server.post("/shutdown", headers=auth(ROOT)).status == 200
         assert server.wait_exit() == 0
 
-    def test_the_only_account_may_do_it(self, fresh):
-        server = fresh("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:alice"})
+    def test_the_only_account_may_do_it(self, start_server):
+        server = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:alice"})
         assert server.post("/shutdown", headers=auth(BOB)).status == 200
         assert server.wait_exit() == 0
 
@@ -412,15 +411,15 @@ def shown(file: Path) -> bytes:
 
 
 class TestSecrets:
-    def test_no_token_is_in_the_log_or_in_any_process_environment(self, fresh):
+    def test_no_token_is_in_the_log_or_in_any_process_environment(self, start_server):
         wrong = "wrong-0123456789abcdef"
         env = {"TIDEGATE_API_TOKENS": TOKENS, "TIDEGATE_API_TOKEN": ROOT}
-        server = fresh("echo", "--log-level", "trace", env=env)
+        server = start_server("echo", "--log-level", "trace", env=env)
         server.predict(headers=auth(ALICE))
         server.predict(headers=auth(wrong))
         server.predict(headers=auth(BOB, "Basic"))
         server.post("/shutdown", headers=auth(ALICE))
-        children = children_of(server.process.pid)
+        children = descendants(server.process.pid)
         assert children
         processes = [server.process.pid, *children]  # the model can read the server's too
         files = [f"/proc/{pid}/{file}" for pid in processes for file in ("environ", "cmdline")]
@@ -440,11 +439,11 @@ def audit(server: Server) -> list[dict[str, object]]:
 
 
 class TestAudit:
-    def test_who_did_what(self, fresh, gate, tmp_path, tidegate):
+    def test_who_did_what(self, start_server, gate, tmp_path, tidegate):
         file = tmp_path / "tokens"
         tidegate("token", "new", "--account", "carol", "--file", file)
         flags = ("--log-format", "json", "--tokens-file", str(file), "--workers", "2")
-        server = fresh("echo", *flags, env={"TIDEGATE_API_TOKENS": TOKENS})
+        server = start_server("echo", *flags, env={"TIDEGATE_API_TOKENS": TOKENS})
         server.start({"gate": str(gate)}, id="job", headers=auth(ALICE))
         server.get("/predictions/job")
         server.post("/predictions/job/cancel", headers=auth(BOB))
@@ -473,8 +472,8 @@ class TestAudit:
         refused = [line for line in audit(server) if line["message"] == "refused"]
         assert all(str(line["peer"]).startswith("127.0.0.1:") for line in refused)
 
-    def test_without_tokens_there_is_nothing_to_say(self, fresh):
-        server = fresh("echo", "--log-format", "json")
+    def test_without_tokens_there_is_nothing_to_say(self, start_server):
+        server = start_server("echo", "--log-format", "json")
         server.predict()
         server.post("/shutdown")
         server.wait_exit()
@@ -508,7 +507,7 @@ class TestPredict:
             assert "wrong" not in done.stderr
 
 
-def test_two_servers_with_other_tokens_do_not_know_each_other(fresh):
-    one = fresh("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
-    two = fresh("echo", env={"TIDEGATE_API_TOKENS": f"{BOB}:alice"})
+def test_two_servers_with_other_tokens_do_not_know_each_other(start_server):
+    one = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
+    two = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{BOB}:alice"})
     assert (one.get("/", headers=auth(BOB)).status, two.get("/", headers=auth(BOB)).status) == (401, 200)

@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from servers import MODELS, ROOT, wait_until
+from environment import MODELS, ROOT
+from waiting import wait_until
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-fedcba9876543210"
@@ -62,8 +63,8 @@ def test_every_path_is_documented():
 
 
 class TestTheServer:
-    def test_a_model_with_its_setup(self, fresh):
-        server = fresh("setup_prints")
+    def test_a_model_with_its_setup(self, start_server):
+        server = start_server("setup_prints")
         [model] = server.get("/admin/models").json["models"]
         assert (model["model"], model["health"]) == ("local/setup_prints", "READY")
         assert len(model["version"]) == 64
@@ -72,13 +73,13 @@ class TestTheServer:
         assert model["setup"]["took_s"] > 0
         assert model["setup"]["logs"] == server.health()["setup"]["logs"][-4096:] != ""
 
-    def test_a_model_that_could_not_be_loaded(self, fresh):
-        [model] = fresh("setup_fails").get("/admin/models").json["models"]
+    def test_a_model_that_could_not_be_loaded(self, start_server):
+        [model] = start_server("setup_fails").get("/admin/models").json["models"]
         assert (model["health"], model["setup"]["status"]) == ("SETUP_FAILED", "failed")
         assert "Traceback" in model["setup"]["logs"]
 
-    def test_the_queue_by_account(self, fresh, gate):
-        server = fresh("echo", "--queue", "5", env=TOKENS)
+    def test_the_queue_by_account(self, start_server, gate):
+        server = start_server("echo", "--queue", "5", env=TOKENS)
         start(server, "a", ALICE, gate=str(gate))
         start(server, "b", ALICE)
         start(server, "c", BOB)
@@ -99,8 +100,8 @@ class TestTheServer:
             "the end",
         )
 
-    def test_the_processes(self, fresh, gate):
-        server = fresh("echo", "--workers", "2")
+    def test_the_processes(self, start_server, gate):
+        server = start_server("echo", "--workers", "2")
         start(server, "a", gate=str(gate))
 
         def busy():
@@ -125,12 +126,12 @@ class TestTheServer:
 
 
 @pytest.fixture
-def two(fresh, tmp_path, data):
+def two(start_server, tmp_path, data):
     """A server with two models."""
     folder = tmp_path / "both"
     for name in ("echo", "crash"):
         shutil.copytree(MODELS / name, folder / name)
-    return lambda *flags: fresh(folder, *flags, env=data)
+    return lambda *flags: start_server(folder, *flags, env=data)
 
 
 def ask(server, model, hook=None, **input):
@@ -203,8 +204,8 @@ class TestSeveralModels:
 
 
 class TestJobs:
-    def test_what_runs_and_waits_comes_before_what_is_over(self, fresh, gate):
-        server = fresh("echo", "--queue", "5")
+    def test_what_runs_and_waits_comes_before_what_is_over(self, start_server, gate):
+        server = start_server("echo", "--queue", "5")
         server.predict(id="over")
         start(server, "runs", gate=str(gate), log="here")
         start(server, "waits")
@@ -223,13 +224,13 @@ class TestJobs:
         assert "account" not in runs
 
     @pytest.mark.parametrize("query", ["status=odd", "limit=0", "limit=x", "limit=1001", "account=a%2Fb"])
-    def test_a_question_that_makes_no_sense_is_refused_with_words(self, shared, query):
-        reply = shared("echo").get(f"/admin/jobs?{query}")
+    def test_a_question_that_makes_no_sense_is_refused_with_words(self, shared_server, query):
+        reply = shared_server("echo").get(f"/admin/jobs?{query}")
         assert reply.status == 400
         assert query.split("=")[0] in reply.json["error"]
 
-    def test_one_job_with_its_logs(self, fresh):
-        server = fresh("echo")
+    def test_one_job_with_its_logs(self, start_server):
+        server = start_server("echo")
         server.predict({"fail": "broken", "log": "before"}, id="one")
         job = server.get("/admin/jobs/~/one").json
         assert (job["status"], job["logs"]) == ("failed", "before\n")
@@ -237,8 +238,8 @@ class TestJobs:
         assert "input" not in job and "output" not in job
         assert job["ran_s"] > 0 and job["metrics"] == {}
 
-    def test_logs_are_waited_for(self, fresh, gate):
-        server = fresh("echo")
+    def test_logs_are_waited_for(self, start_server, gate):
+        server = start_server("echo")
         start(server, "one", gate=str(gate), log="first")
         first = server.get("/admin/jobs/~/one/logs?wait=10").json
         assert (first["logs"], first["next"], first["over"]) == ("first\n", 6, False)
@@ -249,8 +250,8 @@ class TestJobs:
         assert (last["over"], last["status"]) == (True, "succeeded")
         assert server.get("/admin/jobs/~/one/logs").json["logs"] == "first\n"
 
-    def test_a_job_is_canceled_once(self, fresh, gate):
-        server = fresh("echo")
+    def test_a_job_is_canceled_once(self, start_server, gate):
+        server = start_server("echo")
         start(server, "one", gate=str(gate))
         assert server.post("/admin/jobs/~/one/cancel").status == 200
         ends(server, "one", "canceled")
@@ -258,13 +259,13 @@ class TestJobs:
         assert (again.status, "over already (canceled)" in again.json["error"]) == (409, True)
         assert server.post("/admin/jobs/~/two/cancel").status == 404
 
-    def test_jobs_of_a_server_before_are_listed(self, fresh, data):
-        server = fresh("echo", env=data)
+    def test_jobs_of_a_server_before_are_listed(self, start_server, data):
+        server = start_server("echo", env=data)
         server.predict({"log": "kept"}, id="kept")
         server.predict()
         assert len(jobs(server)) == 2
         kill(server)
-        server = fresh("echo", env=data)
+        server = start_server("echo", env=data)
         assert names(jobs(server)) == ["kept"]
         assert server.get("/admin/jobs/~/kept").json["logs"] == "kept\n"
         assert server.get("/admin/jobs/~/kept/logs").json == {
@@ -276,8 +277,8 @@ class TestJobs:
 
 
 class TestAccounts:
-    def test_administrators_see_all_and_others_their_own(self, fresh, gate):
-        server = fresh("echo", "--workers", "2", env=TOKENS)
+    def test_administrators_see_all_and_others_their_own(self, start_server, gate):
+        server = start_server("echo", "--workers", "2", env=TOKENS)
         start(server, "same", ALICE, gate=str(gate), log="of alice")
         start(server, "same", BOB, gate=str(gate))
         assert sorted(job["account"] for job in jobs(server, "", OPS)) == ["alice", "bob"]
@@ -293,14 +294,14 @@ class TestAccounts:
         assert jobs(server, "?account=bob", OPS)[0]["status"] == "processing"
         assert "canceled by an administrator" in server.log()
 
-    def test_the_server_itself_is_shown_to_administrators(self, fresh):
-        server = fresh("echo", env=TOKENS)
+    def test_the_server_itself_is_shown_to_administrators(self, start_server):
+        server = start_server("echo", env=TOKENS)
         for path in ("models", "queues", "children"):
             assert server.get(f"/admin/{path}", headers=auth(ALICE)).status == 403
             assert server.get(f"/admin/{path}", headers=auth(OPS)).status == 200
 
-    def test_webhooks_of_others_are_not_sent_again(self, fresh, receiver):
-        server, hook = fresh("echo", env=TOKENS), receiver.path()
+    def test_webhooks_of_others_are_not_sent_again(self, start_server, receiver):
+        server, hook = start_server("echo", env=TOKENS), receiver.path()
         body = {"input": {}, "webhook": receiver.url + hook, "webhook_events_filter": ["completed"]}
         server.post("/predictions", body, headers=auth(ALICE))
         id = receiver.wait(hook)[0].headers["webhook-id"]
@@ -338,8 +339,8 @@ class TestReplay:
     """With a data folder, and with everything in memory only."""
 
     @pytest.fixture
-    def start(self, fresh, data, kept):
-        return lambda *flags: fresh("echo", *flags, env=data if kept else {})
+    def start(self, start_server, data, kept):
+        return lambda *flags: start_server("echo", *flags, env=data if kept else {})
 
     def test_a_message_that_was_taken_is_sent_again_under_its_id(self, start, receiver):
         server, hook = start(), receiver.path()
@@ -397,15 +398,15 @@ class TestReplay:
 
 
 class TestAfterARestart:
-    def test_what_was_told_is_listed_and_can_be_sent_again(self, fresh, data, receiver):
-        server, hook, lost = fresh("echo", env=data), receiver.path(), receiver.path()
+    def test_what_was_told_is_listed_and_can_be_sent_again(self, start_server, data, receiver):
+        server, hook, lost = start_server("echo", env=data), receiver.path(), receiver.path()
         server.predict(
             {"text": "told"}, id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"]
         )
         server.predict(id="b", webhook=receiver.plan(lost, 410), webhook_events_filter=["completed"])
         told, given_up = settled(server, "a", "delivered"), settled(server, "b", "failed")
         kill(server)
-        server = fresh("echo", env=data)
+        server = start_server("echo", env=data)
         again = settled(server, "a", "delivered")
         assert {again[name] for name in ("id", "model", "host")} == {
             told[name] for name in ("id", "model", "host")
@@ -422,20 +423,20 @@ class TestAfterARestart:
         message = settled(server, "b", "delivered")
         assert (len(message["attempts"]), message["earlier_attempts"]) == (1, 1)
 
-    def test_attempts_of_the_server_before_are_counted(self, fresh, data, receiver):
-        server, hook = fresh("echo", env=data), receiver.path()
+    def test_attempts_of_the_server_before_are_counted(self, start_server, data, receiver):
+        server, hook = start_server("echo", env=data), receiver.path()
         url = receiver.plan(hook, 500)
         server.predict(id="a", webhook=url, webhook_events_filter=["completed"])
         receiver.wait(hook, 3)
         kill(server)
         receiver.plan(hook, 200)
-        server = fresh("echo", env=data)
+        server = start_server("echo", env=data)
         message = settled(server, "a", "delivered")
         assert message["earlier_attempts"] >= 2
         assert len(message["attempts"]) == 1
 
-    def test_a_replay_outlives_the_server(self, fresh, data, receiver):
-        server, hook = fresh("echo", env=data), receiver.path()
+    def test_a_replay_outlives_the_server(self, start_server, data, receiver):
+        server, hook = start_server("echo", env=data), receiver.path()
         server.predict(id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"])
         message = settled(server, "a", "delivered")
         receiver.plan(hook, 500)
@@ -443,6 +444,6 @@ class TestAfterARestart:
         settled(server, "a", "retrying")
         kill(server)
         receiver.plan(hook, 200)
-        server = fresh("echo", env=data)
+        server = start_server("echo", env=data)
         settled(server, "a", "delivered")
         assert len({request.headers["webhook-id"] for request in receiver.received(hook)}) == 1

@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from servers import MODELS, ROOT, tidegate_bin, tidegate_env
+from environment import MODELS, ROOT, tidegate_bin, tidegate_env
 
 
 def test_version_has_the_commit(tidegate):
@@ -36,14 +36,14 @@ class TestPredict:
         done = tidegate("predict", MODELS / "echo", "-i", "text=from the shell")
         assert (done.returncode, done.stdout.strip()) == (0, "from the shell")
 
-    def test_of_a_url(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "-i", "text=over the wire")
+    def test_of_a_url(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "-i", "text=over the wire")
         assert (done.returncode, done.stdout.strip()) == (0, "over the wire")
 
-    def test_typed_inputs(self, tidegate, shared):
+    def test_typed_inputs(self, tidegate, shared_server):
         done = tidegate(
             "predict",
-            shared("inputs").url,
+            shared_server("inputs").url,
             "-i",
             "whole=7",
             "-i",
@@ -56,41 +56,41 @@ class TestPredict:
         seen = json.loads(done.stdout)
         assert (seen["whole"], seen["flag"], seen["text"]) == (["int", 7], ["bool", True], ["str", "8"])
 
-    def test_a_file(self, tidegate, shared, tmp_path):
+    def test_a_file(self, tidegate, shared_server, tmp_path):
         file = tmp_path / "in.txt"
         file.write_text("content")
-        done = tidegate("predict", shared("files_in").url, "-i", f"path=@{file}")
+        done = tidegate("predict", shared_server("files_in").url, "-i", f"path=@{file}")
         assert json.loads(done.stdout)["path"][1:3] == [".txt", "content"]
 
-    def test_json_from_stdin(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "--json", "@-", input='{"text": "piped"}')
+    def test_json_from_stdin(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "--json", "@-", input='{"text": "piped"}')
         assert done.stdout.strip() == "piped"
 
-    def test_json_from_an_argument(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "--json", '{"text": "inline"}')
+    def test_json_from_an_argument(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "--json", '{"text": "inline"}')
         assert done.stdout.strip() == "inline"
 
-    def test_output_to_a_file(self, tidegate, shared, tmp_path):
+    def test_output_to_a_file(self, tidegate, shared_server, tmp_path):
         out = tmp_path / "picture.png"
-        done = tidegate("predict", shared("outputs").url, "-i", "kind=path_png", "-o", out)
+        done = tidegate("predict", shared_server("outputs").url, "-i", "kind=path_png", "-o", out)
         assert (done.returncode, out.read_bytes()) == (0, b"\x89PNG")
 
-    def test_logs_go_to_stderr(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "-i", "log=a line")
+    def test_logs_go_to_stderr(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "-i", "log=a line")
         assert "a line" in done.stderr and "a line" not in done.stdout
 
-    def test_a_failure(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "-i", "fail=bad luck")
+    def test_a_failure(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "-i", "fail=bad luck")
         assert done.returncode not in (0, 101)
         assert "bad luck" in done.stderr
 
-    def test_an_invalid_input(self, tidegate, shared):
-        done = tidegate("predict", shared("echo").url, "-i", "limit=99")
+    def test_an_invalid_input(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("echo").url, "-i", "limit=99")
         assert done.returncode not in (0, 101)
         assert "limit" in done.stderr and "99" in done.stderr
 
-    def test_a_file_that_is_not_there(self, tidegate, shared):
-        done = tidegate("predict", shared("files_in").url, "-i", "path=@/nonexistent.png")
+    def test_a_file_that_is_not_there(self, tidegate, shared_server):
+        done = tidegate("predict", shared_server("files_in").url, "-i", "path=@/nonexistent.png")
         assert done.returncode not in (0, 101)
         assert "/nonexistent.png" in done.stderr
 
@@ -124,8 +124,8 @@ def test_doctor(tidegate):
     assert "python" in done.stdout.lower()
 
 
-def test_a_port_in_use(tidegate, shared):
-    server = shared("echo")
+def test_a_port_in_use(tidegate, shared_server):
+    server = shared_server("echo")
     done = tidegate("serve", MODELS / "echo", "--host", "127.0.0.1", "--port", server.port)
     assert done.returncode not in (0, 101)
     assert str(server.port) in done.stderr

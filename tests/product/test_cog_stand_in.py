@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from servers import ROOT, cog_python, shim_python
+from environment import ROOT, cog_python, shim_python
 
 MODULES = [
     "cog",
@@ -130,7 +130,7 @@ def test_what_is_suppressed_is_never_seen():
         assert (done.stdout, done.stderr) == ("before\nafter\n", "and after")
 
 
-def test_a_served_model_can_be_silent_for_a_while(fresh, tmp_path):
+def test_a_served_model_can_be_silent_for_a_while(start_server, tmp_path):
     (tmp_path / "cog.yaml").write_text("predict: predict.py:Predictor\n")
     (tmp_path / "predict.py").write_text(
         "from cog import BasePredictor\n"
@@ -143,7 +143,7 @@ def test_a_served_model_can_be_silent_for_a_while(fresh, tmp_path):
         "        print('seen again')\n"
         "        return 'done'\n"
     )
-    server = fresh(tmp_path)
+    server = start_server(tmp_path)
     reply = server.predict().json
     assert (reply["output"], reply["logs"]) == ("done", "seen\nseen again\n")
     assert "hidden" not in server.log()

@@ -1,7 +1,7 @@
 """`--config`: flags in a file."""
 
 import pytest
-from servers import MODELS
+from environment import MODELS
 
 
 @pytest.fixture
@@ -18,16 +18,16 @@ def owner(server) -> str:
     return server.get("/v1/models").json["results"][0]["owner"]
 
 
-def test_a_flag_counts_more_than_a_variable_and_that_more_than_the_file(fresh, file):
+def test_a_flag_counts_more_than_a_variable_and_that_more_than_the_file(start_server, file):
     config = str(file('owner = "from-file"\n'))
     env = {"TIDEGATE_OWNER": "from-variable"}
-    assert owner(fresh("echo")) == "local"
-    assert owner(fresh("echo", "--config", config)) == "from-file"
-    assert owner(fresh("echo", "--config", config, env=env)) == "from-variable"
-    assert owner(fresh("echo", "--config", config, "--owner", "from-flag", env=env)) == "from-flag"
+    assert owner(start_server("echo")) == "local"
+    assert owner(start_server("echo", "--config", config)) == "from-file"
+    assert owner(start_server("echo", "--config", config, env=env)) == "from-variable"
+    assert owner(start_server("echo", "--config", config, "--owner", "from-flag", env=env)) == "from-flag"
 
 
-def test_every_kind_of_value_is_read_as_the_flag_reads_it(fresh, file):
+def test_every_kind_of_value_is_read_as_the_flag_reads_it(start_server, file):
     config = file(
         """
         # numbers, texts, truths and lists
@@ -38,7 +38,7 @@ def test_every_kind_of_value_is_read_as_the_flag_reads_it(fresh, file):
         allow_private_networks = ["127.0.0.0/8", "::1"]
         """
     )
-    server = fresh("echo", env={"TIDEGATE_CONFIG": str(config)})
+    server = start_server("echo", env={"TIDEGATE_CONFIG": str(config)})
     assert len(server.get("/admin/children").json["children"]) == 2
     too_large = server.post("/predictions", {"input": {"text": "x" * 1001}})
     assert (too_large.status, "1000 bytes" in too_large.json["error"]) == (413, True)
@@ -51,10 +51,10 @@ def test_one_file_serves_every_command(tidegate, file):
     assert done.returncode != 0 and "elsewhere.py" in done.stderr
 
 
-def test_names_of_others_in_the_environment_count_more_than_the_file(fresh, file):
+def test_names_of_others_in_the_environment_count_more_than_the_file(start_server, file):
     config = str(file("concurrency = 3\n"))
     slots = {
-        name: fresh("function_async", "--config", config, env=env)
+        name: start_server("function_async", "--config", config, env=env)
         .get("/admin/models")
         .json["models"][0]["slots"]
         for name, env in {"file": {}, "environment": {"COG_MAX_CONCURRENCY": "2"}}.items()

@@ -5,35 +5,36 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import children_of, refuses_connections, wait_until
+from processes import descendants
+from waiting import wait_until
 
 
-def test_an_async_job_finishes_and_its_webhook_arrives(fresh, gate, receiver):
-    server, hook = fresh("echo"), receiver.path()
+def test_an_async_job_finishes_and_its_webhook_arrives(start_server, gate, receiver):
+    server, hook = start_server("echo"), receiver.path()
     server.start({"gate": str(gate), "text": "late"}, webhook=receiver.url + hook)
     receiver.wait(hook)  # the start event: the job runs
     server.signal(signal.SIGTERM)
-    wait_until(lambda: refuses_connections(server), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the door to close")
     gate.open()
     body = receiver.wait_terminal(hook)
     assert (body["status"], body["output"]) == ("succeeded", "late")
     assert server.wait_exit() == 0
 
 
-def test_shutdown_endpoint_drains_too(fresh, gate, receiver):
-    server, hook = fresh("echo"), receiver.path()
+def test_shutdown_endpoint_drains_too(start_server, gate, receiver):
+    server, hook = start_server("echo"), receiver.path()
     server.start({"gate": str(gate)}, webhook=receiver.url + hook)
     receiver.wait(hook)
     assert server.post("/shutdown").status == 200
-    wait_until(lambda: refuses_connections(server), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the door to close")
     gate.open()
     assert receiver.wait_terminal(hook)["status"] == "succeeded"
     assert server.wait_exit() == 0
 
 
 @pytest.mark.parametrize("model", ["echo", "concurrent"])
-def test_the_drain_is_bounded_and_the_webhook_still_arrives(fresh, gate, receiver, model):
-    server, hook = fresh(model, "--drain-timeout", "1s"), receiver.path()
+def test_the_drain_is_bounded_and_the_webhook_still_arrives(start_server, gate, receiver, model):
+    server, hook = start_server(model, "--drain-timeout", "1s"), receiver.path()
     server.start({"gate": str(gate)}, webhook=receiver.url + hook)
     receiver.wait(hook)
     start = time.monotonic()
@@ -43,8 +44,8 @@ def test_the_drain_is_bounded_and_the_webhook_still_arrives(fresh, gate, receive
     assert 0.5 < time.monotonic() - start < 8
 
 
-def test_a_webhook_that_has_to_be_retried_is_waited_for(fresh, receiver):
-    server, hook = fresh("echo"), receiver.path()
+def test_a_webhook_that_has_to_be_retried_is_waited_for(start_server, receiver):
+    server, hook = start_server("echo"), receiver.path()
     url = receiver.plan(hook, 500, 500, 200)
     server.predict(webhook=url, webhook_events_filter=["completed"])
     receiver.wait(hook, 1)
@@ -53,25 +54,25 @@ def test_a_webhook_that_has_to_be_retried_is_waited_for(fresh, receiver):
     assert len(receiver.received(hook)) == 3
 
 
-def test_an_idle_server_stops_at_once(fresh):
-    server = fresh("echo")
+def test_an_idle_server_stops_at_once(start_server):
+    server = start_server("echo")
     start = time.monotonic()
     server.signal(signal.SIGTERM)
     assert server.wait_exit() == 0
     assert time.monotonic() - start < 2
 
 
-def test_a_kept_alive_connection_does_not_hold_the_server(fresh):
-    server = fresh("echo")
+def test_a_kept_alive_connection_does_not_hold_the_server(start_server):
+    server = start_server("echo")
     server.predict()  # leaves an idle connection in the pool
     server.signal(signal.SIGTERM)
     assert server.wait_exit(5) == 0
 
 
-def test_sigterm_while_the_model_is_still_loading(fresh, gate):
-    server = fresh("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
+def test_sigterm_while_the_model_is_still_loading(start_server, gate):
+    server = start_server("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
     wait_until(lambda: "still loading" in server.log(), "setup to run")
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     server.signal(signal.SIGTERM)
     assert server.wait_exit() == 0
     wait_until(lambda: not any(alive(pid) for pid in children), "the child to be gone")
@@ -85,8 +86,8 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_nothing_is_left_in_the_temporary_folder(fresh, tmp_path):
-    server = fresh("echo", env={"TMPDIR": str(tmp_path)})
+def test_nothing_is_left_in_the_temporary_folder(start_server, tmp_path):
+    server = start_server("echo", env={"TMPDIR": str(tmp_path)})
     server.predict({"text": "x" * 7_000_000})
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import MODELS, wait_until
+from environment import MODELS
+from waiting import wait_until
 
 ASYNC = {"Prefer": "respond-async"}
 
@@ -54,21 +55,21 @@ def hooks(receiver):
     return Hooks(receiver)
 
 
-def test_a_result_is_there_after_a_kill(fresh, data):
-    server = fresh("echo", env=data)
+def test_a_result_is_there_after_a_kill(start_server, data):
+    server = start_server("echo", env=data)
     accept(server, "one", text="hello")
     wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
     before = server.get("/predictions/one").json
     kill(server)
-    server = fresh("echo", env=data)
+    server = start_server("echo", env=data)
     assert server.get("/predictions/one").json == before
     again = server.put("/predictions/one", {"input": {"text": "hello"}})
     assert (again.status, again.json["output"]) == (200, "hello")
     assert server.put("/predictions/one", {"input": {"text": "other"}}).status == 409
 
 
-def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(fresh, data, gate, hooks):
-    server = fresh("echo", "--queue", "9", env=data)
+def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(start_server, data, gate, hooks):
+    server = start_server("echo", "--queue", "9", env=data)
     accept(server, "runs", hooks.url, text="runs", gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     names = [f"w{number}" for number in range(5)]
@@ -76,7 +77,7 @@ def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(fresh, data, gate,
         accept(server, name, hooks.url, text=name)
     kill(server)
     gate.open()
-    server = fresh("echo", env=data)
+    server = start_server("echo", env=data)
     for name in ["runs", *names]:
         assert hooks.told(name)["output"] == name
         assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
@@ -84,19 +85,21 @@ def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(fresh, data, gate,
     assert starts == sorted(starts)
 
 
-def test_on_lost_fail_says_so(fresh, data, gate, hooks):
-    server = fresh("echo", "--on-lost", "fail", env=data)
+def test_on_lost_fail_says_so(start_server, data, gate, hooks):
+    server = start_server("echo", "--on-lost", "fail", env=data)
     accept(server, "runs", hooks.url, gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     kill(server)
-    server = fresh("echo", "--on-lost", "fail", env=data)
+    server = start_server("echo", "--on-lost", "fail", env=data)
     told = hooks.told("runs")
     assert told["status"] == "failed" and "--on-lost" in told["error"]
     assert server.get("/predictions/runs").json["error"] == told["error"]
 
 
-def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(fresh, data, tmp_path, hooks):
-    server = fresh("cancel", "--cancel-grace", "60s", env=data)
+def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(
+    start_server, data, tmp_path, hooks
+):
+    server = start_server("cancel", "--cancel-grace", "60s", env=data)
     began = tmp_path / "began"
     accept(server, "stubborn", hooks.url, how="stubborn", began=str(began))
     wait_until(began.exists, "the model to begin")
@@ -104,7 +107,7 @@ def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(fres
     assert server.get("/predictions/stubborn").json["status"] == "processing"
     kill(server)
     began.unlink()
-    server = fresh("cancel", env=data)
+    server = start_server("cancel", env=data)
     assert hooks.told("stubborn")["status"] == "canceled"
     assert server.get("/predictions/stubborn").json["status"] == "canceled"
     assert not began.exists(), "it was run again"
@@ -127,8 +130,8 @@ def create(server, began, replies):
     replies.append(server.post("/predictions", body, headers=ASYNC))
 
 
-def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(fresh, data, tmp_path):
-    server = fresh("cancel", env=data)
+def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(start_server, data, tmp_path):
+    server = start_server("cancel", env=data)
     replies, began = [], tmp_path / "began"
     with held_up(data):
         asks = threading.Thread(target=create, args=(server, began, replies))
@@ -142,16 +145,16 @@ def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(fresh, data
     wait_until(lambda: server.get(path).json["status"] == "succeeded", "the end")
 
 
-def test_with_on_lost_fail_nothing_begins_before_it_is_written_down(fresh, data, tmp_path):
-    server = fresh("cancel", "--on-lost", "fail", env=data)
+def test_with_on_lost_fail_nothing_begins_before_it_is_written_down(start_server, data, tmp_path):
+    server = start_server("cancel", "--on-lost", "fail", env=data)
     replies, began = [], tmp_path / "began"
     with held_up(data):
         create(server, began, replies)
     assert replies[0].status == 503 and not began.exists()
 
 
-def test_a_job_that_cannot_be_written_down_was_never_there(fresh, data, tmp_path):
-    server = fresh("cancel", env=data)
+def test_a_job_that_cannot_be_written_down_was_never_there(start_server, data, tmp_path):
+    server = start_server("cancel", env=data)
     replies, began, second = [], tmp_path / "began", tmp_path / "second"
     with held_up(data):
         create(server, began, replies)
@@ -164,8 +167,8 @@ def test_a_job_that_cannot_be_written_down_was_never_there(fresh, data, tmp_path
     wait_until(second.exists, "the model to begin")
 
 
-def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(fresh, data, hooks):
-    server = fresh("echo", env=data)
+def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(start_server, data, hooks):
+    server = start_server("echo", env=data)
     hooks.receiver.plan(f"{hooks.base}/late", 500)
     accept(server, "late", hooks.url, text="late")
     wait_until(lambda: server.get("/predictions/late").json["status"] == "succeeded", "the end")
@@ -173,32 +176,32 @@ def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(fresh, data, hook
     kill(server)
     before = len(hooks.requests("late"))
     hooks.receiver.plan(f"{hooks.base}/late", 200)
-    fresh("echo", env=data)
+    start_server("echo", env=data)
     wait_until(lambda: len(hooks.requests("late")) > before, "another attempt")
     assert len({request.headers["webhook-id"] for request in hooks.requests("late")}) == 1
 
 
-def test_kills_at_random_moments_lose_nothing(fresh, data, hooks):
+def test_kills_at_random_moments_lose_nothing(start_server, data, hooks):
     """Every accepted job ends once and is told; the order of acceptance is kept."""
     accepted = []
     numbers = itertools.count()
     chance = random.Random(4)
     for _ in range(4):
-        server = fresh("echo", "--queue", "50", env=data)
+        server = start_server("echo", "--queue", "50", env=data)
         until = time.monotonic() + chance.uniform(0.05, 0.6)
         while time.monotonic() < until:
             name = f"job{next(numbers)}"
             accept(server, name, hooks.url, text=name)
             accepted.append(name)
         kill(server)
-    server = fresh("echo", env=data)
+    server = start_server("echo", env=data)
     for name in accepted:
         assert hooks.told(name)["output"] == name
         assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
 
 
-def test_an_orderly_end_hands_what_waits_over(fresh, data, gate, hooks):
-    server = fresh("echo", "--queue", "3", env=data)
+def test_an_orderly_end_hands_what_waits_over(start_server, data, gate, hooks):
+    server = start_server("echo", "--queue", "3", env=data)
     accept(server, "runs", hooks.url, text="runs", gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     accept(server, "waits", hooks.url, text="waits")
@@ -207,26 +210,26 @@ def test_an_orderly_end_hands_what_waits_over(fresh, data, gate, hooks):
     assert server.process.wait(30) == 0
     assert hooks.told("runs")["status"] == "succeeded"
     assert not hooks.requests("waits")
-    fresh("echo", env=data)
+    start_server("echo", env=data)
     assert hooks.told("waits")["output"] == "waits"
 
 
-def test_two_servers_cannot_have_one_folder(fresh, data, tidegate):
-    fresh("echo", env=data)
+def test_two_servers_cannot_have_one_folder(start_server, data, tidegate):
+    start_server("echo", env=data)
     done = tidegate("serve", MODELS / "echo", "--port", "0", "--data-dir", data["TIDEGATE_DATA_DIR"])
     assert done.returncode == 64 and "in use by another server" in done.stderr
 
 
-def test_none_keeps_nothing(fresh, tmp_path):
-    server = fresh("echo", env={"TIDEGATE_DATA_DIR": "none", "HOME": str(tmp_path)})
+def test_none_keeps_nothing(start_server, tmp_path):
+    server = start_server("echo", env={"TIDEGATE_DATA_DIR": "none", "HOME": str(tmp_path)})
     accept(server, "one", text="x")
     wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
     assert not list(tmp_path.rglob("*.db"))
 
 
-def test_what_was_over_long_ago_is_forgotten(fresh, data):
-    server = fresh("echo", "--keep-for", "300ms", env=data)
+def test_what_was_over_long_ago_is_forgotten(start_server, data):
+    server = start_server("echo", "--keep-for", "300ms", env=data)
     accept(server, "old", text="x")
     wait_until(lambda: server.get("/predictions/old").status == 404, "it to be forgotten")
     kill(server)
-    assert fresh("echo", env=data).get("/predictions/old").status == 404
+    assert start_server("echo", env=data).get("/predictions/old").status == 404

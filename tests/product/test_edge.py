@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificate
-from raw_http import Caller, ask, request
-from servers import Server, wait_until
+from raw_http import RawConnection, exchange_until_close, raw_request
+from server_process import Server
+from waiting import wait_until
 
 MIB = 1 << 20
 JSON = "content-type: application/json"
 #: A request that would be answered if it were read.
-SMUGGLED = request(method="GET", target="/health-check")
+SMUGGLED = raw_request(method="GET", target="/health-check")
 
 
 @pytest.mark.parametrize(
@@ -35,17 +36,21 @@ SMUGGLED = request(method="GET", target="/health-check")
         ("content-length : 5",),
     ],
 )
-def test_framing_that_is_in_doubt_ends_the_connection(shared, headers):
-    (answer,) = ask(shared("echo"), request(JSON, *headers, body=b"0\r\n\r\n" + SMUGGLED))
-    assert answer.status == 400
-    assert answer.error
-    assert answer.headers["connection"] == "close"
+def test_framing_that_is_in_doubt_ends_the_connection(shared_server, headers):
+    (reply,) = exchange_until_close(
+        shared_server("echo"), raw_request(JSON, *headers, body=b"0\r\n\r\n" + SMUGGLED)
+    )
+    assert reply.status == 400
+    assert reply.error
+    assert reply.headers["connection"] == "close"
 
 
-def test_requests_before_a_bad_one_are_answered(shared):
+def test_requests_before_a_bad_one_are_answered(shared_server):
     body = b'{"input": {"text": "first"}}'
-    good = request(JSON, f"content-length: {len(body)}", body=body)
-    first, second = ask(shared("echo"), good + request("content-length: x") + SMUGGLED)
+    good = raw_request(JSON, f"content-length: {len(body)}", body=body)
+    first, second = exchange_until_close(
+        shared_server("echo"), good + raw_request("content-length: x") + SMUGGLED
+    )
     assert (first.status, first.json["output"]) == (200, "first")
     assert second.status == 400
 
@@ -53,25 +58,25 @@ def test_requests_before_a_bad_one_are_answered(shared):
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (request(*(f"x-{n}: v" for n in range(150))), 431),
-        (request(*(f"x-{n}: v" for n in range(5000))), 431),
-        (request("x: " + "v" * 100_000), 431),
-        (request("x: " + "v" * MIB), 431),
-        (request(method="GET", target="/" + "x" * 65536), 414),
-        (request(method="GET", target="/health-check?" + "x" * 65536), 414),
+        (raw_request(*(f"x-{n}: v" for n in range(150))), 431),
+        (raw_request(*(f"x-{n}: v" for n in range(5000))), 431),
+        (raw_request("x: " + "v" * 100_000), 431),
+        (raw_request("x: " + "v" * MIB), 431),
+        (raw_request(method="GET", target="/" + "x" * 65536), 414),
+        (raw_request(method="GET", target="/health-check?" + "x" * 65536), 414),
     ],
 )
-def test_heads_have_bounds(shared, data, status):
-    (answer,) = ask(shared("echo"), data)
-    assert answer.status == status
-    assert answer.error
+def test_heads_have_bounds(shared_server, data, status):
+    (reply,) = exchange_until_close(shared_server("echo"), data)
+    assert reply.status == status
+    assert reply.error
 
 
-def test_tls_on_the_plain_port_is_told_apart(shared):
+def test_tls_on_the_plain_port_is_told_apart(shared_server):
     hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(200)
-    (answer,) = ask(shared("echo"), hello)
-    assert answer.status == 400
-    assert "TLS" in answer.error
+    (reply,) = exchange_until_close(shared_server("echo"), hello)
+    assert reply.status == 400
+    assert "TLS" in reply.error
 
 
 @pytest.mark.parametrize(
@@ -85,11 +90,13 @@ def test_tls_on_the_plain_port_is_told_apart(shared):
         ("POST", "/predictions/%ff/cancel", 400),
     ],
 )
-def test_what_no_route_takes_is_refused_in_json(shared, method, target, status):
-    (answer,) = ask(shared("echo"), request("connection: close", method=method, target=target))
-    assert answer.status == status
-    assert answer.error
-    assert (status == 405) == ("allow" in answer.headers)
+def test_what_no_route_takes_is_refused_in_json(shared_server, method, target, status):
+    (reply,) = exchange_until_close(
+        shared_server("echo"), raw_request("connection: close", method=method, target=target)
+    )
+    assert reply.status == status
+    assert reply.error
+    assert (status == 405) == ("allow" in reply.headers)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +107,17 @@ def test_what_no_route_takes_is_refused_in_json(shared, method, target, status):
         ("/health-check", JSON, 405),
     ],
 )
-def test_a_body_that_nobody_reads_is_not_the_next_request(shared, target, header, status):
+def test_a_body_that_nobody_reads_is_not_the_next_request(shared_server, target, header, status):
     body = SMUGGLED * 5000
-    (answer,) = ask(shared("echo"), request(header, f"content-length: {len(body)}", target=target, body=body))
-    assert answer.status == status
+    (reply,) = exchange_until_close(
+        shared_server("echo"), raw_request(header, f"content-length: {len(body)}", target=target, body=body)
+    )
+    assert reply.status == status
     chunk = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
-    (answer,) = ask(shared("echo"), request(header, "transfer-encoding: chunked", target=target, body=chunk))
-    assert answer.status == status
+    (reply,) = exchange_until_close(
+        shared_server("echo"), raw_request(header, "transfer-encoding: chunked", target=target, body=chunk)
+    )
+    assert reply.status == status
 
 
 def memory(server: Server) -> int:
@@ -114,68 +125,68 @@ def memory(server: Server) -> int:
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
-def test_a_body_of_200_mib_is_refused_by_its_length(fresh):
-    server = fresh("echo")
+def test_a_body_of_200_mib_is_refused_by_its_length(start_server):
+    server = start_server("echo")
     before = memory(server)
-    with Caller(server) as caller:
-        caller.send(request(JSON, f"content-length: {200 * MIB}"))
+    with RawConnection(server) as connection:
+        connection.send(raw_request(JSON, f"content-length: {200 * MIB}"))
         for _ in range(200):
-            caller.send_what_it_takes(bytes(MIB))
-        assert caller.answer().status == 413
+            connection.try_send(bytes(MIB))
+        assert connection.only_reply().status == 413
     assert memory(server) - before < 20 * MIB
 
 
 @pytest.mark.parametrize("expect", [(), ("expect: 100-continue",)])
-def test_a_declared_gibibyte_is_refused_before_it_is_sent(shared, expect):
-    with Caller(shared("echo")) as caller:
-        answer = caller.send(request(JSON, f"content-length: {1024 * MIB}", *expect)).answer()
-    assert answer.status == 413
-    assert "allowed" in answer.error
+def test_a_declared_gibibyte_is_refused_before_it_is_sent(shared_server, expect):
+    with RawConnection(shared_server("echo")) as connection:
+        reply = connection.send(raw_request(JSON, f"content-length: {1024 * MIB}", *expect)).only_reply()
+    assert reply.status == 413
+    assert "allowed" in reply.error
 
 
-def test_a_chunked_body_is_refused_when_it_crosses_the_limit(fresh):
-    server = fresh("echo", "--max-body", "10MiB")
+def test_a_chunked_body_is_refused_when_it_crosses_the_limit(start_server):
+    server = start_server("echo", "--max-body", "10MiB")
     before = memory(server)
-    with Caller(server) as caller:
-        caller.send(request(JSON, "transfer-encoding: chunked"))
+    with RawConnection(server) as connection:
+        connection.send(raw_request(JSON, "transfer-encoding: chunked"))
         for _ in range(200):
-            caller.send_what_it_takes(b"100000\r\n" + b" " * MIB + b"\r\n")
-        assert caller.answer().status == 413
+            connection.try_send(b"100000\r\n" + b" " * MIB + b"\r\n")
+        assert connection.only_reply().status == 413
     # A buffer that grows is there twice for a moment.
     assert memory(server) - before < 50 * MIB
     assert server.predict().status == 200
 
 
-def test_headers_that_never_end_are_given_up(fresh):
-    server = fresh("echo", "--header-timeout", "500ms")
-    with Caller(server) as caller:
-        answer = caller.send(request()[:-4]).answer()
-    assert answer.status == 408
-    assert "headers" in answer.error
-    with Caller(server) as caller:
-        assert caller.rest() == b"", "nothing was asked, nothing is answered"
+def test_headers_that_never_end_are_given_up(start_server):
+    server = start_server("echo", "--header-timeout", "500ms")
+    with RawConnection(server) as connection:
+        reply = connection.send(raw_request()[:-4]).only_reply()
+    assert reply.status == 408
+    assert "headers" in reply.error
+    with RawConnection(server) as connection:
+        assert connection.read_until_close() == b"", "nothing was asked, nothing is answered"
 
 
-def test_headers_that_come_byte_by_byte_are_given_up(fresh):
-    server = fresh("echo", "--header-timeout", "1s")
-    with Caller(server) as caller:
-        caller.socket.setblocking(False)
+def test_headers_that_come_byte_by_byte_are_given_up(start_server):
+    server = start_server("echo", "--header-timeout", "1s")
+    with RawConnection(server) as connection:
+        connection.socket.setblocking(False)
 
         def hung_up() -> bool:
-            caller.send_what_it_takes(b"x")
+            connection.try_send(b"x")
             with suppress(BlockingIOError):
-                return b"408" in caller.socket.recv(100)
+                return b"408" in connection.socket.recv(100)
             return False
 
         wait_until(hung_up, "the server to give up")
 
 
-def test_a_body_that_never_ends_is_given_up(fresh):
-    server = fresh("echo", "--body-timeout", "500ms")
-    with Caller(server) as caller:
-        answer = caller.send(request(JSON, "content-length: 100", body=b'{"input"')).answer()
-    assert answer.status == 408
-    assert answer.error
+def test_a_body_that_never_ends_is_given_up(start_server):
+    server = start_server("echo", "--body-timeout", "500ms")
+    with RawConnection(server) as connection:
+        reply = connection.send(raw_request(JSON, "content-length: 100", body=b'{"input"')).only_reply()
+    assert reply.status == 408
+    assert reply.error
 
 
 @pytest.fixture
@@ -186,43 +197,43 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_ordinary_request_is_served_beside_2000_idle_connections(fresh, many_files):
-    server = fresh("echo")
+def test_an_ordinary_request_is_served_beside_2000_idle_connections(start_server, many_files):
+    server = start_server("echo")
     with ExitStack() as held:
         for _ in range(2000):
-            held.enter_context(Caller(server))
+            held.enter_context(RawConnection(server))
         assert server.predict({"text": "served"}).json["output"] == "served"
 
 
-def test_an_ordinary_request_is_served_beside_200_half_sent_ones(shared):
-    server = shared("echo")
+def test_an_ordinary_request_is_served_beside_200_half_sent_ones(shared_server):
+    server = shared_server("echo")
     with ExitStack() as held:
         for number in range(200):
-            half = request(JSON, "content-length: 100", body=b"{") if number % 2 else request()[:30]
-            held.enter_context(Caller(server)).send(half)
+            half = raw_request(JSON, "content-length: 100", body=b"{") if number % 2 else raw_request()[:30]
+            held.enter_context(RawConnection(server)).send(half)
         assert server.predict({"text": "served"}).json["output"] == "served"
 
 
-def test_connections_beyond_the_limit_wait_until_one_closes(fresh):
-    server = fresh("echo", "--max-connections", "3")
-    health = request("connection: close", method="GET", target="/health-check")
+def test_connections_beyond_the_limit_wait_until_one_closes(start_server):
+    server = start_server("echo", "--max-connections", "3")
+    health = raw_request("connection: close", method="GET", target="/health-check")
     assert server.get("/").status == 200  # one connection, which the client keeps
-    with Caller(server) as first, Caller(server), Caller(server) as late:
+    with RawConnection(server) as first, RawConnection(server), RawConnection(server) as late:
         late.send(health).socket.settimeout(0.5)
         with pytest.raises(TimeoutError):
             late.socket.recv(1)
         wait_until(lambda: "--max-connections" in server.log(), "the warning")
         first.socket.close()
         late.socket.settimeout(10)
-        assert late.answer().status == 200
+        assert late.only_reply().status == 200
 
 
 def descriptors(server: Server) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def test_a_webhook_arrives_when_descriptors_run_out(fresh, gate, receiver):
-    server, hook = fresh("echo", "--queue", "10"), receiver.path()
+def test_a_webhook_arrives_when_descriptors_run_out(start_server, gate, receiver):
+    server, hook = start_server("echo", "--queue", "10"), receiver.path()
     server.start(
         {"gate": str(gate), "text": "kept"}, webhook=receiver.url + hook, webhook_events_filter=["completed"]
     )
@@ -231,7 +242,7 @@ def test_a_webhook_arrives_when_descriptors_run_out(fresh, gate, receiver):
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, hard))
     with ExitStack() as held:
         for _ in range(50):
-            held.enter_context(Caller(server)).send(request()[:20])
+            held.enter_context(RawConnection(server)).send(raw_request()[:20])
         wait_until(lambda: "descriptors" in server.log(), "the server to notice")
         assert descriptors(server) < limit, "some are left for others"
         gate.open()
@@ -242,20 +253,22 @@ def test_a_webhook_arrives_when_descriptors_run_out(fresh, gate, receiver):
     assert server.predict({"text": "roomy"}).json["output"] == "roomy"
 
 
-def test_the_limit_of_open_files_is_raised(fresh):
+def test_the_limit_of_open_files_is_raised(start_server):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        server = fresh("echo")
+        server = start_server("echo")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MIB)
 
 
 @pytest.fixture
-def https(fresh, tmp_path) -> Server:
+def https(start_server, tmp_path) -> Server:
     certificate, key = make_certificate(tmp_path, "first")
-    return fresh("echo", "--tls-cert", str(certificate), "--tls-key", str(key), certificate=certificate)
+    return start_server(
+        "echo", "--tls-cert", str(certificate), "--tls-key", str(key), certificate=certificate
+    )
 
 
 def s_client(server: Server, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -279,13 +292,13 @@ def test_tls_1_2_and_1_3_and_nothing_older(https):
 
 
 def test_plain_http_on_the_tls_port_is_told_so(https):
-    (answer,) = ask(https, SMUGGLED)
-    assert answer.status == 400
-    assert "https://" in answer.error
+    (reply,) = exchange_until_close(https, SMUGGLED)
+    assert reply.status == 400
+    assert "https://" in reply.error
 
 
 def test_framing_is_watched_under_tls_too(https):
-    data = request("content-length: 5", "transfer-encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED)
+    data = raw_request("content-length: 5", "transfer-encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED)
     command = ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{https.port}"]
     spoken = subprocess.run(command, input=data, capture_output=True, timeout=20, check=False)
     assert spoken.stdout.startswith(b"HTTP/1.1 400 ")
@@ -295,7 +308,7 @@ def test_framing_is_watched_under_tls_too(https):
 def test_a_handshake_that_hangs_holds_up_nobody(https):
     with ExitStack() as held:
         for data in (b"", b"\x16", b"\x16\x03\x01\x00\xc8"):
-            held.enter_context(Caller(https)).send(data)
+            held.enter_context(RawConnection(https)).send(data)
         assert https.predict({"text": "served"}).json["output"] == "served"
 
 
@@ -339,15 +352,17 @@ def test_a_certificate_that_cannot_be_used_says_why(tidegate, tmp_path):
             assert word in ended.stderr, ended.stderr
 
 
-def test_a_caller_that_stops_reading_a_stream_does_not_hold_the_model(fresh):
+def test_a_caller_that_stops_reading_a_stream_does_not_hold_the_model(start_server):
     """Its buffers are full after some kilobytes; the job goes on to its end all the same."""
-    server = fresh("generator")
+    server = start_server("generator")
     before = memory(server)
     body = b'{"input": {"count": 300000}}'
-    with socket.socket() as caller:
-        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        caller.connect(("127.0.0.1", server.port))
-        caller.sendall(request(JSON, "accept: text/event-stream", f"content-length: {len(body)}", body=body))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(
+            raw_request(JSON, "accept: text/event-stream", f"content-length: {len(body)}", body=body)
+        )
         server.wait_health("BUSY")
         server.wait_health("READY")
         assert memory(server) - before < 200 * MIB

@@ -6,7 +6,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from servers import ROOT, tidegate_bin, tidegate_env
+from environment import ROOT, tidegate_bin, tidegate_env
 
 EXAMPLES = ROOT / "examples"
 #: What makes a folder an example.
@@ -24,13 +24,13 @@ def test_every_example_has_a_test():
     }
 
 
-def test_example_hello(fleet):
-    body = fleet.fresh("tidegate", EXAMPLES / "hello").predict({"name": "Ada"}).json
+def test_example_hello(server_pool):
+    body = server_pool.fresh("tidegate", EXAMPLES / "hello").predict({"name": "Ada"}).json
     assert (body["output"], body["logs"]) == ("hello Ada", "greeting Ada\n")
 
 
-def test_example_async_concurrent(fleet):
-    server = fleet.fresh("tidegate", EXAMPLES / "async-concurrent")
+def test_example_async_concurrent(server_pool):
+    server = server_pool.fresh("tidegate", EXAMPLES / "async-concurrent")
     began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         bodies = list(pool.map(lambda i: server.predict({"question": f"q{i}", "seconds": 1}).json, range(8)))
@@ -39,15 +39,15 @@ def test_example_async_concurrent(fleet):
     assert max(body["metrics"]["at_once"] for body in bodies) > 1
 
 
-def test_example_streaming(fleet):
-    server = fleet.fresh("tidegate", EXAMPLES / "streaming")
+def test_example_streaming(server_pool):
+    server = server_pool.fresh("tidegate", EXAMPLES / "streaming")
     body = server.predict({"prompt": "tea", "words": 3}).json
     assert body["output"] == ["tea ", "is ", "on "]
     assert body["metrics"]["words"] == 3
 
 
-def test_example_files(fleet):
-    server = fleet.fresh("tidegate", EXAMPLES / "files")
+def test_example_files(server_pool):
+    server = server_pool.fresh("tidegate", EXAMPLES / "files")
     output = server.predict({"text": "data:text/plain;base64," + base64.b64encode(b"b a b").decode()}).json[
         "output"
     ]
@@ -56,15 +56,15 @@ def test_example_files(fleet):
     assert output["chart"].startswith("data:image/svg+xml;base64,")
 
 
-def test_example_training(fleet, tmp_path):
-    server = fleet.fresh("tidegate", EXAMPLES / "training")
+def test_example_training(server_pool, tmp_path):
+    server = server_pool.fresh("tidegate", EXAMPLES / "training")
     data = "data:text/plain;base64," + base64.b64encode(b"4\n4\n").decode()
     trained = server.predict({"data": data, "epochs": 50}, path="/trainings").json
     assert "epoch 50: 4.000\n" in trained["logs"]
     assert server.predict({"number": 8}).json["output"] == 8
     weights = tmp_path / "weights.json"
     weights.write_text(text(trained["output"]["weights"]))
-    tuned = fleet.fresh("tidegate", EXAMPLES / "training", env={"COG_WEIGHTS": str(weights)})
+    tuned = server_pool.fresh("tidegate", EXAMPLES / "training", env={"COG_WEIGHTS": str(weights)})
     assert abs(tuned.predict({"number": 8}).json["output"] - 2) < 0.001
 
 

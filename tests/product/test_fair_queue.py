@@ -1,6 +1,6 @@
 """The line in front of the model: accounts take turns, each is served in order."""
 
-from servers import wait_until
+from waiting import wait_until
 
 ALICE, BOB, CAROL = "alice-0123456789abcdef", "bob-fedcba9876543210", "carol-00112233445566"
 TOKENS = {"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:bob,{CAROL}:carol"}
@@ -10,8 +10,8 @@ def as_account(token):
     return {"Authorization": f"Bearer {token}", "Prefer": "respond-async"}
 
 
-def test_one_account_that_floods_does_not_keep_the_others_waiting(fresh, gate):
-    server = fresh("echo", "--queue", "30", env=TOKENS)
+def test_one_account_that_floods_does_not_keep_the_others_waiting(start_server, gate):
+    server = start_server("echo", "--queue", "30", env=TOKENS)
 
     def send(token, name, **input):
         reply = server.post(

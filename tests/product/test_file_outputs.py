@@ -14,8 +14,8 @@ def folder(receiver):
 
 
 @pytest.fixture
-def server(fresh, receiver, folder):
-    return fresh("outputs", "--upload-url", receiver.url + folder)
+def server(start_server, receiver, folder):
+    return start_server("outputs", "--upload-url", receiver.url + folder)
 
 
 def test_order_is_kept_when_the_first_upload_is_the_last_to_end(server, receiver, folder):
@@ -54,11 +54,11 @@ def _without_prefix(value, prefix):
 
 
 @pytest.mark.parametrize("kind_of_output", ["missing_path", "nested_missing_path"])
-def test_a_missing_file_is_a_failure_that_names_it(shared, kind_of_output):
-    body = shared("outputs").predict({"kind": kind_of_output}).json
+def test_a_missing_file_is_a_failure_that_names_it(shared_server, kind_of_output):
+    body = shared_server("outputs").predict({"kind": kind_of_output}).json
     assert body["status"] == "failed"
     assert "/nonexistent/file.txt" in body["error"]
 
 
-def test_a_directory_is_a_failure(shared):
-    assert shared("outputs").predict({"kind": "directory"}).json["status"] == "failed"
+def test_a_directory_is_a_failure(shared_server):
+    assert shared_server("outputs").predict({"kind": "directory"}).json["status"] == "failed"

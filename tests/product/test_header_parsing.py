@@ -19,8 +19,8 @@ import pytest
         (['foo="respond-async"'], 200),
     ],
 )
-def test_prefer(shared, prefer, status):
-    server = shared("echo")
+def test_prefer(shared_server, prefer, status):
+    server = shared_server("echo")
     assert _post(server, "Prefer", prefer)[0] == status
     server.wait_idle()
 
@@ -36,8 +36,8 @@ def test_prefer(shared, prefer, status):
         (["*/*"], False),
     ],
 )
-def test_accept(shared, accept, streams):
-    server = shared("generator")
+def test_accept(shared_server, accept, streams):
+    server = shared_server("generator")
     _, content_type = _post(server, "Accept", accept)
     assert content_type == ("text/event-stream" if streams else "application/json")
     server.wait_idle()

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from servers import wait_until
+from waiting import wait_until
 
 MODEL = """
 import os, time
@@ -21,13 +21,13 @@ class Predictor:
 """
 
 
-def test_simultaneous_checks_share_one_call(fresh, tmp_path, gate):
+def test_simultaneous_checks_share_one_call(start_server, tmp_path, gate):
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
     (folder / "predict.py").write_text(MODEL)
     calls = tmp_path / "calls"
-    server = fresh(folder, env={"CALLS": str(calls), "GATE": str(gate)}, until=())
+    server = start_server(folder, env={"CALLS": str(calls), "GATE": str(gate)}, until=())
     wait_until(lambda: "ready after" in server.log(), "the model to be ready")
 
     with ThreadPoolExecutor(8) as pool:

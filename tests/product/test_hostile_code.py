@@ -1,7 +1,8 @@
 """User code that does not play along: its job ends honestly, its child is replaced, the next job runs."""
 
 import pytest
-from servers import children_of, wait_until
+from processes import descendants
+from waiting import wait_until
 
 
 def serves_again(server) -> bool:
@@ -10,8 +11,8 @@ def serves_again(server) -> bool:
 
 
 @pytest.mark.parametrize("how", ["swallow", "hold the gil"])
-def test_a_cancel_is_a_promise(fresh, how):
-    server = fresh("hostile", "--cancel-grace", "1s")
+def test_a_cancel_is_a_promise(start_server, how):
+    server = start_server("hostile", "--cancel-grace", "1s")
     with server.in_background({"how": how}, id="stubborn") as job:
         wait_until(lambda: server.get("/predictions/stubborn").status == 200, "the job to run")
         assert server.cancel("stubborn").status == 200
@@ -20,31 +21,31 @@ def test_a_cancel_is_a_promise(fresh, how):
 
 
 @pytest.mark.parametrize("how", ["garbage", "close"])
-def test_a_child_that_spoils_its_channels_is_replaced(fresh, how):
-    server = fresh("hostile")
+def test_a_child_that_spoils_its_channels_is_replaced(start_server, how):
+    server = start_server("hostile")
     body = server.predict({"how": how}, timeout=30).json
     assert (body["status"], body["error"]) == ("failed", "Worker crashed")
     wait_until(lambda: serves_again(server), "a new child to serve")
 
 
-def test_a_setup_that_takes_too_long_is_killed(fresh, gate):
-    server = fresh(
+def test_a_setup_that_takes_too_long_is_killed(start_server, gate):
+    server = start_server(
         "setup_slow", "--setup-timeout", "500ms", env={"SETUP_GATE": str(gate)}, until=("SETUP_FAILED",)
     )
     assert "timed out" in server.health()["setup"]["logs"]
-    wait_until(lambda: not children_of(server.process.pid), "the child to be gone")
+    wait_until(lambda: not descendants(server.process.pid), "the child to be gone")
 
 
-def test_jobs_that_kill_their_child_never_kill_the_model(fresh):
-    server = fresh("crash")
+def test_jobs_that_kill_their_child_never_kill_the_model(start_server):
+    server = start_server("crash")
     for _ in range(7):
         wait_until(lambda: server.health()["status"] == "READY", "a new child")
         assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
     wait_until(lambda: server.post("/predictions", {"input": {}}).status == 200, "the model to serve")
 
 
-def test_a_context_too_large_to_hand_over_fails_alone(fresh):
-    server = fresh("hostile", "--max-body", "200MiB")
+def test_a_context_too_large_to_hand_over_fails_alone(start_server):
+    server = start_server("hostile", "--max-body", "200MiB")
     reply = server.post(
         "/predictions", {"input": {}, "context": {"big": "x" * (65 * 1024 * 1024)}}, timeout=30
     )
@@ -52,8 +53,8 @@ def test_a_context_too_large_to_hand_over_fails_alone(fresh):
     assert serves_again(server)
 
 
-def test_a_failed_job_leaves_no_files(fresh, tmp_path):
-    server = fresh("hostile", env={"TMPDIR": str(tmp_path)})
+def test_a_failed_job_leaves_no_files(start_server, tmp_path):
+    server = start_server("hostile", env={"TMPDIR": str(tmp_path)})
     before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert server.predict({"how": "file, then failure"}).json["status"] == "failed"
     wait_until(

@@ -5,7 +5,8 @@ import signal
 import subprocess
 
 import pytest
-from servers import tidegate_bin, tidegate_env, wait_until
+from environment import tidegate_bin, tidegate_env
+from waiting import wait_until
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-fedcba9876543210"
@@ -53,8 +54,8 @@ def running(server, id, *arguments, **options):
 
 
 class TestPs:
-    def test_a_table_of_what_waits_and_runs(self, fresh, gate):
-        server = fresh("echo", "--queue", "5")
+    def test_a_table_of_what_waits_and_runs(self, start_server, gate):
+        server = start_server("echo", "--queue", "5")
         server.predict(id="over")
         accept(server, "runs", gate=str(gate))
         accept(server, "waits")
@@ -75,13 +76,13 @@ class TestPs:
         assert len(run(server, "ps", "--all", "--limit", "1").stdout.splitlines()) == 2
         assert run(server, "ps", "--model", "local/other").stdout == ""
 
-    def test_an_idle_server_says_so_on_stderr(self, fresh):
-        ended = run(fresh("echo"), "ps")
+    def test_an_idle_server_says_so_on_stderr(self, start_server):
+        ended = run(start_server("echo"), "ps")
         assert (ended.returncode, ended.stdout) == (0, "")
         assert "--all" in ended.stderr
 
-    def test_an_account_sees_its_own_and_an_administrator_all(self, fresh, gate):
-        server = fresh("echo", "--workers", "2", env=TOKENS)
+    def test_an_account_sees_its_own_and_an_administrator_all(self, start_server, gate):
+        server = start_server("echo", "--workers", "2", env=TOKENS)
         accept(server, "of-alice", ALICE, gate=str(gate))
         accept(server, "of-bob", BOB, gate=str(gate))
         running(server, "of-bob", token=OPS)
@@ -97,15 +98,15 @@ class TestPs:
 
 
 class TestLogs:
-    def test_what_was_printed(self, fresh, gate):
-        server = fresh("echo")
+    def test_what_was_printed(self, start_server, gate):
+        server = start_server("echo")
         accept(server, "a", gate=str(gate), log="hello there")
         running(server, "a")
         wait_until(lambda: run(server, "logs", "a").stdout == "hello there\n", "the line")
         gate.open()
 
-    def test_followed_to_a_good_end(self, fresh, gate):
-        server = fresh("echo")
+    def test_followed_to_a_good_end(self, start_server, gate):
+        server = start_server("echo")
         accept(server, "a", gate=str(gate), log="first")
         process = start(server, "logs", "-f", "a")
         assert process.stdout.readline() == "first\n", "before the job is over"
@@ -114,8 +115,8 @@ class TestLogs:
         ended = finished(process)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
-    def test_followed_to_a_bad_end(self, fresh, gate):
-        server = fresh("echo")
+    def test_followed_to_a_bad_end(self, start_server, gate):
+        server = start_server("echo")
         accept(server, "a", gate=str(gate), log="first", fail="broken")
         process = start(server, "logs", "--follow", "a")
         gate.open()
@@ -123,8 +124,8 @@ class TestLogs:
         assert (ended.returncode, ended.stdout) == (1, "first\n")
         assert "failed" in ended.stderr and "broken" in ended.stderr
 
-    def test_one_that_is_over_is_followed_no_longer(self, fresh):
-        server = fresh("logs")
+    def test_one_that_is_over_is_followed_no_longer(self, start_server):
+        server = start_server("logs")
         server.predict({"case": "lines"}, id="a")
         expected = "".join(f"{number}\n" for number in range(200))
         for arguments in (["logs", "a"], ["logs", "-f", "a"]):
@@ -133,8 +134,8 @@ class TestLogs:
 
 
 class TestCancel:
-    def test_several_at_once(self, fresh, gate):
-        server = fresh("echo", "--queue", "5")
+    def test_several_at_once(self, start_server, gate):
+        server = start_server("echo", "--queue", "5")
         for id in ("a", "b", "c"):
             accept(server, id, gate=str(gate))
         running(server, "a")
@@ -146,16 +147,16 @@ class TestCancel:
             )
         running(server, "b")
 
-    def test_one_that_cannot_be_stopped_does_not_save_the_others(self, fresh, gate):
-        server = fresh("echo")
+    def test_one_that_cannot_be_stopped_does_not_save_the_others(self, start_server, gate):
+        server = start_server("echo")
         server.predict(id="over")
         accept(server, "a", gate=str(gate))
         ended = run(server, "cancel", "over", "nothing", "a")
         assert (ended.returncode, ended.stdout.split()) == (1, ["a"])
         assert "over already (succeeded)" in ended.stderr and "nothing" in ended.stderr
 
-    def test_whose_is_said_with_a_flag(self, fresh, gate):
-        server = fresh("echo", "--workers", "2", env=TOKENS)
+    def test_whose_is_said_with_a_flag(self, start_server, gate):
+        server = start_server("echo", "--workers", "2", env=TOKENS)
         for token in (ALICE, BOB):
             accept(server, "same", token, gate=str(gate), log="here")
         running(server, "same", "--account", "bob", token=OPS)
@@ -169,15 +170,15 @@ class TestCancel:
 
 
 class TestReplay:
-    def test_a_webhook_is_sent_again(self, fresh, receiver):
-        server, hook = fresh("echo"), receiver.path()
+    def test_a_webhook_is_sent_again(self, start_server, receiver):
+        server, hook = start_server("echo"), receiver.path()
         server.predict(webhook=receiver.url + hook, webhook_events_filter=["completed"])
         id = receiver.wait(hook)[0].headers["webhook-id"]
         wait_until(lambda: run(server, "replay", id).returncode == 0, "the message to be settled")
         assert receiver.wait(hook, 2)[1].headers["webhook-id"] == id
 
-    def test_an_unknown_one_is_an_error(self, shared):
-        ended = run(shared("echo"), "replay", "msg_0")
+    def test_an_unknown_one_is_an_error(self, shared_server):
+        ended = run(shared_server("echo"), "replay", "msg_0")
         assert ended.returncode == 1
         assert "msg_0" in ended.stderr
 
@@ -195,8 +196,8 @@ class TestMistakes:
         assert "tidegate serve" in ended.stderr and "--url" in ended.stderr
 
     @COMMANDS
-    def test_no_token_and_a_wrong_one(self, fresh, command):
-        server = fresh("echo", env=TOKENS)
+    def test_no_token_and_a_wrong_one(self, start_server, command):
+        server = start_server("echo", env=TOKENS)
         missing = run(server, *command)
         assert (missing.returncode, "wants a token" in missing.stderr) == (64, True)
         wrong = run(server, *command, token="wrong-0123456789abcdef")
@@ -204,8 +205,8 @@ class TestMistakes:
         assert "TIDEGATE_API_TOKEN" in wrong.stderr
 
     @pytest.mark.parametrize("command", [["logs", "nobody-made-it"], ["cancel", "nobody-made-it"]])
-    def test_an_unknown_job(self, shared, command):
-        ended = run(shared("echo"), *command)
+    def test_an_unknown_job(self, shared_server, command):
+        ended = run(shared_server("echo"), *command)
         assert ended.returncode == 1
         assert "knows no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
 
@@ -220,8 +221,8 @@ class TestMistakes:
         assert "does not speak like a tidegate" in ended.stderr
 
 
-def test_a_server_that_ends_while_it_is_followed(fresh, gate):
-    server = fresh("echo")
+def test_a_server_that_ends_while_it_is_followed(start_server, gate):
+    server = start_server("echo")
     accept(server, "a", gate=str(gate), log="first")
     process = start(server, "logs", "-f", "a")
     assert process.stdout.readline() == "first\n"

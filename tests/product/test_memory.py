@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from servers import children_of
+from processes import descendants
 
 MIB = 1024 * 1024
 
@@ -18,9 +18,9 @@ def resident(pid: int) -> int:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("model", ["echo", "concurrent"])
-def test_inputs_and_outputs_are_not_kept_for_ever(fresh, model):
-    server = fresh(model)
-    child = children_of(server.process.pid)[0]
+def test_inputs_and_outputs_are_not_kept_for_ever(start_server, model):
+    server = start_server(model)
+    child = descendants(server.process.pid)[0]
     text = "x" * MIB
 
     def rounds(count: int) -> tuple[int, int]:

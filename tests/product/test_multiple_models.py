@@ -5,7 +5,8 @@ import shutil
 import signal
 
 import pytest
-from servers import MODELS, copy_model, loaded, wait_until
+from environment import MODELS, copy_model
+from waiting import wait_until
 
 SAY = """
 from cog import BasePredictor
@@ -50,8 +51,8 @@ def version(server, model):
     return server.get("/").json["models"][model]["version"]
 
 
-def test_each_model_has_a_name_and_a_face_of_its_own(fresh, models):
-    server = fresh(models)
+def test_each_model_has_a_name_and_a_face_of_its_own(start_server, models):
+    server = start_server(models)
     assert names(server) == ["ann/two", "bob/three", "local/one"]
     assert [say(server, name) for name in names(server)] == ["two x", "three x", "one x"]
     assert server.get("/models/ann/two/health-check").json["status"] == "READY"
@@ -67,8 +68,8 @@ def test_each_model_has_a_name_and_a_face_of_its_own(fresh, models):
     assert server.get("/models/local/one/predictions/mine").json["output"] == "one y"
 
 
-def test_a_path_of_no_model_says_which_there_are(fresh, models):
-    server = fresh(models)
+def test_a_path_of_no_model_says_which_there_are(start_server, models):
+    server = start_server(models)
     for path in ["/predictions", "/models/ann/none/predictions", "/models/ann"]:
         reply = server.post(path, {"input": {}})
         assert reply.status == 404
@@ -90,10 +91,10 @@ def test_what_is_for_one_model_is_refused_for_several(models, tidegate):
     assert "--predict is for one model" in done.stderr
 
 
-def test_a_model_that_is_broken_does_not_take_the_others_with_it(fresh, models):
+def test_a_model_that_is_broken_does_not_take_the_others_with_it(start_server, models):
     (models / "one" / "cog.yaml").write_text("predict: [1\n")
     (models / "ann" / "two" / "predict.py").write_text("import nothing_like_this\n" + SAY.format(word="two "))
-    server = fresh(models)
+    server = start_server(models)
     assert names(server) == ["ann/two", "bob/three"]
     expected = {"ann/two": "SETUP_FAILED", "bob/three": "READY"}
     wait_until(lambda: server.health()["models"] == expected, "the other model")
@@ -102,12 +103,12 @@ def test_a_model_that_is_broken_does_not_take_the_others_with_it(fresh, models):
     assert "a model is left out" in server.log()
 
 
-def test_the_owner_of_all_can_be_said(fresh, models):
-    assert names(fresh(models, "--owner", "eve")) == ["eve/one", "eve/three", "eve/two"]
+def test_the_owner_of_all_can_be_said(start_server, models):
+    assert names(start_server(models, "--owner", "eve")) == ["eve/one", "eve/three", "eve/two"]
 
 
-def test_a_dead_model_does_not_disturb_the_others(fresh, models, gate):
-    server = fresh(models)
+def test_a_dead_model_does_not_disturb_the_others(start_server, models, gate):
+    server = start_server(models)
     pids = {child["model"]: child["pid"] for child in server.get("/admin/children").json["children"]}
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: server.get("/models/ann/two/health-check").json["status"] == "BUSY", "the job")
@@ -126,48 +127,48 @@ def test_a_dead_model_does_not_disturb_the_others(fresh, models, gate):
     assert say(server, "local/one") == "one x"
 
 
-def test_models_are_loaded_when_they_are_wanted(fresh, models):
-    server = fresh(models, "--lazy")
-    assert loaded(server) == 0
+def test_models_are_loaded_when_they_are_wanted(start_server, models):
+    server = start_server(models, "--lazy")
+    assert server.model_process_count() == 0
     assert server.get("/models/ann/two/openapi.json").status == 200
-    assert loaded(server) == 0
+    assert server.model_process_count() == 0
     assert say(server, "ann/two") == "two x"
-    assert loaded(server) == 1
+    assert server.model_process_count() == 1
     assert server.post("/models/local/one/predictions", {"input": {"text": 7}}).status == 422
-    assert loaded(server) == 1
+    assert server.model_process_count() == 1
 
 
-def test_a_model_that_nobody_wants_leaves_and_comes_back(fresh, models):
-    server = fresh(models, "--idle-timeout", "300ms")
+def test_a_model_that_nobody_wants_leaves_and_comes_back(start_server, models):
+    server = start_server(models, "--idle-timeout", "300ms")
     assert say(server, "ann/two") == "two x"
-    assert loaded(server) == 1
-    wait_until(lambda: loaded(server) == 0, "the model to leave")
+    assert server.model_process_count() == 1
+    wait_until(lambda: server.model_process_count() == 0, "the model to leave")
     assert server.health()["status"] == "READY"
     assert say(server, "ann/two") == "two x"
 
 
-def test_a_model_that_works_does_not_leave(fresh, models, gate):
-    server = fresh(models, "--idle-timeout", "100ms")
+def test_a_model_that_works_does_not_leave(start_server, models, gate):
+    server = start_server(models, "--idle-timeout", "100ms")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
-        wait_until(lambda: loaded(server) == 1, "the model")
+        wait_until(lambda: server.model_process_count() == 1, "the model")
         assert [say(server, "local/one") for _ in range(3)] == ["one x"] * 3
-        wait_until(lambda: loaded(server) == 1, "the other to leave")
+        wait_until(lambda: server.model_process_count() == 1, "the other to leave")
         gate.open()
         assert held.reply().json["output"] == "two y"
 
 
-def test_more_models_than_fit_take_turns(fresh, models):
-    server = fresh(models, "--max-loaded", "1")
+def test_more_models_than_fit_take_turns(start_server, models):
+    server = start_server(models, "--max-loaded", "1")
     for _ in range(2):
         for name, word in [("ann/two", "two"), ("bob/three", "three"), ("local/one", "one")]:
             assert say(server, name) == f"{word} x"
-            assert loaded(server) == 1
+            assert server.model_process_count() == 1
 
 
-def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(fresh, models, gate):
-    server = fresh(models, "--max-loaded", "1")
+def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(start_server, models, gate):
+    server = start_server(models, "--max-loaded", "1")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
-        wait_until(lambda: loaded(server) == 1, "the first model")
+        wait_until(lambda: server.model_process_count() == 1, "the first model")
         with server.in_background({"text": "z"}, path="/models/local/one/predictions") as waits:
             wait_until(
                 lambda: any(
@@ -182,12 +183,12 @@ def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(fresh, models,
             assert waits.reply().json["output"] == "one z"
 
 
-def test_a_setup_that_fails_on_demand_is_told_and_tried_again(fresh, models):
+def test_a_setup_that_fails_on_demand_is_told_and_tried_again(start_server, models):
     target = models / "one" / "predict.py"
     target.write_text(
         SAY.format(word="one ") + "\n    def setup(self):\n        raise ValueError('not today')\n"
     )
-    server = fresh(models, "--lazy")
+    server = start_server(models, "--lazy")
     reply = server.post("/models/local/one/predictions", {"input": {}})
     assert reply.status == 200 and reply.json["status"] == "failed", str(reply)
     health = server.get("/models/local/one/health-check").json
@@ -196,8 +197,8 @@ def test_a_setup_that_fails_on_demand_is_told_and_tried_again(fresh, models):
     assert say(server, "ann/two") == "two x"
 
 
-def test_changed_files_are_another_version(fresh, models):
-    server = fresh(models, "--watch")
+def test_changed_files_are_another_version(start_server, models):
+    server = start_server(models, "--watch")
     before = version(server, "local/one")
     write_model(server.directory / "one", "uno ")
     wait_until(lambda: version(server, "local/one") != before, "the new version")
@@ -205,9 +206,9 @@ def test_changed_files_are_another_version(fresh, models):
     assert version(server, "ann/two") != version(server, "local/one")
 
 
-def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(fresh, models):
+def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(start_server, models):
     (models / "one" / ".dockerignore").write_text("out\n")
-    server = fresh(models, "--watch")
+    server = start_server(models, "--watch")
     before, of_other = version(server, "local/one"), version(server, "ann/two")
     (server.directory / "one" / "out").mkdir()
     (server.directory / "one" / "out" / "result.txt").write_text("1")
@@ -216,22 +217,22 @@ def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(fresh, mo
     assert version(server, "local/one") == before
 
 
-def test_the_old_version_ends_what_it_has_begun(fresh, models, gate):
-    server = fresh(models, "--watch")
+def test_the_old_version_ends_what_it_has_begun(start_server, models, gate):
+    server = start_server(models, "--watch")
     before = version(server, "local/one")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/local/one/predictions") as held:
         wait_until(lambda: server.get("/models/local/one/health-check").json["status"] == "BUSY", "the job")
         write_model(server.directory / "one", "uno ")
         wait_until(lambda: version(server, "local/one") != before, "the new version")
         assert say(server, "local/one") == "uno x"
-        assert loaded(server) == 4
+        assert server.model_process_count() == 4
         gate.open()
         assert held.reply().json["output"] == "one y"
-    wait_until(lambda: loaded(server) == 3, "the old version to leave")
+    wait_until(lambda: server.model_process_count() == 3, "the old version to leave")
 
 
-def test_a_version_that_does_not_load_does_not_replace_one_that_works(fresh, models):
-    server = fresh(models, "--watch")
+def test_a_version_that_does_not_load_does_not_replace_one_that_works(start_server, models):
+    server = start_server(models, "--watch")
     before = version(server, "local/one")
     (server.directory / "one" / "predict.py").write_text(
         "raise RuntimeError('broken')\n" + SAY.format(word="uno ")
@@ -242,18 +243,18 @@ def test_a_version_that_does_not_load_does_not_replace_one_that_works(fresh, mod
     assert say(server, "local/one") == "one x"
 
 
-def test_models_come_and_go_with_their_folders(fresh, models):
-    server = fresh(models, "--watch")
+def test_models_come_and_go_with_their_folders(start_server, models):
+    server = start_server(models, "--watch")
     write_model(server.directory / "new", "new ")
     shutil.rmtree(server.directory / "ann")
     wait_until(lambda: names(server) == ["bob/three", "local/new", "local/one"], "the new list")
     assert say(server, "local/new") == "new x"
     assert server.post("/models/ann/two/predictions", {"input": {}}).status == 404
-    wait_until(lambda: loaded(server) == 3, "the old one to leave")
+    wait_until(lambda: server.model_process_count() == 3, "the old one to leave")
 
 
-def test_a_hangup_reads_the_folders_once(fresh, models):
-    server = fresh(models)
+def test_a_hangup_reads_the_folders_once(start_server, models):
+    server = start_server(models)
     before = version(server, "local/one")
     write_model(server.directory / "one", "uno ")
     assert version(server, "local/one") == before
@@ -262,24 +263,24 @@ def test_a_hangup_reads_the_folders_once(fresh, models):
     assert say(server, "local/one") == "uno x"
 
 
-def test_one_model_is_kept_up_with_too(fresh, tmp_path):
+def test_one_model_is_kept_up_with_too(start_server, tmp_path):
     write_model(tmp_path / "alone", "one ")
-    server = fresh(tmp_path / "alone", "--watch")
+    server = start_server(tmp_path / "alone", "--watch")
     assert server.predict({}).json["output"] == "one x"
     write_model(server.directory, "uno ")
     wait_until(lambda: server.predict({}).json["output"] == "uno x", "the new version")
 
 
-def test_one_model_can_be_loaded_on_demand(fresh):
-    server = fresh("echo", "--lazy", "--idle-timeout", "300ms")
-    assert loaded(server) == 0
+def test_one_model_can_be_loaded_on_demand(start_server):
+    server = start_server("echo", "--lazy", "--idle-timeout", "300ms")
+    assert server.model_process_count() == 0
     assert server.predict({"text": "y"}).json["output"] == "y"
-    wait_until(lambda: loaded(server) == 0, "the model to leave")
+    wait_until(lambda: server.model_process_count() == 0, "the model to leave")
 
 
-def test_jobs_of_several_models_survive_a_kill(fresh, models, gate, receiver, tmp_path):
+def test_jobs_of_several_models_survive_a_kill(start_server, models, gate, receiver, tmp_path):
     env = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
-    server = fresh(models, env=env)
+    server = start_server(models, env=env)
     for name in names(server):
         body = {
             "id": name.replace("/", "-"),
@@ -293,7 +294,7 @@ def test_jobs_of_several_models_survive_a_kill(fresh, models, gate, receiver, tm
     server.process.wait()
     shutil.rmtree(models / "folder")
     gate.open()
-    fresh(models, env=env)
+    start_server(models, env=env)
     assert receiver.wait_terminal("/ann-two")["output"] == "two ann/two"
     assert receiver.wait_terminal("/local-one")["output"] == "one local/one"
     gone = receiver.wait_terminal("/bob-three")
@@ -301,8 +302,8 @@ def test_jobs_of_several_models_survive_a_kill(fresh, models, gate, receiver, tm
     assert "`bob/three` is not served any more" in gone["error"]
 
 
-def test_a_link_in_the_folder_is_a_model_there(fresh, models, tmp_path):
-    server = fresh(models, "--watch")
+def test_a_link_in_the_folder_is_a_model_there(start_server, models, tmp_path):
+    server = start_server(models, "--watch")
     copied = copy_model(MODELS / "echo", tmp_path)
     (server.directory / "linked").symlink_to(copied, target_is_directory=True)
     wait_until(lambda: "local/linked" in names(server), "the linked model")

@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from servers import loaded, wait_until
+from waiting import wait_until
 
 SAY = """
 import time
@@ -66,20 +66,20 @@ def kill(server):
     server.process.wait()
 
 
-def test_jobs_for_a_model_that_is_not_loaded_keep_their_order_over_a_kill(fresh, models, gate, env):
-    server = fresh(models, "--lazy", env=env)
+def test_jobs_for_a_model_that_is_not_loaded_keep_their_order_over_a_kill(start_server, models, gate, env):
+    server = start_server(models, "--lazy", env=env)
     held = create(server, "one", gate=str(gate))
     wait_status(server, held, "processing")
     ids = [create(server, "one", str(n)) for n in range(40)]
     kill(server)
     gate.open()
-    server = fresh(models, "--lazy", env=env)
+    server = start_server(models, "--lazy", env=env)
     begun = [wait_status(server, id, "succeeded")["started_at"] for id in [held, *ids]]
     assert begun == sorted(begun)
 
 
-def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(fresh, models, gate):
-    server = fresh(models, "--max-loaded", "1")
+def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(start_server, models, gate):
+    server = start_server(models, "--max-loaded", "1")
     held = create(server, "one", gate=str(gate))
     wait_status(server, held, "processing")
     waits = create(server, "two")
@@ -89,17 +89,17 @@ def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(fresh, model
     )
     assert server.post(f"/v1/predictions/{waits}/cancel").json["status"] == "canceled"
     after = create(server, "two", "later")
-    assert loaded(server) == 1
+    assert server.model_process_count() == 1
     gate.open()
     before = wait_status(server, held, "succeeded")
     later = wait_status(server, after, "succeeded")
     assert (before["output"], later["output"]) == ("one x", "two later")
     assert before["completed_at"] <= later["started_at"]
-    wait_until(lambda: loaded(server) == 1, "the model that gave way to be gone")
+    wait_until(lambda: server.model_process_count() == 1, "the model that gave way to be gone")
 
 
-def test_a_version_that_was_replaced_gives_its_place_to_the_next(fresh, models):
-    server = fresh(models, "--max-loaded", "1", "--watch")
+def test_a_version_that_was_replaced_gives_its_place_to_the_next(start_server, models):
+    server = start_server(models, "--max-loaded", "1", "--watch")
     assert wait_status(server, create(server, "one"), "succeeded")["output"] == "one x"
     before = server.get("/v1/models/local/one").json["latest_version"]["id"]
     write_model(server.directory / "one", "uno ")
@@ -110,22 +110,22 @@ def test_a_version_that_was_replaced_gives_its_place_to_the_next(fresh, models):
     assert wait_status(server, create(server, "two"), "succeeded")["output"] == "two x"
 
 
-def test_models_that_load_for_long_do_not_throw_each_other_out(fresh, tmp_path):
+def test_models_that_load_for_long_do_not_throw_each_other_out(start_server, tmp_path):
     root = tmp_path / "models"
     write_model(root / "one", "one ", setup=12)
     write_model(root / "two", "two ", setup=12)
-    server = fresh(root, "--max-loaded", "1")
+    server = start_server(root, "--max-loaded", "1")
     ids = [create(server, "one"), create(server, "two")]
     assert [wait_status(server, id, "succeeded")["output"] for id in ids] == ["one x", "two x"]
 
 
 @pytest.fixture
-def broken(fresh, models, env):
+def broken(start_server, models, env):
     """A server with a model that does not load, a job that waits for it, and what the model was before."""
     working = (models / "one" / "predict.py").read_text()
     fails = working.replace("time.sleep(0.0)", "time.sleep(1.5); raise ValueError('not today')")
     (models / "one" / "predict.py").write_text(fails)
-    server = fresh(models, "--watch", env=env, until=("STARTING",))
+    server = start_server(models, "--watch", env=env, until=("STARTING",))
     waits = create(server, "one")
     wait_until(lambda: server.health()["models"]["local/one"] == "SETUP_FAILED", "the failure")
     assert show(server, waits)["status"] == "starting"

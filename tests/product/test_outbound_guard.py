@@ -6,7 +6,8 @@ import subprocess
 import threading
 
 import pytest
-from servers import tidegate_bin, tidegate_env, wait_until
+from environment import tidegate_bin, tidegate_env
+from waiting import wait_until
 
 CLOSED = {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": ""}
 
@@ -41,9 +42,9 @@ def port(receiver):
 
 
 @pytest.fixture
-def closed(fleet):
+def closed(server_pool):
     """One server for all tests of a name; nothing private is open to it."""
-    return lambda model: fleet.fresh("tidegate", model, env=CLOSED)
+    return lambda model: server_pool.fresh("tidegate", model, env=CLOSED)
 
 
 def test_private_webhooks_and_inputs_are_refused_at_submission(closed, receiver, port):
@@ -85,8 +86,8 @@ def test_a_webhook_to_a_name_that_leads_inside_is_given_up_at_once(closed, recei
     assert receiver.received(path) == []
 
 
-def test_redirects_are_checked_too(fresh, receiver, port):
-    server = fresh("files_in", env={"TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.1"})
+def test_redirects_are_checked_too(start_server, receiver, port):
+    server = start_server("files_in", env={"TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.1"})
     secret = receiver.file("secret.txt", b"secret")
     for target in (secret.replace("127.0.0.1", "127.0.0.2"), secret.replace("127.0.0.1", "[::1]")):
         url = receiver.plan(receiver.path(), 302, headers={"Location": target})
@@ -95,9 +96,9 @@ def test_redirects_are_checked_too(fresh, receiver, port):
     assert receiver.received(secret.removeprefix(receiver.url)) == []
 
 
-def test_a_proxy_of_the_environment_does_not_get_around_the_guard(fresh, receiver):
+def test_a_proxy_of_the_environment_does_not_get_around_the_guard(start_server, receiver):
     proxied = {name: receiver.url for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY")}
-    server, path = fresh("echo", env=CLOSED | proxied), receiver.path()
+    server, path = start_server("echo", env=CLOSED | proxied), receiver.path()
     server.predict(id="proxied", webhook=f"http://{socket.gethostname()}{path}")
     wait_until(
         lambda: [
@@ -112,8 +113,11 @@ def test_a_proxy_of_the_environment_does_not_get_around_the_guard(fresh, receive
     assert receiver.received(path) == []
 
 
-def test_what_the_operator_opens_is_called(fresh, receiver):
-    server, path = fresh("files_in", "--allow-private-networks", "10.0.0.0/8,127.0.0.1"), receiver.path()
+def test_what_the_operator_opens_is_called(start_server, receiver):
+    server, path = (
+        start_server("files_in", "--allow-private-networks", "10.0.0.0/8,127.0.0.1"),
+        receiver.path(),
+    )
     url = receiver.file("a.txt", b"content")
     reply = server.predict({"path": url}, webhook=receiver.url + path)
     assert reply.json["output"]["path"][2] == "content"
@@ -130,22 +134,22 @@ def test_a_list_that_cannot_be_read_is_refused_at_start(tidegate):
     "value",
     ["/etc/passwd", "../../etc/passwd", "file:///etc/passwd", "ftp://example.com/x", "gopher://x", "", "a:b"],
 )
-def test_local_files_are_refused_and_the_answer_says_how_to_send_one(shared, value):
+def test_local_files_are_refused_and_the_answer_says_how_to_send_one(shared_server, value):
     for field, given in (("path", value), ("files", [value])):
-        reply = shared("files_in").predict({field: given})
+        reply = shared_server("files_in").predict({field: given})
         assert reply.status == 422
         assert reply.detail[0]["loc"][2].startswith(field)
         assert "@file" in reply.detail[0]["msg"]
 
 
 @pytest.mark.parametrize("value", ["data:nocomma", "data:;base64,!!!", "data:text/plain;base64,aGVsbG8=="])
-def test_broken_data_uris_are_refused(shared, value):
-    reply = shared("files_in").predict({"path": value})
+def test_broken_data_uris_are_refused(shared_server, value):
+    reply = shared_server("files_in").predict({"path": value})
     assert (reply.status, reply.detail[0]["loc"]) == (422, ["body", "input", "path"])
 
 
-def test_the_largest_file(fresh, receiver):
-    server = fresh("files_in", "--max-file", "10")
+def test_the_largest_file(start_server, receiver):
+    server = start_server("files_in", "--max-file", "10")
     fits, too_large = b"0123456789", b"0123456789a"
     for content, ended in ((fits, "succeeded"), (too_large, "failed")):
         assert server.predict({"path": receiver.file("a.bin", content)}).json["status"] == ended
@@ -155,13 +159,15 @@ def test_the_largest_file(fresh, receiver):
     assert "--max-file" in server.predict({"path": receiver.file("a.bin", too_large)}).json["error"]
 
 
-def test_text_inputs_are_never_looked_at(shared):
-    reply = shared("files_in").predict({"text": "file:///etc/passwd"})
+def test_text_inputs_are_never_looked_at(shared_server):
+    reply = shared_server("files_in").predict({"text": "file:///etc/passwd"})
     assert reply.json["output"] == {"text": ["str", "file:///etc/passwd"]}
 
 
-def test_from_the_shell_a_file_is_sent_and_private_addresses_are_the_users_own(tmp_path, receiver, shared):
-    server, file = shared("files_in"), tmp_path / "notes.txt"
+def test_from_the_shell_a_file_is_sent_and_private_addresses_are_the_users_own(
+    tmp_path, receiver, shared_server
+):
+    server, file = shared_server("files_in"), tmp_path / "notes.txt"
     file.write_text("from a file")
     env = tidegate_env() | CLOSED
     url = receiver.file("b.txt", b"from an address")
@@ -178,12 +184,12 @@ def test_from_the_shell_a_file_is_sent_and_private_addresses_are_the_users_own(t
             assert (ended.returncode, expected in ended.stdout) == (0, True), ended.stderr
 
 
-def test_a_download_that_hangs_is_given_up(shared, receiver):
+def test_a_download_that_hangs_is_given_up(shared_server, receiver):
     """After ten seconds without a byte."""
     release = threading.Event()
     url = receiver.plan(receiver.path("/x.bin"), hold=release)
     try:
-        reply = shared("files_in").predict({"path": url}, timeout=14)
+        reply = shared_server("files_in").predict({"path": url}, timeout=14)
         assert "sent nothing for 10s" in reply.json["error"]
     finally:
         release.set()

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 
-from servers import wait_until
+from waiting import wait_until
 
 
 def holds(server, gate, id, **options):
@@ -13,8 +13,8 @@ def holds(server, gate, id, **options):
     wait_until(lambda: server.snapshot(id)["logs"], f"{id} to reach user code")
 
 
-def test_two_workers_run_two_sync_jobs_at_once(fresh, gates):
-    server = fresh("echo", "--workers", "2")
+def test_two_workers_run_two_sync_jobs_at_once(start_server, gates):
+    server = start_server("echo", "--workers", "2")
     holds(server, gates[0], "one")
     assert server.health()["status"] == "READY"
     holds(server, gates[1], "two")
@@ -22,8 +22,8 @@ def test_two_workers_run_two_sync_jobs_at_once(fresh, gates):
     assert server.post("/predictions", {"input": {}}).status == 409
 
 
-def test_two_workers_are_two_processes(fresh, gates):
-    server = fresh("crash", "--workers", "2")
+def test_two_workers_are_two_processes(start_server, gates):
+    server = start_server("crash", "--workers", "2")
     with (
         server.in_background({"how": "pid", "gate": str(gates[0])}) as first,
         server.in_background({"how": "pid", "gate": str(gates[1])}) as second,
@@ -34,8 +34,8 @@ def test_two_workers_are_two_processes(fresh, gates):
         assert first.reply().json["output"] != second.reply().json["output"]
 
 
-def test_a_dead_worker_does_not_hurt_the_other(fresh, gates):
-    server = fresh("crash", "--workers", "2")
+def test_a_dead_worker_does_not_hurt_the_other(start_server, gates):
+    server = start_server("crash", "--workers", "2")
     pid = int(server.predict({"how": "pid"}).json["output"].split()[1])
     with server.in_background({"gate": str(gates[0])}, id="held") as job:
         wait_until(lambda: server.get("/predictions/held").status == 200, "the job to run")
@@ -48,8 +48,8 @@ def test_a_dead_worker_does_not_hurt_the_other(fresh, gates):
     server.wait_health("READY")
 
 
-def test_requests_wait_in_the_queue(fresh, gate, receiver):
-    server = fresh("echo", "--queue", "4")
+def test_requests_wait_in_the_queue(start_server, gate, receiver):
+    server = start_server("echo", "--queue", "4")
     holds(server, gate, "front")
     hooks = [receiver.path() for _ in range(4)]
     for number, hook in enumerate(hooks):
@@ -66,8 +66,8 @@ def test_requests_wait_in_the_queue(fresh, gate, receiver):
     assert starts == sorted(starts)
 
 
-def test_a_sync_request_waits_in_the_queue(fresh, gate):
-    server = fresh("echo", "--queue", "1")
+def test_a_sync_request_waits_in_the_queue(start_server, gate):
+    server = start_server("echo", "--queue", "1")
     holds(server, gate, "front")
     with server.in_background({"text": "patient"}, id="patient") as job:
         wait_until(
@@ -78,8 +78,8 @@ def test_a_sync_request_waits_in_the_queue(fresh, gate):
         assert job.reply().json["output"] == "patient"
 
 
-def test_a_waiting_job_can_be_canceled(fresh, gate, receiver):
-    server, hook = fresh("echo", "--queue", "1"), receiver.path()
+def test_a_waiting_job_can_be_canceled(start_server, gate, receiver):
+    server, hook = start_server("echo", "--queue", "1"), receiver.path()
     holds(server, gate, "front")
     server.start(id="waiting", webhook=receiver.url + hook, webhook_events_filter=["completed"])
     assert server.cancel("waiting").status == 200
@@ -87,8 +87,8 @@ def test_a_waiting_job_can_be_canceled(fresh, gate, receiver):
     assert server.start(id="takes-its-place").status == 202
 
 
-def test_a_caller_that_leaves_the_queue_frees_its_place(fresh, gate):
-    server = fresh("echo", "--queue", "1")
+def test_a_caller_that_leaves_the_queue_frees_its_place(start_server, gate):
+    server = start_server("echo", "--queue", "1")
     holds(server, gate, "front")
     with socket.create_connection(("127.0.0.1", server.port)) as caller:
         caller.sendall(
@@ -103,7 +103,7 @@ def test_a_caller_that_leaves_the_queue_frees_its_place(fresh, gate):
     )
 
 
-def test_no_queue_by_default(shared, gate):
-    server = shared("echo")
+def test_no_queue_by_default(shared_server, gate):
+    server = shared_server("echo")
     holds(server, gate, "alone")
     assert server.post("/predictions", {"input": {}}).status == 409

@@ -26,32 +26,32 @@ BAD = [
 
 
 @pytest.mark.parametrize("id", GOOD, ids=ascii)
-def test_good_ids(shared, id):
-    reply = shared("echo").predict(id=id)
+def test_good_ids(shared_server, id):
+    reply = shared_server("echo").predict(id=id)
     assert (reply.status, reply.json["id"]) == (200, id)
 
 
 @pytest.mark.parametrize("id", BAD, ids=ascii)
-def test_bad_ids(shared, id):
-    reply = shared("echo").post("/predictions", {"id": id, "input": {}})
+def test_bad_ids(shared_server, id):
+    reply = shared_server("echo").post("/predictions", {"id": id, "input": {}})
     assert reply.status == 422
     assert reply.detail[0]["loc"] == ["body", "id"]
 
 
 @pytest.mark.parametrize("id", [id for id in BAD if id not in ("", ".", "..")], ids=ascii)
-def test_bad_ids_in_the_url(shared, id):
+def test_bad_ids_in_the_url(shared_server, id):
     # A raw socket's worth of care: `requests` would normalise dots, so these two are left out.
-    assert shared("echo").put(f"/predictions/{quote(id, safe='')}", {"input": {}}).status == 422
+    assert shared_server("echo").put(f"/predictions/{quote(id, safe='')}", {"input": {}}).status == 422
 
 
 @pytest.mark.parametrize("id", ["u b", "ünïcode-url", "100%"])
-def test_good_ids_in_the_url(shared, id):
-    reply = shared("echo").put(f"/predictions/{quote(id, safe='')}", {"input": {}})
+def test_good_ids_in_the_url(shared_server, id):
+    reply = shared_server("echo").put(f"/predictions/{quote(id, safe='')}", {"input": {}})
     assert (reply.status, reply.json["id"]) == (200, id)
 
 
-def test_generated_ids_have_96_random_bits(shared):
-    server = shared("echo")
+def test_generated_ids_have_96_random_bits(shared_server):
+    server = shared_server("echo")
     ids = [server.predict().json["id"] for _ in range(100)]
     fixed = commonpath(ids)
     assert len(set(ids)) == 100
@@ -61,10 +61,10 @@ def test_generated_ids_have_96_random_bits(shared):
     assert (len(ids[0].replace("-", "")) - len(fixed)) * bits >= 96
 
 
-def test_an_id_is_never_a_file_name(fresh, tmp_path, gate):
+def test_an_id_is_never_a_file_name(start_server, tmp_path, gate):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    server = fresh("files_in", env={"TMPDIR": str(scratch)})
+    server = start_server("files_in", env={"TMPDIR": str(scratch)})
     input = {"path": "data:text/plain;base64,aGVsbG8=", "gate": str(gate)}
     server.start(input, id="telltale")
     server.wait_health("BUSY")
@@ -82,8 +82,8 @@ def _names_below(root, depth=3):
             folders.clear()
 
 
-def test_an_id_that_runs_is_not_given_twice(fresh, gate):
-    server = fresh("concurrent")
+def test_an_id_that_runs_is_not_given_twice(start_server, gate):
+    server = start_server("concurrent")
     server.start({"gate": str(gate)}, id="mine")
     again = server.post("/predictions", {"id": "mine", "input": {}})
     assert (again.status, "`mine`" in again.json["error"]) == (409, True)

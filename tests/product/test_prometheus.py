@@ -6,10 +6,11 @@ import shutil
 import signal
 
 import pytest
-import raw_http
+from environment import MODELS, ROOT
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_newer
 from prometheus_client.parser import text_string_to_metric_families as parse_older
-from servers import MODELS, ROOT, wait_until
+from raw_http import RawConnection
+from waiting import wait_until
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 MODEL = {"model": "local/echo"}
@@ -40,8 +41,8 @@ def documented():
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 
-def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(fresh, receiver, tmp_path):
-    server = fresh("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(start_server, receiver, tmp_path):
+    server = start_server("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     server.predict(webhook=receiver.url + receiver.path())
     shown = {}
     for family in families(server):
@@ -53,15 +54,15 @@ def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(fresh, r
     assert shown == documented()
 
 
-def test_names_say_whose_they_are_and_in_which_unit(shared):
-    for family in families(shared("echo")):
+def test_names_say_whose_they_are_and_in_which_unit(shared_server):
+    for family in families(shared_server("echo")):
         assert family.name.startswith(("tidegate_", "process_"))
         if family.type == "histogram":
             assert family.name.endswith(("_seconds", "_changes")), family.name
 
 
-def test_both_formats_are_written(shared):
-    server = shared("echo")
+def test_both_formats_are_written(shared_server):
+    server = shared_server("echo")
     older = server.get("/metrics")
     assert older.content_type == "text/plain; version=0.0.4; charset=utf-8"
     newer = server.get("/metrics", headers=OPEN_METRICS)
@@ -72,8 +73,8 @@ def test_both_formats_are_written(shared):
     assert names == [family.name for family in parse_older(older.body.decode())]
 
 
-def test_jobs_are_counted_by_face_kind_and_end(fresh):
-    server = fresh("echo")
+def test_jobs_are_counted_by_face_kind_and_end(start_server):
+    server = start_server("echo")
     server.predict({"text": "one"})
     server.predict({"fail": "no"})
     server.post("/v1/predictions", {"version": "local/echo", "input": {}}, headers={"Prefer": "wait"})
@@ -87,8 +88,8 @@ def test_jobs_are_counted_by_face_kind_and_end(fresh):
     assert value(server, "tidegate_job_run_seconds_bucket", le="+Inf", **MODEL) == 3
 
 
-def test_the_line_and_the_slots_are_seen_while_they_are_full(fresh, gate):
-    server = fresh("echo", "--queue", "5")
+def test_the_line_and_the_slots_are_seen_while_they_are_full(start_server, gate):
+    server = start_server("echo", "--queue", "5")
     server.start({"gate": str(gate)}, id="runs")
     becomes(server, 1, "tidegate_jobs_running", **MODEL)
     for number in range(3):
@@ -110,8 +111,8 @@ def test_the_line_and_the_slots_are_seen_while_they_are_full(fresh, gate):
     assert value(server, "tidegate_job_wait_seconds_count", **MODEL) == 3, "what never began has not waited"
 
 
-def test_refusals_are_counted_by_their_reason(fresh, gate):
-    server = fresh("echo")
+def test_refusals_are_counted_by_their_reason(start_server, gate):
+    server = start_server("echo")
     server.start({"gate": str(gate)}, id="runs")
     assert server.post("/predictions", {"input": {}}).status == 409
     assert server.post("/predictions", {"input": {"limit": 99}}).status == 422
@@ -152,7 +153,7 @@ TURNED_AWAY = [
 ]
 
 
-def test_what_no_model_is_asked_for_is_counted_by_its_reason(fresh):
+def test_what_no_model_is_asked_for_is_counted_by_its_reason(start_server):
     limits = (
         "--max-body",
         "1000",
@@ -163,7 +164,7 @@ def test_what_no_model_is_asked_for_is_counted_by_its_reason(fresh):
         "--rate-limit",
         "1/h",
     )
-    server = fresh("echo", *limits, env={"TIDEGATE_API_TOKENS": TOKENS})
+    server = start_server("echo", *limits, env={"TIDEGATE_API_TOKENS": TOKENS})
 
     def counted():
         text = server.get("/metrics", headers=ADMIN).body.decode()
@@ -172,23 +173,23 @@ def test_what_no_model_is_asked_for_is_counted_by_its_reason(fresh):
 
     for request, status, reason in TURNED_AWAY:
         before = counted()
-        with raw_http.Caller(server) as caller:
-            caller.send(request.encode("latin-1"))
-            assert caller.answer().status == status, reason
+        with RawConnection(server) as connection:
+            connection.send(request.encode("latin-1"))
+            assert connection.only_reply().status == status, reason
         wait_until(lambda b=before, r=reason: counted() == {**b, r: b[r] + 1}, f"{reason} to be counted")
     alice = {"Authorization": "Bearer alice-0123456789abcdef"}
     assert [server.get("/v1/models", headers=alice).status for _ in range(3)] == [200, 429, 429]
     assert counted()["too_often"] == 2
 
 
-def test_a_server_that_is_full_says_how_often(fresh):
+def test_a_server_that_is_full_says_how_often(start_server):
     """The connection that asks is the one that there is room for."""
-    assert value(fresh("echo", "--max-connections", "1"), "tidegate_http_full_total") > 0
-    assert value(fresh("echo"), "tidegate_http_full_total") == 0
+    assert value(start_server("echo", "--max-connections", "1"), "tidegate_http_full_total") > 0
+    assert value(start_server("echo"), "tidegate_http_full_total") == 0
 
 
-def test_a_child_that_is_killed_is_counted_with_its_cause(fresh):
-    server = fresh("echo")
+def test_a_child_that_is_killed_is_counted_with_its_cause(start_server):
+    server = start_server("echo")
     pid = server.get("/admin/children").json["children"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     becomes(server, 1, "tidegate_child_deaths_total", cause="signal", **MODEL)
@@ -199,16 +200,16 @@ def test_a_child_that_is_killed_is_counted_with_its_cause(fresh):
 
 
 @pytest.mark.parametrize(("how", "cause"), [("exit", "exit"), ("segfault", "signal")])
-def test_children_die_of_different_causes(fresh, how, cause):
-    server = fresh("crash")
+def test_children_die_of_different_causes(start_server, how, cause):
+    server = start_server("crash")
     server.predict({"how": how})
     becomes(server, 1, "tidegate_child_deaths_total", cause=cause, model="local/crash")
     assert value(server, "tidegate_child_deaths_total", model="local/crash") == 1
     assert value(server, "tidegate_jobs_finished_total", status="failed", model="local/crash") == 1
 
 
-def test_a_child_that_does_not_stop_was_killed_by_us(fresh):
-    server = fresh("hostile", "--cancel-grace", "200ms")
+def test_a_child_that_does_not_stop_was_killed_by_us(start_server):
+    server = start_server("hostile", "--cancel-grace", "200ms")
     name = "local/hostile"
     server.start({"how": "swallow"}, id="stubborn")
     becomes(server, 1, "tidegate_jobs_running", model=name)
@@ -216,8 +217,8 @@ def test_a_child_that_does_not_stop_was_killed_by_us(fresh):
     becomes(server, 1, "tidegate_child_deaths_total", cause="killed", model=name)
 
 
-def test_a_setup_that_fails_is_seen(fresh):
-    server = fresh("setup_fails")
+def test_a_setup_that_fails_is_seen(start_server):
+    server = start_server("setup_fails")
     name = "local/setup_fails"
     assert value(server, "tidegate_model_health", state="setup_failed", model=name) == 1
     assert value(server, "tidegate_child_deaths_total", cause="setup", model=name) == 1
@@ -227,8 +228,8 @@ def test_a_setup_that_fails_is_seen(fresh):
     assert value(server, "tidegate_jobs_refused_total", reason="not_ready", model=name) == 1
 
 
-def test_webhook_attempts_are_counted_by_their_result(fresh, receiver):
-    server = fresh("echo", "--webhook-retry-for", "1s")
+def test_webhook_attempts_are_counted_by_their_result(start_server, receiver):
+    server = start_server("echo", "--webhook-retry-for", "1s")
     attempts = "tidegate_webhook_attempts_total"
     hook = receiver.plan(receiver.path(), 500, 200)
     server.predict(webhook=hook, webhook_events_filter=["completed"])
@@ -244,27 +245,27 @@ def test_webhook_attempts_are_counted_by_their_result(fresh, receiver):
     becomes(server, 0, "tidegate_webhooks_waiting", **MODEL)
 
 
-def test_commits_of_the_store_are_measured(fresh, tmp_path):
-    server = fresh("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+def test_commits_of_the_store_are_measured(start_server, tmp_path):
+    server = start_server("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     before = value(server, "tidegate_store_commit_changes_sum")
     server.predict(id="kept")
     assert value(server, "tidegate_store_commit_changes_sum") >= before + 2
     assert value(server, "tidegate_store_commit_seconds_count") > 0
 
 
-def test_the_process_is_described(shared):
-    server = shared("echo")
+def test_the_process_is_described(shared_server):
+    server = shared_server("echo")
     assert value(server, "process_resident_memory_bytes") > 1_000_000
     assert 5 < value(server, "process_open_fds") < value(server, "process_max_fds")
     assert value(server, "process_start_time_seconds") > 1_700_000_000
     assert value(server, "tidegate_build_info") == 1
 
 
-def test_each_model_has_numbers_of_its_own(fresh, tmp_path):
+def test_each_model_has_numbers_of_its_own(start_server, tmp_path):
     folder = tmp_path / "both"
     for name in ("echo", "crash"):
         shutil.copytree(MODELS / name, folder / name)
-    server = fresh(folder)
+    server = start_server(folder)
     asked = {"echo": {}, "crash": {"how": "exit"}}
     for name, input in asked.items():
         body = {"version": f"local/{name}", "input": input}
@@ -281,9 +282,9 @@ def test_each_model_has_numbers_of_its_own(fresh, tmp_path):
         assert len(set(series)) == len(series), f"{family.name} has a sample twice"
 
 
-def test_only_administrators_see_the_numbers_of_all(fresh):
+def test_only_administrators_see_the_numbers_of_all(start_server):
     tokens = "alice-0123456789abcdef:alice,root-00112233445566:ops:admin"
-    server = fresh("echo", env={"TIDEGATE_API_TOKENS": tokens})
+    server = start_server("echo", env={"TIDEGATE_API_TOKENS": tokens})
     assert server.get("/metrics").status == 401
     alice = server.get("/metrics", headers={"Authorization": "Bearer alice-0123456789abcdef"})
     assert (alice.status, "administrator" in alice.json["error"]) == (403, True)
@@ -291,15 +292,15 @@ def test_only_administrators_see_the_numbers_of_all(fresh):
     assert admin.status == 200 and b"tidegate_build_info" in admin.body
 
 
-def test_what_a_killed_server_has_left_is_counted_too(fresh, receiver, gate, tmp_path):
+def test_what_a_killed_server_has_left_is_counted_too(start_server, receiver, gate, tmp_path):
     env, path = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}, receiver.path()
-    before = fresh("echo", "--on-lost", "fail", env=env)
+    before = start_server("echo", "--on-lost", "fail", env=env)
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     id = before.start({"text": "x", "gate": str(gate)}, **hook).json["id"]
     wait_until(lambda: before.get(f"/predictions/{id}").json["status"] == "processing", "the model to begin")
     os.kill(before.process.pid, signal.SIGKILL)
     before.process.wait()
-    after = fresh("echo", "--on-lost", "fail", env=env)
+    after = start_server("echo", "--on-lost", "fail", env=env)
     assert receiver.wait_terminal(path)["status"] == "failed"
     becomes(after, 1, "tidegate_jobs_finished_total", status="failed", **MODEL)
     becomes(after, 1, "tidegate_webhook_attempts_total", result="delivered", **MODEL)

@@ -6,11 +6,12 @@ import time
 from contextlib import suppress
 
 import pytest
-from servers import children_of, wait_until
+from processes import descendants
+from waiting import wait_until
 
 
 def kill_children(server):
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     assert children, "the server has no child"
     for pid in children:
         os.kill(pid, signal.SIGKILL)
@@ -24,8 +25,8 @@ def setup_gate(tmp_path):
     path.touch()
 
 
-def test_an_idle_death_is_starting_and_then_ready(fresh, setup_gate):
-    server = fresh("setup_slow", env={"SETUP_GATE": str(setup_gate)})
+def test_an_idle_death_is_starting_and_then_ready(start_server, setup_gate):
+    server = start_server("setup_slow", env={"SETUP_GATE": str(setup_gate)})
     setup_gate.unlink()  # the next setup will wait
 
     kill_children(server)
@@ -37,8 +38,8 @@ def test_an_idle_death_is_starting_and_then_ready(fresh, setup_gate):
     assert server.predict({"text": "again"}).json["output"] == "again"
 
 
-def test_the_job_in_flight_fails_and_later_ones_succeed(fresh, gate, receiver):
-    server, hook = fresh("crash"), receiver.path()
+def test_the_job_in_flight_fails_and_later_ones_succeed(start_server, gate, receiver):
+    server, hook = start_server("crash"), receiver.path()
     server.start({"gate": str(gate)}, id="victim", webhook=receiver.url + hook)
     wait_until(lambda: server.snapshot("victim")["status"] == "processing", "the job to run")
 
@@ -50,8 +51,8 @@ def test_the_job_in_flight_fails_and_later_ones_succeed(fresh, gate, receiver):
     assert server.predict().json["output"] == "alive"
 
 
-def test_a_sync_caller_is_answered(fresh, gate):
-    server = fresh("crash")
+def test_a_sync_caller_is_answered(start_server, gate):
+    server = start_server("crash")
     with server.in_background({"gate": str(gate)}) as job:
         server.wait_health("BUSY")
         kill_children(server)
@@ -59,8 +60,8 @@ def test_a_sync_caller_is_answered(fresh, gate):
     assert (reply.status, reply.json["status"], reply.json["error"]) == (200, "failed", "Worker crashed")
 
 
-def test_all_jobs_of_a_concurrent_child_fail(fresh, gate, receiver):
-    server = fresh("concurrent")
+def test_all_jobs_of_a_concurrent_child_fail(start_server, gate, receiver):
+    server = start_server("concurrent")
     hooks = [receiver.path() for _ in range(4)]
     for hook in hooks:
         server.start({"gate": str(gate)}, webhook=receiver.url + hook, webhook_events_filter=["completed"])
@@ -69,51 +70,51 @@ def test_all_jobs_of_a_concurrent_child_fail(fresh, gate, receiver):
     server.wait_health("READY")
 
 
-def test_it_survives_several_deaths(fresh):
-    server = fresh("crash")
+def test_it_survives_several_deaths(start_server):
+    server = start_server("crash")
     for _ in range(3):
         assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
         server.wait_health("READY")
     assert server.predict().json["output"] == "alive"
 
 
-def test_no_respawn_ends_defunct(fresh):
-    server = fresh("crash", "--no-respawn")
+def test_no_respawn_ends_defunct(start_server):
+    server = start_server("crash", "--no-respawn")
     assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
     server.wait_health("DEFUNCT")
     refused = server.post("/predictions", {"input": {}})
     assert (refused.status, refused.json["status"]) == (503, "failed")
 
 
-def test_dying_in_every_setup_ends_with_the_reason(fresh):
-    server = fresh("setup_crashes", until=())
+def test_dying_in_every_setup_ends_with_the_reason(start_server):
+    server = start_server("setup_crashes", until=())
     health = server.wait_health("SETUP_FAILED", "DEFUNCT")
     assert "last words" in health["setup"]["logs"]
     assert server.post("/predictions", {"input": {}}).status == 503
 
 
 @pytest.mark.timeout(120)
-def test_dying_after_every_setup_ends_defunct_with_the_reason(fresh):
-    server = fresh("dies_later", until=())
+def test_dying_after_every_setup_ends_defunct_with_the_reason(start_server):
+    server = start_server("dies_later", until=())
     health = server.wait_health("DEFUNCT", timeout=90)
     assert "exit" in str(health).lower() or "crash" in str(health).lower()
     assert server.post("/predictions", {"input": {}}).status == 503
 
 
-def test_respawn_does_not_leave_children_behind(fresh):
-    server = fresh("crash")
-    before = len(children_of(server.process.pid))
+def test_respawn_does_not_leave_children_behind(start_server):
+    server = start_server("crash")
+    before = len(descendants(server.process.pid))
     server.predict({"how": "exit"})
     server.wait_health("READY")
-    assert len(children_of(server.process.pid)) == before
+    assert len(descendants(server.process.pid)) == before
 
 
-def test_a_model_that_kept_dying_serves_again_when_it_works(fresh, tmp_path):
+def test_a_model_that_kept_dying_serves_again_when_it_works(start_server, tmp_path):
     """Six kills while it comes up, as a machine out of memory might do it, are not the end."""
-    server = fresh("crash")
+    server = start_server("crash")
     # With growing pauses five deaths take about two seconds.
     while server.health()["status"] != "DEFUNCT":
-        for pid in children_of(server.process.pid):
+        for pid in descendants(server.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 EXPECTED = {
     "setup_fails": [
@@ -18,35 +18,35 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("model", EXPECTED)
-def test_in_health(fresh, model):
-    logs = fresh(model).wait_health("SETUP_FAILED", "DEFUNCT")["setup"]["logs"]
+def test_in_health(start_server, model):
+    logs = start_server(model).wait_health("SETUP_FAILED", "DEFUNCT")["setup"]["logs"]
     assert [part for part in EXPECTED[model] if part not in logs] == []
 
 
 @pytest.mark.parametrize("model", EXPECTED)
-def test_on_the_terminal(fresh, model):
-    server = fresh(model)
+def test_on_the_terminal(start_server, model):
+    server = start_server(model)
     wait_until(
         lambda: all(part in server.log() for part in EXPECTED[model]), "all parts in the server log", 5
     )
 
 
-def test_the_prints_of_a_good_setup_are_in_health(fresh):
-    logs = fresh("setup_prints").health()["setup"]["logs"]
+def test_the_prints_of_a_good_setup_are_in_health(start_server):
+    logs = start_server("setup_prints").health()["setup"]["logs"]
     assert logs.index("loading weights") < logs.index("warming up")
 
 
-def test_the_prints_are_visible_while_starting(fresh, gate):
-    server = fresh("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
+def test_the_prints_are_visible_while_starting(start_server, gate):
+    server = start_server("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
     wait_until(lambda: "still loading" in server.health()["setup"].get("logs", ""), "the line in health")
     wait_until(lambda: "still loading" in server.log(), "the line on the terminal")
 
 
-def test_an_interpreter_without_our_package(fresh, tmp_path):
+def test_an_interpreter_without_our_package(start_server, tmp_path):
     # This interpreter ignores PYTHONPATH and site-packages, so it never finds the package.
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
-    server = fresh("echo", "--python", str(bare), until=("SETUP_FAILED",))
+    server = start_server("echo", "--python", str(bare), until=("SETUP_FAILED",))
     logs = server.health()["setup"]["logs"]
     assert f"tidegate doctor --python {bare}" in logs

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 GOOD_CODE = "class Predictor:\n    def predict(self, text: str = 'x') -> str:\n        return text\n"
 GOOD_YAML = "predict: predict.py:Predictor\n"
@@ -43,13 +43,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_terminal_shows_file_and_line(fresh, tmp_path, name):
+def test_the_terminal_shows_file_and_line(start_server, tmp_path, name):
     yaml, code, file, line, words = BROKEN[name]
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "cog.yaml").write_text(yaml)
     (folder / "predict.py").write_text(code)
-    server = fresh(folder, until=())
+    server = start_server(folder, until=())
 
     where = rf"{re.escape(file)}(:{line}\b|\", line {line}\b)" if line else re.escape(file)
     wait_until(

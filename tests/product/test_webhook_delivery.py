@@ -10,9 +10,9 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from servers import wait_until
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
+from waiting import wait_until
 
 OLD, NEW, OTHER = ("whsec_" + base64.b64encode(os.urandom(24)).decode() for _ in range(3))
 
@@ -31,8 +31,8 @@ def settled(server, job, state, count=1):
     return wait_until(probe, f"{count} messages about {job} to be {state}")
 
 
-def test_each_message_has_an_id_and_a_time_without_any_secret(shared, receiver):
-    server, hook = shared("generator"), receiver.path()
+def test_each_message_has_an_id_and_a_time_without_any_secret(shared_server, receiver):
+    server, hook = shared_server("generator"), receiver.path()
     server.predict({"count": 2}, webhook=receiver.url + hook)
     requests = receiver.wait(hook, 4)
     ids = [request.headers["webhook-id"] for request in requests]
@@ -43,8 +43,8 @@ def test_each_message_has_an_id_and_a_time_without_any_secret(shared, receiver):
         assert "webhook-signature" not in request.headers
 
 
-def test_signatures_are_verified_by_the_official_library(fresh, receiver):
-    server = fresh("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{OLD} {NEW}"})
+def test_signatures_are_verified_by_the_official_library(start_server, receiver):
+    server = start_server("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{OLD} {NEW}"})
     hook = receiver.path()
     server.predict({"text": "signed ü"}, webhook=receiver.url + hook)
     for request in receiver.wait(hook, 3):
@@ -57,10 +57,10 @@ def test_signatures_are_verified_by_the_official_library(fresh, receiver):
             Webhook(OLD).verify(request.body.replace(b"{", b"{ ", 1), request.headers)
 
 
-def test_secrets_of_a_file_are_read_again_on_hangup(fresh, receiver, tmp_path):
+def test_secrets_of_a_file_are_read_again_on_hangup(start_server, receiver, tmp_path):
     file = tmp_path / "secrets"
     file.write_text(f"# the first\n{OLD}\n")
-    server = fresh("echo", "--webhook-secret-file", file)
+    server = start_server("echo", "--webhook-secret-file", file)
 
     def signed_by(secret):
         hook = receiver.path()
@@ -85,7 +85,7 @@ def test_secrets_of_a_file_are_read_again_on_hangup(fresh, receiver, tmp_path):
 
 
 @pytest.mark.parametrize("secret", ["hunter2hunter2", "whsec_hunter2!", "whsec_aHVudGVyMg=="])
-def test_a_bad_secret_is_refused_at_start_and_not_shown(fleet, tidegate, tmp_path, secret):
+def test_a_bad_secret_is_refused_at_start_and_not_shown(server_pool, tidegate, tmp_path, secret):
     file = tmp_path / "secrets"
     file.write_text(secret)
     ended = tidegate("serve", "tests/models/echo", "--port", "0", "--webhook-secret-file", file)
@@ -104,12 +104,12 @@ def predict() -> str:
 """
 
 
-def test_the_model_does_not_see_the_secret(fresh, tmp_path, receiver):
+def test_the_model_does_not_see_the_secret(start_server, tmp_path, receiver):
     model, hook = tmp_path / "curious", receiver.path()
     model.mkdir()
     (model / "cog.yaml").write_text("predict: predict.py:predict\n")
     (model / "predict.py").write_text(CURIOUS)
-    server = fresh(model, env={"TIDEGATE_WEBHOOK_SECRET": OLD})
+    server = start_server(model, env={"TIDEGATE_WEBHOOK_SECRET": OLD})
     reply = server.predict(webhook=receiver.url + hook, webhook_events_filter=["completed"])
     assert reply.status == 200
     assert OLD not in reply.body.decode()
@@ -117,8 +117,8 @@ def test_the_model_does_not_see_the_secret(fresh, tmp_path, receiver):
     assert Webhook(OLD).verify(request.body, request.headers)
 
 
-def test_the_same_message_again_has_the_same_id_and_a_fresh_time(fresh, receiver):
-    server = fresh("echo", env={"TIDEGATE_WEBHOOK_SECRET": OLD})
+def test_the_same_message_again_has_the_same_id_and_a_fresh_time(start_server, receiver):
+    server = start_server("echo", env={"TIDEGATE_WEBHOOK_SECRET": OLD})
     hook = receiver.path()
     url = receiver.plan(hook, 500, 404, 302, 500, 200)
     server.predict(id="again", webhook=url, webhook_events_filter=["completed"])
@@ -136,8 +136,8 @@ def test_the_same_message_again_has_the_same_id_and_a_fresh_time(fresh, receiver
     assert message["event"] == "completed"
 
 
-def test_redirects_are_not_followed(shared, receiver):
-    server, hook, other = shared("echo"), receiver.path(), receiver.path()
+def test_redirects_are_not_followed(shared_server, receiver):
+    server, hook, other = shared_server("echo"), receiver.path(), receiver.path()
     url = receiver.plan(hook, 307, headers={"Location": receiver.url + other})
     server.predict(id="redirected", webhook=url, webhook_events_filter=["completed"])
     receiver.wait(hook, 2)
@@ -145,24 +145,24 @@ def test_redirects_are_not_followed(shared, receiver):
     assert deliveries(server, "redirected")[0]["state"] in ("sending", "retrying")
 
 
-def test_gone_is_final(shared, receiver):
-    server, hook = shared("echo"), receiver.path()
+def test_gone_is_final(shared_server, receiver):
+    server, hook = shared_server("echo"), receiver.path()
     server.predict(id="gone", webhook=receiver.plan(hook, 410), webhook_events_filter=["completed"])
     message = settled(server, "gone", "failed")[0]
     assert len(message["attempts"]) == 1
     assert "gone" in message["given_up"]
 
 
-def test_retry_after_is_honoured(shared, receiver):
-    server, hook = shared("echo"), receiver.path()
+def test_retry_after_is_honoured(shared_server, receiver):
+    server, hook = shared_server("echo"), receiver.path()
     url = receiver.plan(hook, 503, 200, headers={"Retry-After": "2"})
     server.predict(webhook=url, webhook_events_filter=["completed"])
     first, second = receiver.wait(hook, 2)
     assert second.at - first.at >= 1.9
 
 
-def test_the_time_for_retries_can_be_set(fresh, receiver):
-    server, hook = fresh("echo", "--webhook-retry-for", "500ms"), receiver.path()
+def test_the_time_for_retries_can_be_set(start_server, receiver):
+    server, hook = start_server("echo", "--webhook-retry-for", "500ms"), receiver.path()
     server.predict(id="short", webhook=receiver.plan(hook, 500), webhook_events_filter=["completed"])
     message = settled(server, "short", "failed")[0]
     assert len(message["attempts"]) >= 2
@@ -170,8 +170,8 @@ def test_the_time_for_retries_can_be_set(fresh, receiver):
     assert "next_attempt_at" not in message
 
 
-def test_a_receiver_that_comes_back_is_told(shared, receiver):
-    server, hook = shared("echo"), receiver.path()
+def test_a_receiver_that_comes_back_is_told(shared_server, receiver):
+    server, hook = shared_server("echo"), receiver.path()
     url = receiver.plan(hook, 500)
     server.predict(id="later", webhook=url, webhook_events_filter=["completed"])
     waiting = settled(server, "later", "retrying")[0]
@@ -180,8 +180,8 @@ def test_a_receiver_that_comes_back_is_told(shared, receiver):
     settled(server, "later", "delivered")
 
 
-def test_a_receiver_that_hangs_does_not_delay_the_others(shared, receiver):
-    server, release = shared("echo"), threading.Event()
+def test_a_receiver_that_hangs_does_not_delay_the_others(shared_server, receiver):
+    server, release = shared_server("echo"), threading.Event()
     try:
         slow = receiver.plan(receiver.path(), hold=release)
         for _ in range(5):
@@ -193,8 +193,8 @@ def test_a_receiver_that_hangs_does_not_delay_the_others(shared, receiver):
         release.set()
 
 
-def test_a_server_without_file_descriptors_keeps_its_webhooks(fresh, receiver):
-    server, hook = fresh("echo"), receiver.path()
+def test_a_server_without_file_descriptors_keeps_its_webhooks(start_server, receiver):
+    server, hook = start_server("echo"), receiver.path()
     pid = server.process.pid
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     open_files = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
@@ -209,8 +209,8 @@ def test_a_server_without_file_descriptors_keeps_its_webhooks(fresh, receiver):
     assert receiver.wait_terminal(hook)["status"] == "succeeded"
 
 
-def test_deliveries_show_all_messages_newest_first_and_no_credentials(shared, receiver):
-    server, hook = shared("generator"), receiver.path()
+def test_deliveries_show_all_messages_newest_first_and_no_credentials(shared_server, receiver):
+    server, hook = shared_server("generator"), receiver.path()
     url = receiver.url.replace("http://", "http://me:hunter2@") + hook + "?token=hunter3"
     server.predict({"count": 1}, id="shown", webhook=url)
     messages = settled(server, "shown", "delivered", 3)
@@ -226,8 +226,8 @@ def test_deliveries_show_all_messages_newest_first_and_no_credentials(shared, re
 
 
 @pytest.mark.parametrize("url", ["http://me:hunter2@[bad", "ftp://me:hunter2@example.com/x", "http://"])
-def test_a_webhook_that_cannot_be_used_is_not_repeated(shared, url):
-    server = shared("echo")
+def test_a_webhook_that_cannot_be_used_is_not_repeated(shared_server, url):
+    server = shared_server("echo")
     reply = server.predict(webhook=url)
     assert (reply.status, reply.detail[0]["loc"]) == (422, ["body", "webhook"])
     assert "hunter2" not in reply.body.decode() + server.log()

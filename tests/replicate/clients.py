@@ -1,4 +1,4 @@
-"""Both official clients of Replicate, pointed at a server of ours."""
+"""Replicate's official Python and npm clients, configured for a server under test."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from environment import ROOT
 from replicate.client import Client
-from servers import ROOT, Server
+from server_process import Server
 
 HERE = Path(__file__).parent
-#: Where `npm ci` was run for the npm client.
+#: The folder with the npm client, made by `npm ci`.
 NODE_MODULES = (
     ROOT / os.environ.get("TIDEGATE_TEST_NODE_MODULES", "tests/replicate/node_modules")
 ).absolute()
 
 
 class NpmError(Exception):
-    """What the npm client threw."""
+    """An error that the npm client threw."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(answer["error"])
@@ -29,7 +30,7 @@ class NpmError(Exception):
 
 
 class Npm:
-    """The npm client, one call at a time."""
+    """The npm client; each call is a process."""
 
     def __init__(self, server: Server, token: str = "none") -> None:
         self._command = ["node", str(HERE / "client.cjs"), server.url, token]
@@ -51,8 +52,8 @@ class Npm:
         return answer["result"]
 
 
-class Place:
-    """A model on a server, and what its callers know of it."""
+class ServedModel:
+    """A model on a running server, with clients of an account."""
 
     def __init__(self, server: Server, model: str, token: str = "none") -> None:
         self.server = server
@@ -74,7 +75,7 @@ class Place:
         return self.server.get(path, headers=self.headers, **options)
 
     def create(self, input: Any, headers: dict[str, str] | None = None, **body: Any) -> Any:
-        """A raw create request."""
+        """Create a prediction with a plain HTTP request."""
         path = f"/v1/models/{self.model}/predictions"
         return self.server.post(path, {"input": input, **body}, headers=self.headers | (headers or {}))
 
@@ -89,7 +90,7 @@ class Place:
 
 
 def forgeries(url: str, other: str) -> list[str]:
-    """What somebody might make of an address of ann's: another owner, time or file."""
+    """Manipulated copies of a signed URL of ann: another owner, expiry, signature or file."""
     expiry = parse_qs(urlsplit(url).query)["expiry"][0]
     id, other_id = (urlsplit(each).path.split("/")[3] for each in (url, other))
     forged = [

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the Replicate face: servers with a place to write down."""
+"""Fixtures of the Replicate tests: servers with a data folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import Place
+from clients import ServedModel
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def data(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def place(fleet: Any, data: dict[str, str]) -> Callable[..., Place]:
-    """Starts a server of its own; again with the same folder when it is called again."""
+def serve_model(server_pool: Any, data: dict[str, str]) -> Callable[..., ServedModel]:
+    """Start a server for this test only; all servers of one test use the same data folder."""
 
     def start(
         model: str, *flags: str, env: dict[str, str] | None = None, token: str = "none", **options: Any
-    ) -> Place:
-        server = fleet.fresh("tidegate", model, flags=flags, env=data | (env or {}), **options)
-        return Place(server, model, token)
+    ) -> ServedModel:
+        server = server_pool.fresh("tidegate", model, flags=flags, env=data | (env or {}), **options)
+        return ServedModel(server, model, token)
 
     return start

@@ -1,4 +1,4 @@
-"""A store that speaks S3's protocol, on this machine: the server of moto."""
+"""A local S3 server: moto."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pathlib import Path
 
 import boto3
 import requests
-from servers import free_port, wait_until
+from environment import free_port
+from waiting import wait_until
 
 BUCKET = "files"
 SECRET = "secret-of-the-bucket"
 
 
 class Bucket:
-    """A bucket, what a server must know to use it, and a look into it."""
+    """A bucket, and the environment variables that a server needs to use it."""
 
     def __init__(self, endpoint: str) -> None:
         self.env = {
             "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "somebody",
+            "AWS_ACCESS_KEY_ID": "test-access-key",
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
         }
         self._s3 = boto3.client(
             "s3",
             endpoint_url=endpoint,
-            aws_access_key_id="somebody",
+            aws_access_key_id="test-access-key",
             aws_secret_access_key=SECRET,
             region_name="us-east-1",
         )
@@ -50,7 +51,7 @@ class Bucket:
 
 
 @contextmanager
-def moto(scratch: Path) -> Iterator[Bucket]:
+def moto_bucket(scratch: Path) -> Iterator[Bucket]:
     port = free_port()
     with (scratch / "moto.log").open("wb") as log:
         process = subprocess.Popen(
@@ -60,7 +61,7 @@ def moto(scratch: Path) -> Iterator[Bucket]:
         )
     endpoint = f"http://127.0.0.1:{port}"
 
-    def answers() -> bool:
+    def is_up() -> bool:
         assert process.poll() is None, (scratch / "moto.log").read_text()
         try:
             return requests.get(endpoint, timeout=5).ok
@@ -68,7 +69,7 @@ def moto(scratch: Path) -> Iterator[Bucket]:
             return False
 
     try:
-        wait_until(answers, "moto to answer", timeout=30)
+        wait_until(is_up, "moto to respond", timeout=30)
         yield Bucket(endpoint)
     finally:
         process.kill()

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from clients import Npm, Place
+from clients import Npm, ServedModel
+from environment import MODELS
 from replicate.client import Client
-from servers import MODELS, wait_until
+from waiting import wait_until
 
 WORDS = """
 from cog import BasePredictor
@@ -21,10 +22,10 @@ def write(folder, word):
     (folder / "cog.yaml").write_text('predict: "predict.py:Predictor"\n')
 
 
-def start(fleet, root, data, *flags):
+def start(server_pool, root, data, *flags):
     for owner, name in [("ann", "one"), ("bob", "two")]:
         write(root / owner / name, f"{name} ")
-    server = fleet.fresh("tidegate", root, flags=flags, env=data)
+    server = server_pool.fresh("tidegate", root, flags=flags, env=data)
     return server, Client(api_token="none", base_url=server.url, timeout=30), Npm(server)
 
 
@@ -32,8 +33,8 @@ def latest(server, model):
     return server.get(f"/v1/models/{model}").json["latest_version"]["id"]
 
 
-def test_both_clients_reach_every_model(fleet, tmp_path, data):
-    server, python, npm = start(fleet, tmp_path / "models", data)
+def test_both_clients_reach_every_model(server_pool, tmp_path, data):
+    server, python, npm = start(server_pool, tmp_path / "models", data)
     assert [f"{m.owner}/{m.name}" for m in python.models.list().results] == ["ann/one", "bob/two"]
     for model, word in [("ann/one", "one"), ("bob/two", "two")]:
         version = latest(server, model)
@@ -49,8 +50,8 @@ def test_both_clients_reach_every_model(fleet, tmp_path, data):
     assert [f"{m.owner}/{m.name}" for m in found] == ["bob/two"]
 
 
-def test_both_async_variants_mix_models(fleet, tmp_path, data):
-    server, python, _ = start(fleet, tmp_path / "models", data, "--max-loaded", "1")
+def test_both_async_variants_mix_models(server_pool, tmp_path, data):
+    server, python, _ = start(server_pool, tmp_path / "models", data, "--max-loaded", "1")
     wanted = [("ann/one", "one"), ("bob/two", "two")] * 10
 
     async def all_at_once():
@@ -64,15 +65,15 @@ def test_both_async_variants_mix_models(fleet, tmp_path, data):
     assert asyncio.run(all_at_once()) == expected
 
 
-def test_a_version_of_one_model_is_not_one_of_another(fleet, tmp_path, data):
-    server, _, _ = start(fleet, tmp_path / "models", data)
+def test_a_version_of_one_model_is_not_one_of_another(server_pool, tmp_path, data):
+    server, _, _ = start(server_pool, tmp_path / "models", data)
     wrong = f"ann/one:{latest(server, 'bob/two')}"
     reply = server.post("/v1/predictions", {"version": wrong, "input": {}})
     assert reply.status == 422 and reply.json["title"] == "Invalid version or not permitted"
 
 
-def test_a_new_version_is_listed_before_the_old_one(fleet, tmp_path, data):
-    server, python, npm = start(fleet, tmp_path / "models", data, "--watch")
+def test_a_new_version_is_listed_before_the_old_one(server_pool, tmp_path, data):
+    server, python, npm = start(server_pool, tmp_path / "models", data, "--watch")
     before = latest(server, "ann/one")
     write(server.directory / "ann" / "one", "uno ")
     after = wait_until(
@@ -85,8 +86,8 @@ def test_a_new_version_is_listed_before_the_old_one(fleet, tmp_path, data):
     assert gone.status == 422
 
 
-def test_a_version_that_came_back_is_listed_once(fleet, tmp_path, data):
-    server, python, _ = start(fleet, tmp_path / "models", data, "--watch")
+def test_a_version_that_came_back_is_listed_once(server_pool, tmp_path, data):
+    server, python, _ = start(server_pool, tmp_path / "models", data, "--watch")
     first = latest(server, "ann/one")
     write(server.directory / "ann" / "one", "uno ")
     second = wait_until(lambda: (new := latest(server, "ann/one")) != first and new, "another", timeout=20)
@@ -96,8 +97,8 @@ def test_a_version_that_came_back_is_listed_once(fleet, tmp_path, data):
     assert python.run(f"ann/one:{first}", input={"text": "x"}) == "one x"
 
 
-def test_a_deployment_leads_to_its_model(fleet, tmp_path, data):
-    server, python, _ = start(fleet, tmp_path / "models", data)
+def test_a_deployment_leads_to_its_model(server_pool, tmp_path, data):
+    server, python, _ = start(server_pool, tmp_path / "models", data)
     python.deployments.create(
         name="app",
         model="bob/two",
@@ -111,13 +112,13 @@ def test_a_deployment_leads_to_its_model(fleet, tmp_path, data):
     assert made.output == "two d"
 
 
-def test_streams_and_plain_models_live_side_by_side(fleet, tmp_path, data):
+def test_streams_and_plain_models_live_side_by_side(server_pool, tmp_path, data):
     root = tmp_path / "models"
     root.mkdir()
     (root / "gen").symlink_to(MODELS / "generator", target_is_directory=True)
-    server, python, _ = start(fleet, root, data)
+    server, python, _ = start(server_pool, root, data)
     plain = python.models.predictions.create(("ann", "one"), input={})
     stream = python.models.predictions.create(("local", "gen"), input={})
     assert "stream" in stream.urls and "stream" not in plain.urls
     events = [event.data for event in stream.stream() if event.event.value == "output"]
-    assert events == Place(server, "gen").show(stream.id)["output"]
+    assert events == ServedModel(server, "gen").show(stream.id)["output"]

@@ -4,24 +4,24 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from clients import NpmError, Place
+from clients import NpmError, ServedModel
 from replicate.exceptions import ReplicateError
-from servers import wait_until
+from waiting import wait_until
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 
 
-def wishes(place, name="app", **other):
-    usual = {"model": place.model, "version": place.version, "hardware": "local"}
+def wishes(served, name="app", **other):
+    usual = {"model": served.model, "version": served.version, "hardware": "local"}
     return usual | {"name": name, "min_instances": 0, "max_instances": 1} | other
 
 
-def patch(place, path, body):
-    return place.server.request("PATCH", path, json=body, headers=place.headers)
+def patch(served, path, body):
+    return served.server.request("PATCH", path, json=body, headers=served.headers)
 
 
-def test_with_pythons_client(place):
-    echo = place("echo", env=TOKENS, token="secret-a")
+def test_with_pythons_client(serve_model):
+    echo = serve_model("echo", env=TOKENS, token="secret-a")
     deployments = echo.python.deployments
     made = deployments.create(**wishes(echo))
     assert (made.owner, made.name, made.id) == ("ann", "app", "ann/app")
@@ -56,8 +56,8 @@ def test_with_pythons_client(place):
     assert not {"deployment", "deployment_release"} & echo.create({}).json.keys()
 
 
-def test_with_pythons_async_client(place):
-    echo = place("echo")
+def test_with_pythons_async_client(serve_model):
+    echo = serve_model("echo")
     deployments = echo.python.deployments
 
     async def all_of_it():
@@ -75,8 +75,8 @@ def test_with_pythons_async_client(place):
     assert [one.id for one in page] == [seen.id] == ["anonymous/app"]
 
 
-def test_with_npms_client(place):
-    echo = place("echo", env=TOKENS, token="secret-a")
+def test_with_npms_client(serve_model):
+    echo = serve_model("echo", env=TOKENS, token="secret-a")
     made = echo.npm("deploy", options=wishes(echo))
     named = {"owner": "ann", "name": "app"}
     assert echo.npm("deployment", **named) == made
@@ -91,9 +91,9 @@ def test_with_npms_client(place):
     assert raised.value.status == 404
 
 
-def test_a_deployment_of_another_account_is_not_there(place):
-    ann = place("echo", env=TOKENS, token="secret-a")
-    bob = Place(ann.server, "echo", "secret-b")
+def test_a_deployment_of_another_account_is_not_there(serve_model):
+    ann = serve_model("echo", env=TOKENS, token="secret-a")
+    bob = ServedModel(ann.server, "echo", "secret-b")
     ann.python.deployments.create(**wishes(ann))
     path = "/v1/deployments/ann/app"
     for method, body in [("GET", None), ("PATCH", {"max_instances": 2}), ("DELETE", None)]:
@@ -119,16 +119,16 @@ def test_a_deployment_of_another_account_is_not_there(place):
         ({"max_instances": "many"}, "- max_instances: invalid type: string"),
     ],
 )
-def test_what_cannot_be_deployed(place, body, detail):
-    echo = place("echo")
+def test_what_cannot_be_deployed(serve_model, body, detail):
+    echo = serve_model("echo")
     reply = echo.server.post("/v1/deployments", wishes(echo) | body)
     assert (reply.status, reply.content_type) == (422, "application/problem+json"), str(reply)
     assert reply.json["detail"].startswith(detail), str(reply)
     assert echo.get("/v1/deployments").json["results"] == []
 
 
-def test_a_name_is_taken_once(place):
-    echo = place("echo")
+def test_a_name_is_taken_once(serve_model):
+    echo = serve_model("echo")
     echo.python.deployments.create(**wishes(echo))
     reply = echo.server.post("/v1/deployments", wishes(echo, max_instances=5))
     assert (reply.status, reply.content_type) == (409, "application/problem+json")
@@ -136,8 +136,8 @@ def test_a_name_is_taken_once(place):
     assert echo.get("/v1/deployments/anonymous/app").json["current_release"]["number"] == 1
 
 
-def test_a_change_that_does_not_fit_changes_nothing(place):
-    echo = place("echo")
+def test_a_change_that_does_not_fit_changes_nothing(serve_model):
+    echo = serve_model("echo")
     path = "/v1/deployments/anonymous/app"
     echo.python.deployments.create(**wishes(echo))
     assert patch(echo, path, {"version": "0" * 64}).status == 422
@@ -146,12 +146,12 @@ def test_a_change_that_does_not_fit_changes_nothing(place):
     assert patch(echo, "/v1/deployments/anonymous/none", {"max_instances": 2}).status == 404
 
 
-def test_no_change_is_lost_when_many_come_at_once(place):
-    echo = place("echo")
+def test_no_change_is_lost_when_many_come_at_once(serve_model):
+    echo = serve_model("echo")
     echo.python.deployments.create(**wishes(echo, max_instances=1000))
 
     def change(minimum):
-        sibling = Place(echo.server.sibling(), "echo")
+        sibling = ServedModel(echo.server.sibling(), "echo")
         return patch(sibling, "/v1/deployments/anonymous/app", {"min_instances": minimum})
 
     with ThreadPoolExecutor(16) as pool:
@@ -160,8 +160,8 @@ def test_no_change_is_lost_when_many_come_at_once(place):
     assert numbers == list(range(2, 42))
 
 
-def test_one_that_is_used_cannot_be_deleted(place, tmp_path):
-    echo, gate = place("echo"), tmp_path / "gate"
+def test_one_that_is_used_cannot_be_deleted(serve_model, tmp_path):
+    echo, gate = serve_model("echo"), tmp_path / "gate"
     echo.python.deployments.create(**wishes(echo))
     made = echo.python.deployments.predictions.create("anonymous/app", input={"gate": str(gate)})
     reply = echo.server.request("DELETE", "/v1/deployments/anonymous/app")
@@ -171,8 +171,8 @@ def test_one_that_is_used_cannot_be_deleted(place, tmp_path):
     assert echo.show(made.id)["deployment"] == "anonymous/app"
 
 
-def test_deployments_and_their_predictions_outlive_a_kill(place, tmp_path):
-    before, gate = place("echo"), tmp_path / "gate"
+def test_deployments_and_their_predictions_outlive_a_kill(serve_model, tmp_path):
+    before, gate = serve_model("echo"), tmp_path / "gate"
     before.python.deployments.create(**wishes(before))
     before.python.deployments.update("anonymous", "app", max_instances=4)
     running = before.python.deployments.predictions.create(
@@ -182,15 +182,15 @@ def test_deployments_and_their_predictions_outlive_a_kill(place, tmp_path):
     known = before.get("/v1/deployments").json
     before.kill()
     gate.touch()
-    after = place("echo")
+    after = serve_model("echo")
     assert after.get("/v1/deployments").json == known
     wait_until(lambda: after.show(running.id)["status"] == "succeeded", "the end")
     assert after.show(running.id)["deployment"] == "anonymous/app"
     assert after.python.deployments.update("anonymous", "app", max_instances=5).current_release.number == 3
 
 
-def test_a_prediction_tells_its_release_when_there_are_later_ones(place):
-    before = place("echo", env=TOKENS, token="secret-a")
+def test_a_prediction_tells_its_release_when_there_are_later_ones(serve_model):
+    before = serve_model("echo", env=TOKENS, token="secret-a")
     deployments = before.python.deployments
     deployments.create(**wishes(before))
     made = [deployments.predictions.create("ann/app", input={"text": "1"}, wait=10)]
@@ -207,7 +207,7 @@ def test_a_prediction_tells_its_release_when_there_are_later_ones(place):
     assert [before.show(one.id)["deployment_release"] for one in made] == [1, 2, 3]
 
     before.kill()
-    after = place("echo", env=TOKENS, token="secret-a")
+    after = serve_model("echo", env=TOKENS, token="secret-a")
     assert after.get("/v1/deployments/ann/app/releases").json["results"] == releases["results"]
     assert [after.show(one.id)["deployment_release"] for one in made] == [1, 2, 3]
     assert {after.show(one.id)["deployment"] for one in made} == {"ann/app"}
@@ -215,27 +215,27 @@ def test_a_prediction_tells_its_release_when_there_are_later_ones(place):
     assert other.status == 404
 
 
-def test_a_version_that_is_not_served_any_more_is_said(place):
-    before = place("echo")
+def test_a_version_that_is_not_served_any_more_is_said(serve_model):
+    before = serve_model("echo")
     before.python.deployments.create(**wishes(before))
     before.kill()
-    after = place("echo", "--owner", "other")
+    after = serve_model("echo", "--owner", "other")
     with pytest.raises(ReplicateError) as raised:
         after.python.deployments.predictions.create("anonymous/app", input={})
     assert raised.value.status == 422
     assert after.python.deployments.delete("anonymous", "app")
 
 
-def test_without_a_data_folder_they_live_as_long_as_the_server(place):
-    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+def test_without_a_data_folder_they_live_as_long_as_the_server(serve_model):
+    echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     echo.python.deployments.create(**wishes(echo))
     prediction = echo.python.deployments.predictions.create("anonymous/app", input={"text": "m"}, wait=10)
     assert prediction.output == "m"
     assert echo.python.deployments.update("anonymous", "app", max_instances=2).current_release.number == 2
 
 
-def test_many_come_in_pages(place):
-    echo = place("echo")
+def test_many_come_in_pages(serve_model):
+    echo = serve_model("echo")
     body = wishes(echo)
     for number in range(101):
         assert echo.server.post("/v1/deployments", body | {"name": f"n{number}"}).status == 201
@@ -247,8 +247,8 @@ def test_many_come_in_pages(place):
 
 
 @pytest.mark.timeout(180)
-def test_there_are_at_most_a_thousand(place):
-    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+def test_there_are_at_most_a_thousand(serve_model):
+    echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     body = wishes(echo)
     statuses = [
         echo.server.post("/v1/deployments", body | {"name": f"n{number}"}).status for number in range(1001)

@@ -2,19 +2,19 @@
 
 import asyncio
 
-from servers import wait_until
+from waiting import wait_until
 
 
-def ended(place, ids):
+def ended(served, ids):
     def probe():
-        seen = {one["id"]: one["status"] for one in map(place.show, ids)}
+        seen = {one["id"]: one["status"] for one in map(served.show, ids)}
         return seen if all(status == "succeeded" for status in seen.values()) else None
 
     return wait_until(probe, "the end of all", timeout=40)
 
 
-def test_a_hundred_at_once_none_lost_none_twice(place):
-    journal = place("journal")
+def test_a_hundred_at_once_none_lost_none_twice(serve_model):
+    journal = serve_model("journal")
     nonces = [f"n{n}" for n in range(100)]
 
     async def all_at_once():
@@ -34,8 +34,8 @@ def test_a_hundred_at_once_none_lost_none_twice(place):
     )
 
 
-def test_both_clients_find_their_predictions_after_a_kill(place, tmp_path):
-    before, gate = place("echo"), tmp_path / "gate"
+def test_both_clients_find_their_predictions_after_a_kill(serve_model, tmp_path):
+    before, gate = serve_model("echo"), tmp_path / "gate"
     version = before.version
     done = before.python.predictions.create(version=version, input={"text": "done"}, wait=5)
     assert done.status == "succeeded"
@@ -44,7 +44,7 @@ def test_both_clients_find_their_predictions_after_a_kill(place, tmp_path):
     waiting = before.npm("create", options={"version": version, "input": {"text": "w"}})
     before.kill()
     gate.touch()
-    after = place("echo")
+    after = serve_model("echo")
     assert after.version == version
     ended(after, [done.id, running.id, waiting["id"]])
     assert after.python.predictions.get(done.id).output == "done"
@@ -55,14 +55,14 @@ def test_both_clients_find_their_predictions_after_a_kill(place, tmp_path):
     assert after.npm("all") == [waiting["id"], running.id, done.id]
 
 
-def test_a_stream_is_taken_up_after_a_kill(place, tmp_path):
-    before = place("generator")
+def test_a_stream_is_taken_up_after_a_kill(serve_model, tmp_path):
+    before = serve_model("generator")
     made = before.create({"count": 3}).json
     wait_until(lambda: before.show(made["id"])["status"] == "succeeded", "the end")
     path = made["urls"]["stream"].removeprefix(before.server.url)
     told = before.server.get(path).body.decode()
     before.kill()
-    after = place("generator")
+    after = serve_model("generator")
     again = after.server.get(path).body.decode()
     assert [line for line in again.splitlines() if line.startswith("data")] == [
         line for line in told.splitlines() if line.startswith("data")
@@ -73,15 +73,15 @@ def test_a_stream_is_taken_up_after_a_kill(place, tmp_path):
     assert "chunk1" not in rest
 
 
-def test_a_webhook_after_a_kill_says_what_a_get_says(place, receiver, tmp_path):
-    before, gate, path = place("echo"), tmp_path / "gate", receiver.path()
+def test_a_webhook_after_a_kill_says_what_a_get_says(serve_model, receiver, tmp_path):
+    before, gate, path = serve_model("echo"), tmp_path / "gate", receiver.path()
     made = before.create(
         {"text": "told", "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]
     ).json
     wait_until(lambda: before.show(made["id"])["status"] == "processing", "the model to begin")
     before.kill()
     gate.touch()
-    after = place("echo")
+    after = serve_model("echo")
     told = receiver.wait_terminal(path)
     seen = after.show(made["id"])
     # The caller knew the server by the address that it had then.
@@ -89,16 +89,16 @@ def test_a_webhook_after_a_kill_says_what_a_get_says(place, receiver, tmp_path):
     assert told == {key: value for key, value in seen.items() if key != "urls"}
 
 
-def test_the_webhook_secret_stays_the_same(place):
-    before = place("echo")
+def test_the_webhook_secret_stays_the_same(serve_model):
+    before = serve_model("echo")
     secret = before.npm("secret")["key"]
     before.kill()
-    assert place("echo").python.webhooks.default.secret().key == secret
+    assert serve_model("echo").python.webhooks.default.secret().key == secret
 
 
-def test_while_the_model_loads_predictions_are_checked_and_taken(place, tmp_path):
+def test_while_the_model_loads_predictions_are_checked_and_taken(serve_model, tmp_path):
     gate = tmp_path / "gate"
-    slow = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
+    slow = serve_model("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(slow), "the server")
     early = slow.python.models.predictions.create(slow.model, input={"text": "early"})
     assert early.status == "starting"
@@ -112,20 +112,20 @@ def test_while_the_model_loads_predictions_are_checked_and_taken(place, tmp_path
     assert slow.python.predictions.get(early.id).output == "early"
 
 
-def test_what_was_taken_while_the_model_loaded_outlives_a_kill(place, tmp_path):
+def test_what_was_taken_while_the_model_loaded_outlives_a_kill(serve_model, tmp_path):
     gate = tmp_path / "gate"
-    before = place("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
+    before = serve_model("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(before), "the server")
     early = before.create({"text": "early"}).json
     before.kill()
     gate.touch()
-    ended(place("setup_slow", env={"SETUP_GATE": str(gate)}), [early["id"]])
+    ended(serve_model("setup_slow", env={"SETUP_GATE": str(gate)}), [early["id"]])
 
 
-def test_what_was_taken_waits_for_a_server_that_can_load_the_model(place, tmp_path):
+def test_what_was_taken_waits_for_a_server_that_can_load_the_model(serve_model, tmp_path):
     gate = tmp_path / "gate"
     env = {"SETUP_GATE": str(gate)}
-    broken = place("setup_slow", env=env | {"SETUP_FAILS": "1"}, until=())
+    broken = serve_model("setup_slow", env=env | {"SETUP_FAILS": "1"}, until=())
     wait_until(lambda: reached(broken), "the server")
     early = broken.create({"text": "early"}).json
     gate.touch()
@@ -133,18 +133,18 @@ def test_what_was_taken_waits_for_a_server_that_can_load_the_model(place, tmp_pa
     assert broken.create({}).status == 503
     assert broken.show(early["id"])["status"] == "starting"
     broken.kill()
-    ended(place("setup_slow", env=env), [early["id"]])
+    ended(serve_model("setup_slow", env=env), [early["id"]])
 
 
-def test_a_model_that_cannot_be_loaded_is_said_at_once(place):
-    broken = place("setup_fails")
+def test_a_model_that_cannot_be_loaded_is_said_at_once(serve_model):
+    broken = serve_model("setup_fails")
     reply = broken.create({})
     assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)
     assert "setup failed" in reply.json["detail"]
 
 
-def reached(place):
+def reached(served):
     try:
-        return place.get("/health-check").status == 200
+        return served.get("/health-check").status == 200
     except OSError:
         return False

@@ -3,36 +3,36 @@
 from datetime import datetime
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 ACCOUNTS = {name: f"{name}-0123456789abcdef" for name in ("ann", "bob", "cat", "dan")}
 TOKENS = {"TIDEGATE_API_TOKENS": ",".join(f"{token}:{name}" for name, token in ACCOUNTS.items())}
 
 
-def create(place, account, text, **input):
+def create(served, account, text, **input):
     headers = {"Authorization": f"Bearer {ACCOUNTS[account]}"}
     body = {"input": {"text": text, **input}}
-    reply = place.server.post(f"/v1/models/{place.model}/predictions", body, headers=headers)
+    reply = served.server.post(f"/v1/models/{served.model}/predictions", body, headers=headers)
     assert reply.status == 201, str(reply)
     return account, reply.json["id"]
 
 
-def show(place, job):
+def show(served, job):
     account, id = job
     headers = {"Authorization": f"Bearer {ACCOUNTS[account]}"}
-    return place.server.get(f"/v1/predictions/{id}", headers=headers).json
+    return served.server.get(f"/v1/predictions/{id}", headers=headers).json
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
-def test_two_hundred_of_one_account_do_not_delay_four_of_another(place, tmp_path, killed):
-    server, gate = place("echo", env=TOKENS, token=ACCOUNTS["ann"]), tmp_path / "gate"
+def test_two_hundred_of_one_account_do_not_delay_four_of_another(serve_model, tmp_path, killed):
+    server, gate = serve_model("echo", env=TOKENS, token=ACCOUNTS["ann"]), tmp_path / "gate"
     held = create(server, "ann", "held", gate=str(gate))
     wait_until(lambda: show(server, held)["status"] == "processing", "the model to be held")
     batch = [create(server, "ann", f"a{n}") for n in range(200)]
     others = [create(server, account, f"{account}{n}") for n in range(4) for account in ("bob", "cat", "dan")]
     if killed:
         server.kill()
-        server = place("echo", env=TOKENS, token=ACCOUNTS["ann"], until=("READY", "BUSY"))
+        server = serve_model("echo", env=TOKENS, token=ACCOUNTS["ann"], until=("READY", "BUSY"))
     gate.touch()
     jobs = batch + others
     wait_until(

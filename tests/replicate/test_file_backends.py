@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from clients import Place
-from s3_bucket import BUCKET, SECRET, Bucket, moto
-from servers import wait_until
+from clients import ServedModel
+from s3_bucket import BUCKET, SECRET, Bucket, moto_bucket
+from waiting import wait_until
 
 MIB = 1024 * 1024
 #: What a store says that has nothing in the bucket.
@@ -19,17 +19,17 @@ NOTHING = b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncat
 
 @pytest.fixture
 def bucket(tmp_path):
-    with moto(tmp_path) as bucket:
+    with moto_bucket(tmp_path) as bucket:
         yield bucket
 
 
 @pytest.fixture
-def in_bucket(place, bucket):
+def in_bucket(serve_model, bucket):
     """Starts a server with its files in the bucket."""
 
-    def start(model: str, *flags: str, **options) -> Place:
+    def start(model: str, *flags: str, **options) -> ServedModel:
         env = bucket.env | options.pop("env", {})
-        return place(model, "--files-store", f"s3://{BUCKET}/some/where", *flags, env=env, **options)
+        return serve_model(model, "--files-store", f"s3://{BUCKET}/some/where", *flags, env=env, **options)
 
     return start
 
@@ -45,8 +45,8 @@ def one_key(bucket: Bucket, body: bytes) -> str:
     return key
 
 
-def output_of(place: Place, **input) -> object:
-    made = place.create(input, headers={"Prefer": "wait"}).json
+def output_of(served: ServedModel, **input) -> object:
+    made = served.create(input, headers={"Prefer": "wait"}).json
     assert made["status"] == "succeeded", made
     return made["output"]
 
@@ -120,11 +120,11 @@ def test_the_model_does_not_get_the_secret_of_the_bucket(in_bucket):
     assert "AWS_REGION" in output_of(model, kind="environment")
 
 
-def test_a_prediction_is_over_when_its_file_is_kept(place, receiver):
+def test_a_prediction_is_over_when_its_file_is_kept(serve_model, receiver):
     path, release = receiver.path(), threading.Event()
     receiver.plan(path, 200, body=NOTHING)
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": receiver.url}
-    model = place("files_out", "--files-store", f"s3:/{path}", env=keys)
+    model = serve_model("files_out", "--files-store", f"s3:/{path}", env=keys)
     receiver.plan(path, 200, headers={"ETag": '"1"'}, hold=release)
     made = model.create({"text": "slow"}).json["id"]
     wait_until(
@@ -150,24 +150,24 @@ def test_a_store_that_fails_fails_the_prediction(in_bucket, bucket, data):
     assert model.python.files.list() == []
 
 
-def test_a_bucket_that_is_not_there_is_said_at_the_start(place, bucket):
+def test_a_bucket_that_is_not_there_is_said_at_the_start(serve_model, bucket):
     with pytest.raises(AssertionError, match="there is no such bucket"):
-        place("files_out", "--files-store", "s3://nowhere", env=bucket.env)
+        serve_model("files_out", "--files-store", "s3://nowhere", env=bucket.env)
 
 
-def test_a_folder_can_be_the_place(place, tmp_path):
+def test_a_folder_can_be_the_place(serve_model, tmp_path):
     folder = tmp_path / "elsewhere"
     (folder / "of-others").mkdir(parents=True)
-    before = place("files_out", "--files-store", f"file://{folder}")
+    before = serve_model("files_out", "--files-store", f"file://{folder}")
     url = output_of(before, text="kept")
     before.kill()
-    after = place("files_out", "--files-store", f"file://{folder}")
+    after = serve_model("files_out", "--files-store", f"file://{folder}")
     [ours] = [path for path in folder.iterdir() if path.name != "of-others"]
     assert [path.read_text() for path in ours.iterdir()] == ["kept"]
     parts = urlsplit(url)
     assert requests.get(f"{after.server.url}{parts.path}?{parts.query}", timeout=15).text == "kept"
 
 
-def test_another_place_needs_a_data_folder(place):
+def test_another_place_needs_a_data_folder(serve_model):
     with pytest.raises(AssertionError, match="--files-store needs a data folder"):
-        place("files_out", "--files-store", "file:///tmp/x", env={"TIDEGATE_DATA_DIR": "none"})
+        serve_model("files_out", "--files-store", "file:///tmp/x", env={"TIDEGATE_DATA_DIR": "none"})

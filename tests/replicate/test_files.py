@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from clients import NpmError, Place, forgeries
+from clients import NpmError, ServedModel, forgeries
 from replicate.exceptions import ReplicateError
-from servers import wait_until
+from waiting import wait_until
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 #: No private address may be called.
@@ -28,8 +28,8 @@ def on_disk(data) -> list[Path]:
     return list((Path(data["TIDEGATE_DATA_DIR"]) / "files").iterdir())
 
 
-def test_python_upload_get_list_delete(place, data, picture):
-    echo = place("echo")
+def test_python_upload_get_list_delete(serve_model, data, picture):
+    echo = serve_model("echo")
     with picture.open("rb") as file:
         made = echo.python.files.create(file, metadata={"a": [1, "é"]})
     sums = {"sha256": hashlib.sha256(BODY).hexdigest(), "md5": hashlib.md5(BODY).hexdigest()}
@@ -51,8 +51,8 @@ def test_python_upload_get_list_delete(place, data, picture):
     assert on_disk(data) == []
 
 
-def test_npm_upload_get_list_delete(place, data):
-    echo = place("echo")
+def test_npm_upload_get_list_delete(serve_model, data):
+    echo = serve_model("echo")
     made = echo.npm("upload", text="hello", name="a.txt", type="text/plain", metadata={"k": 1})
     assert (made["name"], made["content_type"], made["size"]) == ("a.txt", "text/plain", 5)
     assert made["metadata"] == {"k": 1}
@@ -65,8 +65,8 @@ def test_npm_upload_get_list_delete(place, data):
     assert on_disk(data) == []
 
 
-def test_the_shape_of_a_file(place):
-    echo = place("echo")
+def test_the_shape_of_a_file(serve_model):
+    echo = serve_model("echo")
     reply = requests.post(f"{echo.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
     assert reply.status_code == 201
     assert list(reply.json()) == [
@@ -84,9 +84,9 @@ def test_the_shape_of_a_file(place):
     assert reply.json()["content_type"] == "application/octet-stream"
 
 
-def test_python_run_with_a_file(place, picture):
+def test_python_run_with_a_file(serve_model, picture):
     """Private addresses are forbidden to inputs, and the server's own is one; it needs no call."""
-    model = place("files_in", env=TOKENS | CLOSED, token="secret-a")
+    model = serve_model("files_in", env=TOKENS | CLOSED, token="secret-a")
     with picture.open("rb") as one, picture.open("rb") as two:
         output = model.python.run(model.ref, input={"path": one, "paths": [two]})
     seen = ["path", ".png", BODY.decode("latin-1"), True]
@@ -96,8 +96,8 @@ def test_python_run_with_a_file(place, picture):
     assert len(model.python.files.list()) == 3
 
 
-def test_npm_run_with_a_file(place):
-    model = place("files_in", env=TOKENS | CLOSED, token="secret-a")
+def test_npm_run_with_a_file(serve_model):
+    model = serve_model("files_in", env=TOKENS | CLOSED, token="secret-a")
     output = model.npm("run_with_file", ref=model.ref, field="path", text="hello", name="a.txt")
     assert output == {"path": ["path", ".txt", "hello", True]}
     by_name = model.npm("run_with_file", ref=model.model, field="path", text="hello", name="b.txt")
@@ -105,19 +105,19 @@ def test_npm_run_with_a_file(place):
     assert [one["name"] for one in model.npm("files")["results"]] == ["b.txt", "a.txt"]
 
 
-def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(place, picture):
-    before = place("files_in", env=CLOSED)
+def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(serve_model, picture):
+    before = serve_model("files_in", env=CLOSED)
     made = before.python.files.create(picture)
     before.kill()
-    after = place("files_in", env=CLOSED)
+    after = serve_model("files_in", env=CLOSED)
     assert after.python.files.get(made.id).checksums == made.checksums
     reply = after.create({"path": made.urls["get"]}, headers={"Prefer": "wait"})
     assert reply.json["output"]["path"][2] == BODY.decode("latin-1"), str(reply)
     assert requests.get(moved(made.urls["download"], after), timeout=15).content == BODY
 
 
-def test_half_an_upload_is_gone_after_a_kill(place, data):
-    before = place("echo")
+def test_half_an_upload_is_gone_after_a_kill(serve_model, data):
+    before = serve_model("echo")
     head = f"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: {1024 * 1024}\r\n"
     head += f"Content-Type: {form('b')['Content-Type']}\r\n\r\n"
     part = '--b\r\nContent-Disposition: form-data; name="content"; filename="x"\r\n\r\n'
@@ -126,13 +126,13 @@ def test_half_an_upload_is_gone_after_a_kill(place, data):
         wait_until(lambda: [path for path in on_disk(data) if path.suffix == ".part"], "the file to come")
         before.kill()
     assert len(on_disk(data)) == 1
-    assert place("echo").python.files.list() == []
+    assert serve_model("echo").python.files.list() == []
     assert on_disk(data) == []
 
 
-def test_files_of_others_do_not_exist(place, picture):
-    ann = place("files_in", env=TOKENS | CLOSED, token="secret-a")
-    bob = Place(ann.server, ann.name, "secret-b")
+def test_files_of_others_do_not_exist(serve_model, picture):
+    ann = serve_model("files_in", env=TOKENS | CLOSED, token="secret-a")
+    bob = ServedModel(ann.server, ann.name, "secret-b")
     made = ann.python.files.create(picture)
     assert bob.python.files.list() == []
     for call in (bob.python.files.get, bob.python.files.delete):
@@ -143,8 +143,8 @@ def test_files_of_others_do_not_exist(place, picture):
     assert ann.python.files.get(made.id) == made
 
 
-def test_downloads_need_a_good_address_and_no_token(place, picture):
-    ann = place("echo", env=TOKENS, token="secret-a")
+def test_downloads_need_a_good_address_and_no_token(serve_model, picture):
+    ann = serve_model("echo", env=TOKENS, token="secret-a")
     made = ann.python.files.create(picture)
     url = made.urls["download"]
     reply = requests.get(url, timeout=15)
@@ -163,8 +163,8 @@ def test_downloads_need_a_good_address_and_no_token(place, picture):
     assert requests.get(url, timeout=15).status_code == 404
 
 
-def test_ranges_and_conditions(place, picture):
-    url = place("echo").python.files.create(picture).urls["download"]
+def test_ranges_and_conditions(serve_model, picture):
+    url = serve_model("echo").python.files.create(picture).urls["download"]
 
     def get(method="GET", **headers):
         names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -193,8 +193,8 @@ def test_ranges_and_conditions(place, picture):
     assert get(If_Range='"other"', Range="bytes=0-1").content == BODY
 
 
-def test_uploads_go_after_their_time(place, data, picture):
-    echo = place("echo", "--keep-files-for", "2s")
+def test_uploads_go_after_their_time(serve_model, data, picture):
+    echo = serve_model("echo", "--keep-files-for", "2s")
     made = echo.python.files.create(picture)
     assert requests.get(made.urls["download"], timeout=15).content == BODY
     wait_until(lambda: requests.get(made.urls["download"], timeout=15).status_code == 404, "its end")
@@ -202,9 +202,9 @@ def test_uploads_go_after_their_time(place, data, picture):
     assert echo.python.files.list() == []
 
 
-def test_an_account_may_leave_so_much_and_no_more(place, data, tmp_path):
-    ann = place("echo", "--max-stored-files", "1000", env=TOKENS, token="secret-a")
-    bob = Place(ann.server, ann.name, "secret-b")
+def test_an_account_may_leave_so_much_and_no_more(serve_model, data, tmp_path):
+    ann = serve_model("echo", "--max-stored-files", "1000", env=TOKENS, token="secret-a")
+    bob = ServedModel(ann.server, ann.name, "secret-b")
 
     def upload(who, name, size):
         (tmp_path / name).write_bytes(name.encode() * size)
@@ -229,8 +229,8 @@ def test_an_account_may_leave_so_much_and_no_more(place, data, tmp_path):
     assert len(on_disk(data)) == 3
 
 
-def test_what_is_no_file_is_refused(place, data):
-    echo = place("echo", "--max-body", "1MiB")
+def test_what_is_no_file_is_refused(serve_model, data):
+    echo = serve_model("echo", "--max-body", "1MiB")
     url = f"{echo.server.url}/v1/files"
 
     def post(**body):
@@ -249,8 +249,8 @@ def test_what_is_no_file_is_refused(place, data):
     assert len(on_disk(data)) == 1
 
 
-def test_fields_of_their_own_name_the_file(place):
-    echo = place("echo")
+def test_fields_of_their_own_name_the_file(serve_model):
+    echo = serve_model("echo")
     fields = {"filename": "b.txt", "type": "text/x-b"}
     made = requests.post(
         f"{echo.server.url}/v1/files", files={"content": ("a", b"1")}, data=fields, timeout=15
@@ -258,8 +258,8 @@ def test_fields_of_their_own_name_the_file(place):
     assert (made["name"], made["content_type"]) == ("b.txt", "text/x-b")
 
 
-def test_pages(place):
-    echo = place("echo")
+def test_pages(serve_model):
+    echo = serve_model("echo")
     made = [echo.npm("upload", text="x", name="n", type="", metadata={})["id"]]
     for _ in range(100):
         reply = requests.post(f"{echo.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
@@ -270,8 +270,8 @@ def test_pages(place):
     assert (len(first["results"]), second["next"]) == (100, None)
 
 
-def test_without_a_data_folder_there_are_no_files(place, picture):
-    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+def test_without_a_data_folder_there_are_no_files(serve_model, picture):
+    echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     with pytest.raises(ReplicateError) as raised:
         echo.python.files.create(picture)
     assert raised.value.status == 404
@@ -282,7 +282,7 @@ def form(boundary: str) -> dict[str, str]:
     return {"Content-Type": f"multipart/form-data; boundary={boundary}"}
 
 
-def moved(url: str, place: Place) -> str:
+def moved(url: str, served: ServedModel) -> str:
     """The same address on a server that has another port now."""
     parts = urlsplit(url)
-    return f"{place.server.url}{parts.path}?{parts.query}"
+    return f"{served.server.url}{parts.path}?{parts.query}"

@@ -3,15 +3,15 @@
 import asyncio
 
 import pytest
-from clients import NpmError, Place
+from clients import NpmError, ServedModel
 from replicate.exceptions import ReplicateError
-from servers import wait_until
+from waiting import wait_until
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 
 
-def test_who_asks_too_much_is_told_when_to_come_again(place):
-    echo = place("echo", "--rate-limit", "3/h")
+def test_who_asks_too_much_is_told_when_to_come_again(serve_model):
+    echo = serve_model("echo", "--rate-limit", "3/h")
     replies = [echo.get("/v1/account") for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 200, 429]
     assert [reply.headers["ratelimit-remaining"] for reply in replies] == ["2", "1", "0", "0"]
@@ -28,8 +28,8 @@ def test_who_asks_too_much_is_told_when_to_come_again(place):
     }
 
 
-def test_creates_are_counted_apart(place):
-    echo = place("echo", "--rate-limit-create", "2/h")
+def test_creates_are_counted_apart(serve_model):
+    echo = serve_model("echo", "--rate-limit-create", "2/h")
     assert [echo.create({}).status for _ in range(3)] == [201, 201, 429]
     echo.npm("deploy", options=deployment(echo))
     path = "/v1/deployments/anonymous/app/predictions"
@@ -49,20 +49,20 @@ def test_creates_are_counted_apart(place):
     assert thrown.value.status == 429
 
 
-def deployment(place):
-    usual = {"model": place.model, "version": place.version, "hardware": "local"}
+def deployment(served):
+    usual = {"model": served.model, "version": served.version, "hardware": "local"}
     return usual | {"name": "app", "min_instances": 0, "max_instances": 1}
 
 
-def test_each_account_has_its_own(place):
-    ann = place("echo", "--rate-limit", "2/h", env=TOKENS, token="secret-a")
-    bob = Place(ann.server, "echo", "secret-b")
+def test_each_account_has_its_own(serve_model):
+    ann = serve_model("echo", "--rate-limit", "2/h", env=TOKENS, token="secret-a")
+    bob = ServedModel(ann.server, "echo", "secret-b")
     assert [ann.get("/v1/account").status for _ in range(3)] == [200, 200, 429]
     assert bob.get("/v1/account").status == 200
 
 
-def test_addresses_that_need_no_token_are_not_counted(place):
-    generator = place("generator", "--rate-limit", "1/h")
+def test_addresses_that_need_no_token_are_not_counted(serve_model):
+    generator = serve_model("generator", "--rate-limit", "1/h")
     made = generator.create({"count": 2}).json
     path = made["urls"]["stream"].removeprefix(generator.server.url)
     for _ in range(3):
@@ -72,8 +72,8 @@ def test_addresses_that_need_no_token_are_not_counted(place):
     assert [generator.get("/v1/account").status for _ in range(2)] == [200, 429]
 
 
-def test_pythons_client_comes_again_by_itself(place):
-    echo = place("echo", "--rate-limit", "1/s")
+def test_pythons_client_comes_again_by_itself(serve_model):
+    echo = serve_model("echo", "--rate-limit", "1/s")
 
     async def twice():
         return [(await echo.python.accounts.async_current()).username for _ in range(2)]
@@ -84,8 +84,8 @@ def test_pythons_client_comes_again_by_itself(place):
     assert echo.get("/v1/account").status == 429
 
 
-def test_without_a_flag_nobody_is_held_back(place):
-    echo = place("echo")
+def test_without_a_flag_nobody_is_held_back(serve_model):
+    echo = serve_model("echo")
     replies = [echo.get("/v1/account") for _ in range(300)]
     assert {reply.status for reply in replies} == {200}
     assert "ratelimit-remaining" not in replies[0].headers

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from clients import NpmError, Place
+from clients import NpmError, ServedModel
 from replicate.exceptions import ReplicateError
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
@@ -11,18 +11,18 @@ PROBLEM = "application/problem+json"
 
 
 @pytest.fixture
-def ann(place):
-    return place("echo", env=TOKENS, token="secret-a")
+def ann(serve_model):
+    return serve_model("echo", env=TOKENS, token="secret-a")
 
 
 @pytest.fixture
 def bob(ann):
-    return Place(ann.server, "echo", "secret-b")
+    return ServedModel(ann.server, "echo", "secret-b")
 
 
-def make(place, owner, name, **other):
+def make(served, owner, name, **other):
     options = {"visibility": "private", "hardware": "local"} | other
-    return place.python.models.create(owner, name, **options)
+    return served.python.models.create(owner, name, **options)
 
 
 def test_with_pythons_client(ann):
@@ -127,8 +127,8 @@ def test_what_cannot_be_made(ann, body, detail):
     assert reply.json["detail"].startswith(detail), str(reply)
 
 
-def test_what_is_served_from_a_folder_stays(place):
-    echo = place("echo")
+def test_what_is_served_from_a_folder_stays(serve_model):
+    echo = serve_model("echo")
     body = {"owner": "local", "name": "echo", "visibility": "public", "hardware": "local"}
     assert echo.server.post("/v1/models", body).status == 409
     path = "/v1/models/local/echo"
@@ -141,18 +141,18 @@ def test_what_is_served_from_a_folder_stays(place):
     assert echo.server.request("DELETE", "/v1/models/local/tuned").status == 204
 
 
-def test_models_outlive_a_kill(place):
-    before = place("echo")
+def test_models_outlive_a_kill(serve_model):
+    before = serve_model("echo")
     made = make(before, "anonymous", "tuned", description="d")
     before.kill()
-    after = place("echo")
+    after = serve_model("echo")
     assert after.python.models.get("anonymous/tuned").description == made.description
     with pytest.raises(ReplicateError):
         make(after, "anonymous", "tuned")
 
 
-def test_a_readme_comes_from_the_folder(place):
-    echo = place("echo")
+def test_a_readme_comes_from_the_folder(serve_model):
+    echo = serve_model("echo")
     path = "/v1/models/local/echo/readme"
     assert echo.get(path).status == 404
     (echo.server.directory / "README.md").write_text("# Écho\n")

@@ -9,9 +9,9 @@ import httpx
 import pytest
 import requests
 from certificates import make_certificate
-from clients import Place, forgeries
+from clients import ServedModel, forgeries
 from replicate.helpers import FileOutput
-from servers import wait_until
+from waiting import wait_until
 
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 #: No private address may be called.
@@ -30,28 +30,28 @@ def fetched(url: str) -> str:
     return reply.text
 
 
-def output_of(place: Place, **input) -> object:
-    made = place.create(input, headers={"Prefer": "wait"}).json
+def output_of(served: ServedModel, **input) -> object:
+    made = served.create(input, headers={"Prefer": "wait"}).json
     assert made["status"] == "succeeded", made
     return made["output"]
 
 
 @pytest.fixture
-def https(place, tmp_path, monkeypatch):
+def https(serve_model, tmp_path, monkeypatch):
     """Starts a server with TLS whose certificate both clients know."""
     certificate, key = make_certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(certificate))
 
-    def start(model: str, **options) -> Place:
+    def start(model: str, **options) -> ServedModel:
         flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
-        return place(model, *flags, certificate=certificate, **options)
+        return serve_model(model, *flags, certificate=certificate, **options)
 
     return start
 
 
-def test_an_output_file_is_an_address_that_needs_no_token(place, data):
-    ann = place("files_out", env=TOKENS, token="secret-a")
+def test_an_output_file_is_an_address_that_needs_no_token(serve_model, data):
+    ann = serve_model("files_out", env=TOKENS, token="secret-a")
     url = ann.python.run(ann.ref, input={"name": "a b é.txt"})
     assert url.startswith(f"{ann.server.url}/v1/files/"), url
     assert urlsplit(url).path.endswith("/a%20b%20%C3%A9.txt")
@@ -63,8 +63,8 @@ def test_an_output_file_is_an_address_that_needs_no_token(place, data):
     assert ann.python.files.list() == []
 
 
-def test_lists_and_nested_files(place):
-    model = place("files_out")
+def test_lists_and_nested_files(serve_model):
+    model = serve_model("files_out")
     assert [fetched(url) for url in output_of(model, kind="many")] == ["a", "b", "c"]
     nested = output_of(model, kind="nested")
     assert nested["n"] == 1
@@ -72,8 +72,8 @@ def test_lists_and_nested_files(place):
     assert fetched(nested["files"][1]["deep"]) == "b"
 
 
-def test_text_that_looks_like_a_file_stays_text(place):
-    model = place("files_out")
+def test_text_that_looks_like_a_file_stays_text(serve_model):
+    model = serve_model("files_out")
     text = "tidegate-file:3f0k3f0k3f0k3f0k3f0k3f0k3f"
     assert output_of(model, kind="text", text=text) == text
 
@@ -103,18 +103,18 @@ def test_npm_reads_file_outputs(https):
     assert nested["files"][1]["deep"]["text"] == "b"
 
 
-def test_addresses_begin_as_callers_reach_the_server(place):
-    model = place("files_out")
+def test_addresses_begin_as_callers_reach_the_server(serve_model):
+    model = serve_model("files_out")
     made = model.create({}, headers={"Prefer": "wait", "Host": "models.example:81"}).json
     assert made["output"].startswith("http://models.example:81/v1/files/")
     assert model.show(made["id"])["output"].startswith(f"{model.server.url}/v1/files/")
     model.kill()
-    public = place("files_out", "--public-url", "https://public.example/api")
+    public = serve_model("files_out", "--public-url", "https://public.example/api")
     assert output_of(public).startswith("https://public.example/api/v1/files/")
 
 
-def test_webhooks_and_lists_have_addresses(place, receiver, tmp_path):
-    model, path, gate = place("files_stream"), receiver.path(), tmp_path / "gate"
+def test_webhooks_and_lists_have_addresses(serve_model, receiver, tmp_path):
+    model, path, gate = serve_model("files_stream"), receiver.path(), tmp_path / "gate"
     receiver.plan(path, 200)
     made = model.create({"count": 2, "gate": str(gate)}, webhook=receiver.url + path).json
     first = receiver.wait(path, 1)[0].json
@@ -129,62 +129,62 @@ def test_webhooks_and_lists_have_addresses(place, receiver, tmp_path):
     assert (listed["id"], listed["output"]) == (made["id"], last["output"])
 
 
-def test_streams_have_addresses(place):
-    model = place("files_stream")
+def test_streams_have_addresses(serve_model):
+    model = serve_model("files_stream")
     events = list(model.python.stream(model.ref, input={"count": 2}))
     assert [fetched(event.data) for event in events if event.event.value == "output"] == ["file 0", "file 1"]
 
 
-def test_npm_reads_the_files_of_a_stream(place):
-    model = place("files_stream")
+def test_npm_reads_the_files_of_a_stream(serve_model):
+    model = serve_model("files_stream")
     assert model.npm("stream_files", ref=model.ref, options={"input": {"count": 2}}) == ["file 0", "file 1"]
     path = urlsplit(model.create({}).json["urls"]["stream"]).path
     assert path.startswith("/v1/files/"), "npm's client takes other streams for text"
 
 
-def test_the_stream_of_files_is_told_alike_after_a_kill(place, receiver, tmp_path):
-    before, path, gate = place("files_stream"), receiver.path(), tmp_path / "gate"
+def test_the_stream_of_files_is_told_alike_after_a_kill(serve_model, receiver, tmp_path):
+    before, path, gate = serve_model("files_stream"), receiver.path(), tmp_path / "gate"
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     made = before.create({"gate": str(gate)}, **hook).json
     wait_until(lambda: before.show(made["id"])["output"], "the first file")
     before.kill()
     gate.touch()
-    after = place("files_stream")
+    after = serve_model("files_stream")
     (told,) = receiver.wait(path)
     paths = {urlsplit(one["urls"]["stream"]).path for one in (made, told.json, after.show(made["id"]))}
     assert len(paths) == 1, paths
 
 
-def test_addresses_are_good_after_a_kill_and_name_the_new_server(place):
-    before = place("files_out", env=CLOSED)
+def test_addresses_are_good_after_a_kill_and_name_the_new_server(serve_model):
+    before = serve_model("files_out", env=CLOSED)
     made = before.create({"kind": "many"}, headers={"Prefer": "wait"}).json
     before.kill()
-    after = place("files_out", env=CLOSED)
+    after = serve_model("files_out", env=CLOSED)
     assert [fetched(moved(url, after)) for url in made["output"]] == ["a", "b", "c"]
     shown = after.show(made["id"])["output"]
     assert shown == [moved(url, after) for url in made["output"]]
     assert fetched(output_of(after, path=made["output"][1])) == "b"
 
 
-def test_outputs_are_inputs_of_their_account_only(place):
+def test_outputs_are_inputs_of_their_account_only(serve_model):
     """Private addresses are forbidden to inputs, and the server's own is one; it needs no call."""
-    ann = place("files_out", env=TOKENS | CLOSED, token="secret-a")
-    bob = Place(ann.server, ann.name, "secret-b")
+    ann = serve_model("files_out", env=TOKENS | CLOSED, token="secret-a")
+    bob = ServedModel(ann.server, ann.name, "secret-b")
     url = output_of(ann, text="chained")
     assert fetched(output_of(ann, path=url)) == "chained"
     assert bob.create({"path": url}).status == 422
 
 
-def test_forged_addresses_lead_nowhere(place):
-    ann = place("files_out", env=TOKENS, token="secret-a")
+def test_forged_addresses_lead_nowhere(serve_model):
+    ann = serve_model("files_out", env=TOKENS, token="secret-a")
     url, other = output_of(ann, text="1"), output_of(ann, text="2")
     for forged in forgeries(url, other):
         assert requests.get(forged, timeout=15).status_code == 404, forged
     assert requests.get(url.split("?")[0].removesuffix("/out.txt"), timeout=15).status_code == 401
 
 
-def test_outputs_go_with_their_prediction(place, data):
-    model = place("files_out", "--keep-for", "2s")
+def test_outputs_go_with_their_prediction(serve_model, data):
+    model = serve_model("files_out", "--keep-for", "2s")
     made = model.create({"kind": "many"}, headers={"Prefer": "wait"}).json
     url = made["output"][0]
     assert (fetched(url), len(on_disk(data))) == ("a", 3)
@@ -193,18 +193,18 @@ def test_outputs_go_with_their_prediction(place, data):
     assert model.get(f"/v1/predictions/{made['id']}").status == 404
 
 
-def test_what_a_dead_server_left_of_forgotten_predictions_is_removed(place, data):
-    before = place("files_out")
+def test_what_a_dead_server_left_of_forgotten_predictions_is_removed(serve_model, data):
+    before = serve_model("files_out")
     output_of(before, kind="many")
     (Path(data["TIDEGATE_DATA_DIR"]) / "files" / ("0" * 64)).write_text("of nothing")
     before.kill()
     assert len(on_disk(data)) == 4
-    place("files_out", "--keep-for", "1s")
+    serve_model("files_out", "--keep-for", "1s")
     wait_until(lambda: on_disk(data) == [], "the end of the files")
 
 
-def test_one_content_is_kept_until_the_last_who_has_it_goes(place, data, tmp_path):
-    model = place("files_out", "--keep-for", "2s")
+def test_one_content_is_kept_until_the_last_who_has_it_goes(serve_model, data, tmp_path):
+    model = serve_model("files_out", "--keep-for", "2s")
     (tmp_path / "same.txt").write_text("hello")
     upload = model.python.files.create(tmp_path / "same.txt")
     url = output_of(model, text="hello")
@@ -215,8 +215,8 @@ def test_one_content_is_kept_until_the_last_who_has_it_goes(place, data, tmp_pat
     wait_until(lambda: on_disk(data) == [], "the end of the bytes")
 
 
-def test_large_files_do_not_pass_through_memory(place):
-    model = place("files_out")
+def test_large_files_do_not_pass_through_memory(serve_model):
+    model = serve_model("files_out")
     made = model.create({"text": "begin", "size": 300 * MIB}).json["id"]
     wait_until(lambda: model.show(made)["status"] == "succeeded", "the end", timeout=50)
     url = model.show(made)["output"]
@@ -229,8 +229,8 @@ def test_large_files_do_not_pass_through_memory(place):
     assert peak < 200, f"{peak} MiB"
 
 
-def test_a_file_above_the_limit_fails_the_prediction(place, data, tmp_path):
-    model = place("files_out", "--max-file", "1MiB")
+def test_a_file_above_the_limit_fails_the_prediction(serve_model, data, tmp_path):
+    model = serve_model("files_out", "--max-file", "1MiB")
     (tmp_path / "large").write_bytes(b"1" * (MIB + 1))
     input = {"kind": "existing", "name": str(tmp_path / "large")}
     made = model.create(input, headers={"Prefer": "wait"}).json
@@ -238,44 +238,44 @@ def test_a_file_above_the_limit_fails_the_prediction(place, data, tmp_path):
     assert on_disk(data) == []
 
 
-def test_a_file_that_cannot_be_had_fails_the_prediction(place):
-    made = place("files_out").create({"kind": "half"}, headers={"Prefer": "wait"}).json
+def test_a_file_that_cannot_be_had_fails_the_prediction(serve_model):
+    made = serve_model("files_out").create({"kind": "half"}, headers={"Prefer": "wait"}).json
     assert (made["status"], made["output"]) == ("failed", None)
     assert "/nonexistent/file.txt" in made["error"]
 
 
-def test_the_cog_api_keeps_data_uris(place):
-    model = place("files_out")
+def test_the_cog_api_keeps_data_uris(serve_model):
+    model = serve_model("files_out")
     output = model.server.predict({"text": "hello"}).json["output"]
     assert output == "data:text/plain;base64," + base64.b64encode(b"hello").decode()
 
 
-def test_the_cog_api_shows_addresses_of_what_came_by_replicates(place):
-    model = place("files_out")
+def test_the_cog_api_shows_addresses_of_what_came_by_replicates(serve_model):
+    model = serve_model("files_out")
     made = model.create({}, headers={"Prefer": "wait"}).json
     assert fetched(model.get(f"/predictions/{made['id']}").json["output"]) == "hello"
 
 
-def test_the_cog_api_streams_addresses_of_what_came_by_replicates(place):
-    model = place("files_stream", "--owner", "local")
+def test_the_cog_api_streams_addresses_of_what_came_by_replicates(serve_model):
+    model = serve_model("files_stream", "--owner", "local")
     made = model.create({"count": 2}, headers={"Prefer": "wait"}).json
     events = model.server.stream(made["input"], id=made["id"]).rest()
     assert [fetched(url) for url in events[-1].data["output"]] == ["file 0", "file 1"], events
 
 
-def test_without_a_data_folder_outputs_are_data_uris(place):
-    model = place("files_out", env={"TIDEGATE_DATA_DIR": "none"})
+def test_without_a_data_folder_outputs_are_data_uris(serve_model):
+    model = serve_model("files_out", env={"TIDEGATE_DATA_DIR": "none"})
     assert output_of(model).startswith("data:text/plain;base64,")
 
 
-def test_an_upload_url_counts_more(place, receiver):
+def test_an_upload_url_counts_more(serve_model, receiver):
     path = receiver.path()
     receiver.plan(path, 200)
-    model = place("files_out", "--upload-url", receiver.url + path)
+    model = serve_model("files_out", "--upload-url", receiver.url + path)
     assert output_of(model) == f"{receiver.url}{path}/out.txt"
 
 
-def moved(url: str, place: Place) -> str:
+def moved(url: str, served: ServedModel) -> str:
     """The same address on a server that has another port now."""
     parts = urlsplit(url)
-    return f"{place.server.url}{parts.path}?{parts.query}"
+    return f"{served.server.url}{parts.path}?{parts.query}"

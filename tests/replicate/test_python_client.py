@@ -6,17 +6,17 @@ import json
 import pytest
 from replicate.exceptions import ModelError, ReplicateError
 from replicate.webhook import Webhooks
-from servers import wait_until
+from waiting import wait_until
 
 
-def test_run_by_name_and_by_version(place):
-    echo = place("echo")
+def test_run_by_name_and_by_version(serve_model):
+    echo = serve_model("echo")
     assert echo.python.run(echo.model, input={"text": "by name"}) == "by name"
     assert echo.python.run(echo.ref, input={"text": "by version"}) == "by version"
 
 
-def test_run_async(place):
-    echo = place("echo")
+def test_run_async(serve_model):
+    echo = serve_model("echo")
 
     async def story():
         refs = [echo.model, echo.ref]
@@ -25,14 +25,14 @@ def test_run_async(place):
     assert asyncio.run(story())
 
 
-def test_run_of_a_generator_is_an_iterator(place):
-    generator = place("generator")
+def test_run_of_a_generator_is_an_iterator(serve_model):
+    generator = serve_model("generator")
     assert list(generator.python.run(generator.ref, input={"count": 3})) == ["chunk0", "chunk1", "chunk2"]
 
 
-def test_run_of_a_slow_model_waits_for_the_end(place, tmp_path):
+def test_run_of_a_slow_model_waits_for_the_end(serve_model, tmp_path):
     """The answer of a wait that is over must not look finished."""
-    echo, gate = place("echo"), tmp_path / "gate"
+    echo, gate = serve_model("echo"), tmp_path / "gate"
     made = echo.python.predictions.create(
         version=echo.version, input={"text": "late", "gate": str(gate)}, wait=1
     )
@@ -44,15 +44,15 @@ def test_run_of_a_slow_model_waits_for_the_end(place, tmp_path):
     assert (made.status, made.output) == ("succeeded", "late")
 
 
-def test_a_failed_run_raises_with_the_models_words(place):
-    echo = place("echo")
+def test_a_failed_run_raises_with_the_models_words(serve_model):
+    echo = serve_model("echo")
     with pytest.raises(ModelError, match="not today") as raised:
         echo.python.run(echo.model, input={"fail": "not today"})
     assert raised.value.prediction.status == "failed"
 
 
-def test_create_get_reload_list(place):
-    echo = place("echo")
+def test_create_get_reload_list(serve_model):
+    echo = serve_model("echo")
     made = [echo.python.predictions.create(version=echo.version, input={"text": str(n)}) for n in range(3)]
     for prediction in made:
         prediction.wait()
@@ -64,8 +64,8 @@ def test_create_get_reload_list(place):
     assert page.next is None
 
 
-def test_pages_are_followed(place):
-    echo = place("echo")
+def test_pages_are_followed(serve_model):
+    echo = serve_model("echo")
     ids = [echo.create({"text": str(n)}).json["id"] for n in range(120)]
     wait_until(lambda: echo.show(ids[-1])["status"] == "succeeded", "the last one")
     first = echo.python.predictions.list()
@@ -75,8 +75,8 @@ def test_pages_are_followed(place):
     assert [one.id for one in again.results] == [one.id for one in first.results]
 
 
-def test_cancel(place):
-    cancel = place("cancel")
+def test_cancel(serve_model):
+    cancel = serve_model("cancel")
     made = cancel.python.predictions.create(version=cancel.version, input={"how": "loop"})
     wait_until(lambda: cancel.show(made.id)["status"] == "processing", "the model to begin")
     made.cancel()
@@ -86,8 +86,8 @@ def test_cancel(place):
     assert made.completed_at
 
 
-def test_async_create_wait_cancel(place, tmp_path):
-    echo = place("echo")
+def test_async_create_wait_cancel(serve_model, tmp_path):
+    echo = serve_model("echo")
 
     async def story():
         made = await echo.python.predictions.async_create(version=echo.version, input={"text": "x"})
@@ -102,8 +102,8 @@ def test_async_create_wait_cancel(place, tmp_path):
     assert asyncio.run(story()) == ("x", "canceled", True)
 
 
-def test_stream(place):
-    generator = place("generator")
+def test_stream(serve_model):
+    generator = serve_model("generator")
     events = list(generator.python.stream(generator.model, input={"count": 3, "log": "hello"}))
     names = [event.event.value for event in events]
     assert "".join(str(event) for event in events) == "chunk0chunk1chunk2"
@@ -112,8 +112,8 @@ def test_stream(place):
     assert (names[-1], json.loads(events[-1].data)) == ("done", {})
 
 
-def test_stream_async_and_by_version(place):
-    generator = place("generator")
+def test_stream_async_and_by_version(serve_model):
+    generator = serve_model("generator")
 
     async def story():
         stream = await generator.python.async_stream(generator.ref, input={"count": 2})
@@ -122,14 +122,14 @@ def test_stream_async_and_by_version(place):
     assert "".join(asyncio.run(story())) == "chunk0chunk1"
 
 
-def test_a_stream_of_a_failure_raises(place):
-    generator = place("generator")
+def test_a_stream_of_a_failure_raises(serve_model):
+    generator = serve_model("generator")
     with pytest.raises(RuntimeError, match="no more"):
         list(generator.python.stream(generator.model, input={"fail_at": 1}))
 
 
-def test_models_and_versions(place):
-    echo = place("echo")
+def test_models_and_versions(serve_model):
+    echo = serve_model("echo")
     model = echo.python.models.get(echo.model)
     assert (model.owner, model.name, model.latest_version.id) == ("local", "echo", echo.version)
     assert [one.id for one in model.versions.list().results] == [echo.version]
@@ -140,15 +140,15 @@ def test_models_and_versions(place):
     assert echo.python.models.search("nothing of the kind").results == []
 
 
-def test_account_hardware_collections(place):
-    echo = place("echo", env={"TIDEGATE_API_TOKENS": "secret:ann"}, token="secret")
+def test_account_hardware_collections(serve_model):
+    echo = serve_model("echo", env={"TIDEGATE_API_TOKENS": "secret:ann"}, token="secret")
     assert echo.python.accounts.current().username == "ann"
     assert [one.sku for one in echo.python.hardware.list()] == ["local"]
     assert [one.slug for one in echo.python.collections.list()] == ["all"]
 
 
-def test_webhooks_are_verified_with_the_servers_secret(place, receiver):
-    echo = place("echo")
+def test_webhooks_are_verified_with_the_servers_secret(serve_model, receiver):
+    echo = serve_model("echo")
     secret = echo.python.webhooks.default.secret()
     path = receiver.path()
     made = echo.python.predictions.create(
@@ -162,8 +162,8 @@ def test_webhooks_are_verified_with_the_servers_secret(place, receiver):
     assert told.json == echo.show(made.id)
 
 
-def test_errors_are_read(place):
-    echo = place("echo")
+def test_errors_are_read(serve_model):
+    echo = serve_model("echo")
     with pytest.raises(ReplicateError) as raised:
         echo.python.predictions.create(version="0" * 64, input={})
     assert (raised.value.status, raised.value.title) == (422, "Invalid version or not permitted")
@@ -175,8 +175,8 @@ def test_errors_are_read(place):
     assert raised.value.status == 404
 
 
-def test_a_wrong_token_is_an_error_that_is_read(place):
-    echo = place("echo", env={"TIDEGATE_API_TOKENS": "secret:ann"}, token="wrong")
+def test_a_wrong_token_is_an_error_that_is_read(serve_model):
+    echo = serve_model("echo", env={"TIDEGATE_API_TOKENS": "secret:ann"}, token="wrong")
     with pytest.raises(ReplicateError) as raised:
         echo.python.run(echo.model, input={})
     assert (raised.value.status, raised.value.title) == (401, "Unauthenticated")

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 import requests
-from servers import wait_until
+from waiting import wait_until
 
 PROBLEM = "application/problem+json"
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 
 
-def over(place, id):
+def over(served, id):
     def probe():
-        prediction = place.show(id)
+        prediction = served.show(id)
         return prediction if prediction["completed_at"] else None
 
     return wait_until(probe, "the end")
@@ -37,8 +37,8 @@ def events(text):
     return frames
 
 
-def test_a_prediction_has_every_field(place):
-    echo = place("echo")
+def test_a_prediction_has_every_field(serve_model):
+    echo = serve_model("echo")
     reply = echo.create({"text": "x", "log": "said"})
     assert (reply.status, reply.content_type) == (201, "application/json")
     seen = over(echo, reply.json["id"])
@@ -69,8 +69,8 @@ def test_a_prediction_has_every_field(place):
     assert 0 <= seen["metrics"]["predict_time"] <= seen["metrics"]["total_time"]
 
 
-def test_the_time_in_the_line_is_no_predict_time(place, tmp_path):
-    echo, gate = place("echo"), tmp_path / "gate"
+def test_the_time_in_the_line_is_no_predict_time(serve_model, tmp_path):
+    echo, gate = serve_model("echo"), tmp_path / "gate"
     echo.create({"gate": str(gate)})
     waiting = echo.create({}).json["id"]
     time.sleep(0.5)
@@ -80,13 +80,15 @@ def test_the_time_in_the_line_is_no_predict_time(place, tmp_path):
     assert metrics["total_time"] > 0.5 > metrics["predict_time"]
 
 
-def test_links_follow_the_host_of_the_request_or_the_public_url(place):
-    echo = place("echo")
+def test_links_follow_the_host_of_the_request_or_the_public_url(serve_model):
+    echo = serve_model("echo")
     made = echo.create({}, headers={"Host": "models.example:81"}).json
     assert made["urls"]["get"] == f"http://models.example:81/v1/predictions/{made['id']}"
     strange = echo.create({}, headers={"Host": "user@evil/path?x"})
     assert strange.status == 400 or strange.json["urls"]["get"].startswith(echo.server.url)
-    echo = place("echo", "--public-url", "https://models.example/api", env={"TIDEGATE_DATA_DIR": "none"})
+    echo = serve_model(
+        "echo", "--public-url", "https://models.example/api", env={"TIDEGATE_DATA_DIR": "none"}
+    )
     made = echo.create({}).json
     assert made["urls"]["get"] == f"https://models.example/api/v1/predictions/{made['id']}"
 
@@ -94,15 +96,15 @@ def test_links_follow_the_host_of_the_request_or_the_public_url(place):
 @pytest.mark.parametrize(
     ("prefer", "applied"), [("wait", "wait=60"), ("wait=5", "wait=5"), ("wait=99", "wait=60")]
 )
-def test_who_waits_gets_the_end(place, prefer, applied):
-    echo = place("echo")
+def test_who_waits_gets_the_end(serve_model, prefer, applied):
+    echo = serve_model("echo")
     reply = echo.create({"text": "x"}, headers={"Prefer": prefer})
     assert (reply.status, reply.headers["preference-applied"]) == (201, applied)
     assert (reply.json["status"], reply.json["output"]) == ("succeeded", "x")
 
 
-def test_who_leaves_does_not_cancel(place, tmp_path):
-    echo, gate = place("echo"), tmp_path / "gate"
+def test_who_leaves_does_not_cancel(serve_model, tmp_path):
+    echo, gate = serve_model("echo"), tmp_path / "gate"
     with pytest.raises(requests.Timeout):
         echo.server.request(
             "POST",
@@ -116,8 +118,8 @@ def test_who_leaves_does_not_cancel(place, tmp_path):
     assert over(echo, one["id"])["output"] == "alone"
 
 
-def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(place, tmp_path):
-    echo, never = place("echo", "--cancel-grace", "1s"), str(tmp_path / "never")
+def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(serve_model, tmp_path):
+    echo, never = serve_model("echo", "--cancel-grace", "1s"), str(tmp_path / "never")
     running = echo.create({"gate": never}, headers={"Cancel-After": "5s"}).json
     waiting = echo.create({"gate": never}, headers={"Cancel-After": "5"}).json
     assert MOMENT.fullmatch(running["deadline"])
@@ -130,19 +132,19 @@ def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(place, tmp
         assert (reply.status, reply.content_type) == (422, PROBLEM)
 
 
-def test_old_clients_see_canceled_instead_of_aborted(place, tmp_path):
-    echo = place("echo", "--replicate-legacy-status")
+def test_old_clients_see_canceled_instead_of_aborted(serve_model, tmp_path):
+    echo = serve_model("echo", "--replicate-legacy-status")
     echo.create({"gate": str(tmp_path / "never")})
     late = echo.create({}, headers={"Cancel-After": "5"}).json["id"]
     assert over(echo, late)["status"] == "canceled"
-    echo = place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+    echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     echo.create({"gate": str(tmp_path / "never")})
     late = echo.create({}, headers={"Cancel-After": "5"}).json["id"]
     assert over(echo, late)["status"] == "aborted"
 
 
-def test_the_official_clients_get_over_a_prediction_that_was_aborted(place, tmp_path):
-    echo = place("echo")
+def test_the_official_clients_get_over_a_prediction_that_was_aborted(serve_model, tmp_path):
+    echo = serve_model("echo")
     echo.create({"gate": str(tmp_path / "never")})
     late = echo.python.predictions.get(echo.create({}, headers={"Cancel-After": "5"}).json["id"])
     late.wait()
@@ -152,8 +154,8 @@ def test_the_official_clients_get_over_a_prediction_that_was_aborted(place, tmp_
     assert echo.show(late.id)["status"] == "aborted"
 
 
-def test_inputs_that_do_not_fit_are_named(place):
-    required, inputs = place("required"), place("inputs", env={"TIDEGATE_DATA_DIR": "none"})
+def test_inputs_that_do_not_fit_are_named(serve_model):
+    required, inputs = serve_model("required"), serve_model("inputs", env={"TIDEGATE_DATA_DIR": "none"})
     reply = required.create({})
     assert (reply.status, reply.content_type) == (422, PROBLEM)
     problem = reply.json
@@ -170,8 +172,8 @@ def test_inputs_that_do_not_fit_are_named(place):
     assert (reply.status, reply.json["detail"]) == (422, "- input is required\n")
 
 
-def test_versions_that_are_not_there(place):
-    echo = place("echo")
+def test_versions_that_are_not_there(serve_model):
+    echo = serve_model("echo")
 
     def create(**body):
         return echo.server.post("/v1/predictions", {"input": {}, **body})
@@ -203,14 +205,14 @@ def test_versions_that_are_not_there(place):
         ("GET", "/v1/predictions?source=elsewhere", 422),
     ],
 )
-def test_what_is_not_there_is_a_problem(place, method, path, status):
-    echo = place("echo")
+def test_what_is_not_there_is_a_problem(serve_model, method, path, status):
+    echo = serve_model("echo")
     reply = echo.server.request(method, path)
     assert (reply.status, reply.content_type, reply.json["status"]) == (status, PROBLEM, status)
 
 
-def test_bodies_that_cannot_be_read(place):
-    echo = place("echo")
+def test_bodies_that_cannot_be_read(serve_model):
+    echo = serve_model("echo")
 
     def create(data, content_type="application/json"):
         return echo.server.request(
@@ -223,8 +225,8 @@ def test_bodies_that_cannot_be_read(place):
     assert create("x", "text/plain").status == 415
 
 
-def test_lists_are_bounded_by_time(place):
-    echo = place("echo")
+def test_lists_are_bounded_by_time(serve_model):
+    echo = serve_model("echo")
     first = echo.create({}).json
     second = echo.create({}).json
 
@@ -237,15 +239,15 @@ def test_lists_are_bounded_by_time(place):
     assert ids(cursor="made up") == []
 
 
-def test_all_predictions_were_made_by_the_api(place):
-    echo = place("echo")
+def test_all_predictions_were_made_by_the_api(serve_model):
+    echo = serve_model("echo")
     made = over(echo, echo.create({}).json["id"])
     assert echo.get("/v1/predictions?source=api").json["results"] == [made]
     assert echo.get("/v1/predictions?source=web").json == {"next": None, "previous": None, "results": []}
 
 
-def test_a_stream_can_be_read_again_and_taken_up(place, tmp_path):
-    generator, gate = place("generator"), tmp_path / "gate"
+def test_a_stream_can_be_read_again_and_taken_up(serve_model, tmp_path):
+    generator, gate = serve_model("generator"), tmp_path / "gate"
     made = generator.create({"count": 4, "gate": str(gate), "hold_at": 2, "log": "hi"}).json
     url = made["urls"]["stream"]
     assert url.startswith(f"{generator.server.url}/v1/streams/")
@@ -267,16 +269,16 @@ def test_a_stream_can_be_read_again_and_taken_up(place, tmp_path):
     assert [frame["data"] for frame in rest if frame["event"] == "output"] == [["chunk2"], ["chunk3"]]
 
 
-def test_every_line_break_begins_a_new_line_of_data(place):
-    generator = place("generator")
+def test_every_line_break_begins_a_new_line_of_data(serve_model):
+    generator = serve_model("generator")
     made = generator.create({"count": 1, "log": "a\rb\r\nc"}, headers={"Prefer": "wait"}).json
     body = requests.get(made["urls"]["stream"], timeout=15).content.decode()
     assert "\r" not in body
     assert [frame["data"] for frame in events(body) if frame["event"] == "logs"] == [["a", "b", "c", ""]]
 
 
-def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(place):
-    generator, text = place("generator"), "a\u2028b\u2029c\x0bd\x0ce\x85f"
+def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(serve_model):
+    generator, text = serve_model("generator"), "a\u2028b\u2029c\x0bd\x0ce\x85f"
     input = {"count": 1, "log": text}
     logs = [
         one.data for one in generator.python.stream(generator.ref, input=input) if one.event.value == "logs"
@@ -286,23 +288,23 @@ def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(place):
     assert "".join(data for event, data in npm if event == "logs") == f"{text}\n"
 
 
-def test_a_canceled_stream_says_so(place, tmp_path):
-    generator = place("generator")
+def test_a_canceled_stream_says_so(serve_model, tmp_path):
+    generator = serve_model("generator")
     made = generator.create({"gate": str(tmp_path / "never")}).json
     generator.server.post(f"/v1/predictions/{made['id']}/cancel")
     last = events(requests.get(made["urls"]["stream"], timeout=15).text)[-1]
     assert (last["event"], json.loads(last["data"][0])) == ("done", {"reason": "canceled"})
 
 
-def test_a_stream_that_cannot_be_is_refused(place):
-    echo = place("echo")
+def test_a_stream_that_cannot_be_is_refused(serve_model):
+    echo = serve_model("echo")
     assert "stream" not in echo.create({}).json["urls"]
     reply = echo.create({}, stream=True)
     assert (reply.status, "Streaming not supported" in reply.json["detail"]) == (422, True)
 
 
-def test_accounts_do_not_see_each_other(place):
-    ann = place("echo", env={"TIDEGATE_API_TOKENS": "a:ann,b:bob"}, token="a")
+def test_accounts_do_not_see_each_other(serve_model):
+    ann = serve_model("echo", env={"TIDEGATE_API_TOKENS": "a:ann,b:bob"}, token="a")
     made = ann.create({"text": "mine"}).json["id"]
     over(ann, made)
     bob = {"Authorization": "Token b"}
@@ -322,8 +324,8 @@ def test_accounts_do_not_see_each_other(place):
     }
 
 
-def test_webhooks_say_what_a_get_says(place, receiver):
-    generator = place("generator")
+def test_webhooks_say_what_a_get_says(serve_model, receiver):
+    generator = serve_model("generator")
     everything, usual, old = receiver.path(), receiver.path(), receiver.path()
     made = generator.create(
         {"count": 2},
@@ -346,16 +348,16 @@ def test_webhooks_say_what_a_get_says(place, receiver):
         assert (reply.status, reply.json["invalid_fields"][0]["field"]) == (422, "webhook")
 
 
-def test_who_makes_a_prediction_is_never_told_of_half_of_it(place):
-    generator = place("generator")
+def test_who_makes_a_prediction_is_never_told_of_half_of_it(serve_model):
+    generator = serve_model("generator")
     made = [generator.create({"count": 3}).json for _ in range(30)]
     unfinished = [one for one in made if one["status"] != "succeeded"]
     told = [(one["status"], one["output"], one["started_at"]) for one in unfinished]
     assert told == [("starting", None, None)] * len(told)
 
 
-def test_a_cancel_says_how_it_ended_however_close_it_was(place):
-    echo = place("echo")
+def test_a_cancel_says_how_it_ended_however_close_it_was(serve_model):
+    echo = serve_model("echo")
     told = []
     for _ in range(60):
         id = echo.create({}).json["id"]

@@ -1,12 +1,12 @@
 """Webhooks in Replicate's words: how often, what is in them, and after a restart."""
 
-from servers import wait_until
+from waiting import wait_until
 
 EVERYTHING = ["start", "output", "logs", "completed"]
 
 
-def test_many_values_are_few_messages(place, receiver):
-    generator, path = place("generator"), receiver.path()
+def test_many_values_are_few_messages(serve_model, receiver):
+    generator, path = serve_model("generator"), receiver.path()
     generator.create(
         {"count": 300, "log": "one"}, webhook=receiver.url + path, webhook_events_filter=EVERYTHING
     )
@@ -20,8 +20,8 @@ def test_many_values_are_few_messages(place, receiver):
     assert counts == sorted(counts)
 
 
-def test_what_was_held_back_is_told_later(place, receiver, tmp_path):
-    generator, path, gate = place("generator"), receiver.path(), tmp_path / "gate"
+def test_what_was_held_back_is_told_later(serve_model, receiver, tmp_path):
+    generator, path, gate = serve_model("generator"), receiver.path(), tmp_path / "gate"
     generator.create({"count": 4, "hold_at": 3, "gate": str(gate)}, webhook=receiver.url + path)
 
     def told():
@@ -32,8 +32,8 @@ def test_what_was_held_back_is_told_later(place, receiver, tmp_path):
     assert receiver.wait_terminal(path)["status"] == "succeeded"
 
 
-def test_who_does_not_want_the_end_gets_the_last_value(place, receiver):
-    generator, path = place("generator"), receiver.path()
+def test_who_does_not_want_the_end_gets_the_last_value(serve_model, receiver):
+    generator, path = serve_model("generator"), receiver.path()
     options = {"webhook": receiver.url + path, "webhook_events_filter": ["output"]}
     made = generator.create({"count": 3}, **options).json
     wait_until(lambda: generator.show(made["id"])["status"] == "succeeded", "the end")
@@ -43,16 +43,16 @@ def test_who_does_not_want_the_end_gets_the_last_value(place, receiver):
     )
 
 
-def test_the_one_value_of_a_model_is_never_a_list(place, receiver):
-    echo, path = place("echo"), receiver.path()
+def test_the_one_value_of_a_model_is_never_a_list(serve_model, receiver):
+    echo, path = serve_model("echo"), receiver.path()
     made = echo.create({"text": "a"}, webhook=receiver.url + path).json
     assert receiver.wait_terminal(path)["output"] == "a"
     assert {one.json["output"] for one in receiver.received(path)} == {"a"}
     assert echo.show(made["id"])["output"] == "a"
 
 
-def test_a_prediction_says_who_is_told(place, receiver):
-    echo, path = place("echo"), receiver.path()
+def test_a_prediction_says_who_is_told(serve_model, receiver):
+    echo, path = serve_model("echo"), receiver.path()
     made = echo.create({}, webhook=receiver.url + path).json
     assert (made["webhook"], made["webhook_events_filter"]) == (receiver.url + path, ["output", "completed"])
     chosen = echo.create({}, webhook=receiver.url + path, webhook_events_filter=["logs", "start"]).json
@@ -64,15 +64,15 @@ def test_a_prediction_says_who_is_told(place, receiver):
     assert echo.python.predictions.get(made["id"]).id == made["id"]
 
 
-def test_after_a_kill_the_body_is_the_same(place, receiver, tmp_path):
-    before, path, gate = place("generator"), receiver.path(), tmp_path / "gate"
+def test_after_a_kill_the_body_is_the_same(serve_model, receiver, tmp_path):
+    before, path, gate = serve_model("generator"), receiver.path(), tmp_path / "gate"
     made = before.create(
         {"count": 2, "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]
     ).json
     wait_until(lambda: before.show(made["id"])["status"] == "processing", "the model to begin")
     before.kill()
     gate.touch()
-    after = place("generator")
+    after = serve_model("generator")
     told = receiver.wait_terminal(path)
     assert told["urls"] == made["urls"]
     assert told["urls"]["stream"]

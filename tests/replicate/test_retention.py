@@ -3,21 +3,21 @@
 import asyncio
 from pathlib import Path
 
-from servers import wait_until
+from waiting import wait_until
 
 FLAGS = ("--keep-for", "1h", "--keep-data-for", "300ms")
 
 
-def removed(place, id):
+def removed(served, id):
     def probe():
-        seen = place.show(id)
+        seen = served.show(id)
         return seen if seen["data_removed"] else None
 
     return wait_until(probe, "the removal of the data")
 
 
-def test_data_goes_and_the_prediction_stays(place):
-    echo = place("echo", *FLAGS)
+def test_data_goes_and_the_prediction_stays(serve_model):
+    echo = serve_model("echo", *FLAGS)
     made = echo.create({"text": "secret", "log": "said"}, headers={"Prefer": "wait"}).json
     assert (made["output"], made["logs"], made["data_removed"]) == ("secret", "said\n", False)
     seen = removed(echo, made["id"])
@@ -35,8 +35,8 @@ def test_data_goes_and_the_prediction_stays(place):
     assert echo.npm("list")["results"] == [seen]
 
 
-def test_output_files_go_with_the_data(place, data):
-    files = place("files_out", *FLAGS)
+def test_output_files_go_with_the_data(serve_model, data):
+    files = serve_model("files_out", *FLAGS)
     made = files.create({"text": "hello"}, headers={"Prefer": "wait"}).json
     path = made["output"].removeprefix(files.server.url)
     removed(files, made["id"])
@@ -45,15 +45,15 @@ def test_output_files_go_with_the_data(place, data):
     wait_until(lambda: not list(kept.iterdir()), "the bytes to go")
 
 
-def test_a_failed_one_keeps_its_error(place):
-    echo = place("echo", *FLAGS)
+def test_a_failed_one_keeps_its_error(serve_model):
+    echo = serve_model("echo", *FLAGS)
     made = echo.create({"fail": "no"}, headers={"Prefer": "wait"}).json
     seen = removed(echo, made["id"])
     assert (seen["status"], seen["error"]) == ("failed", made["error"])
 
 
-def test_what_runs_keeps_its_data(place, tmp_path):
-    echo, gate = place("echo", *FLAGS), tmp_path / "gate"
+def test_what_runs_keeps_its_data(serve_model, tmp_path):
+    echo, gate = serve_model("echo", *FLAGS), tmp_path / "gate"
     first = echo.create({}).json
     made = echo.create({"text": "t", "gate": str(gate)}).json
     removed(echo, first["id"])
@@ -62,19 +62,19 @@ def test_what_runs_keeps_its_data(place, tmp_path):
     removed(echo, made["id"])
 
 
-def test_it_stays_removed_over_a_restart(place):
-    before = place("echo", *FLAGS)
+def test_it_stays_removed_over_a_restart(serve_model):
+    before = serve_model("echo", *FLAGS)
     made = before.create({"text": "secret"}).json
     removed(before, made["id"])
     before.kill()
-    after = place("echo", *FLAGS)
+    after = serve_model("echo", *FLAGS)
     assert after.show(made["id"])["data_removed"] is True
     page = after.get("/v1/predictions").json["results"]
     assert [one["output"] for one in page] == [None]
 
 
-def test_a_stream_of_a_removed_output_says_only_that_it_is_over(place):
-    generator = place("generator", *FLAGS)
+def test_a_stream_of_a_removed_output_says_only_that_it_is_over(serve_model):
+    generator = serve_model("generator", *FLAGS)
     made = generator.create({"count": 2}).json
     removed(generator, made["id"])
     told = generator.server.get(made["urls"]["stream"].removeprefix(generator.server.url)).body.decode()
@@ -82,8 +82,8 @@ def test_a_stream_of_a_removed_output_says_only_that_it_is_over(place):
     assert "chunk" not in told
 
 
-def test_the_same_request_again_is_answered_without_its_data(place):
-    echo = place("echo", *FLAGS)
+def test_the_same_request_again_is_answered_without_its_data(serve_model):
+    echo = serve_model("echo", *FLAGS)
     assert echo.server.put("/predictions/mine", {"input": {"text": "x"}}).json["output"] == "x"
     removed(echo, "mine")
     again = echo.server.put("/predictions/mine", {"input": {"text": "x"}})
@@ -91,8 +91,8 @@ def test_the_same_request_again_is_answered_without_its_data(place):
     assert "output" not in again.json
 
 
-def test_without_the_flag_data_stays_as_long_as_the_prediction(place):
-    echo = place("echo", "--keep-for", "1s")
+def test_without_the_flag_data_stays_as_long_as_the_prediction(serve_model):
+    echo = serve_model("echo", "--keep-for", "1s")
     made = echo.create({"text": "x"}, headers={"Prefer": "wait"}).json
 
     def gone():

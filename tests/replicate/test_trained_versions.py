@@ -5,23 +5,24 @@ import shutil
 
 import pytest
 import requests
-from clients import NpmError, Place
+from clients import NpmError, ServedModel
+from environment import MODELS
 from replicate.exceptions import ReplicateError
-from servers import MODELS, loaded, wait_until
+from waiting import wait_until
 
 MINE = "anonymous/mine"
 
 
-def make(place, name="mine", visibility="private"):
-    owner = place.python.accounts.current().username
-    place.python.models.create(owner, name, visibility=visibility, hardware="local")
+def make(served, name="mine", visibility="private"):
+    owner = served.python.accounts.current().username
+    served.python.models.create(owner, name, visibility=visibility, hardware="local")
     return f"{owner}/{name}"
 
 
-def train(place, destination, word="salve", model=None, version=None, **input):
-    made = place.python.trainings.create(
-        model=model or place.model,
-        version=version or place.version,
+def train(served, destination, word="salve", model=None, version=None, **input):
+    made = served.python.trainings.create(
+        model=model or served.model,
+        version=version or served.version,
         input={"word": word, **input},
         destination=destination,
     )
@@ -35,8 +36,8 @@ def train(place, destination, word="salve", model=None, version=None, **input):
     return made
 
 
-def said(place, ref, **input):
-    return "".join(place.python.run(ref, input={"name": "Ada", **input}))
+def said(served, ref, **input):
+    return "".join(served.python.run(ref, input={"name": "Ada", **input}))
 
 
 def refusal(call, *arguments, **options):
@@ -45,12 +46,12 @@ def refusal(call, *arguments, **options):
     return raised.value.status
 
 
-def remove(place, path):
-    return place.server.request("DELETE", f"/v1/models/{path}", headers=place.headers)
+def remove(served, path):
+    return served.server.request("DELETE", f"/v1/models/{path}", headers=served.headers)
 
 
-def test_every_way_to_run_it_has_its_weights(place):
-    learns = place("learns")
+def test_every_way_to_run_it_has_its_weights(serve_model):
+    learns = serve_model("learns")
     made = train(learns, make(learns))
     name, _, id = made.output["version"].partition(":")
     assert name == MINE and re.fullmatch("[0-9a-f]{64}", id)
@@ -82,8 +83,8 @@ def test_every_way_to_run_it_has_its_weights(place):
     assert "".join(deployed.output) == answer
 
 
-def test_with_npms_client(place):
-    learns = place("learns")
+def test_with_npms_client(serve_model):
+    learns = serve_model("learns")
     learns.npm(
         "make_model", owner="anonymous", name="mine", options={"visibility": "private", "hardware": "local"}
     )
@@ -114,8 +115,8 @@ def test_with_npms_client(place):
     assert raised.value.status == 422
 
 
-def test_the_newest_is_the_latest_and_all_run(place):
-    learns = place("learns")
+def test_the_newest_is_the_latest_and_all_run(serve_model):
+    learns = serve_model("learns")
     make(learns)
     first, second = (train(learns, MINE, word).output["version"] for word in ("salve", "ave"))
     ids = [name.split(":")[1] for name in (second, first)]
@@ -131,11 +132,11 @@ def test_the_newest_is_the_latest_and_all_run(place):
     assert said(learns, MINE) == "greeting.txt salve Ada"
 
 
-def test_a_version_outlives_the_server_and_its_training(place):
-    before = place("learns", "--keep-for", "1s")
+def test_a_version_outlives_the_server_and_its_training(serve_model):
+    before = serve_model("learns", "--keep-for", "1s")
     made = train(before, make(before))
     before.kill()
-    after = place("learns", "--keep-for", "1s")
+    after = serve_model("learns", "--keep-for", "1s")
     assert after.python.models.get(MINE).latest_version.id == made.output["version"].split(":")[1]
     wait_until(lambda: after.get(f"/v1/trainings/{made.id}").status == 404, "the training to be forgotten")
     address = made.output["weights"].removeprefix(before.server.url)
@@ -144,8 +145,8 @@ def test_a_version_outlives_the_server_and_its_training(place):
     assert after.get("/v1/files").json["results"] == []
 
 
-def test_predictions_that_wait_find_their_version_after_a_kill(place, tmp_path):
-    before, gate = place("learns"), tmp_path / "gate"
+def test_predictions_that_wait_find_their_version_after_a_kill(serve_model, tmp_path):
+    before, gate = serve_model("learns"), tmp_path / "gate"
     make(before)
     versions = [train(before, MINE, word).output["version"] for word in ("salve", "ave")]
     made = [
@@ -155,7 +156,7 @@ def test_predictions_that_wait_find_their_version_after_a_kill(place, tmp_path):
     wait_until(lambda: before.show(made[0].id)["status"] == "processing", "the model to begin")
     before.kill()
     gate.touch()
-    after = place("learns")
+    after = serve_model("learns")
 
     def outputs():
         shown = [after.show(one.id) for one in made]
@@ -166,14 +167,14 @@ def test_predictions_that_wait_find_their_version_after_a_kill(place, tmp_path):
     assert wait_until(outputs, "the end of all") == ["greeting.txt salve Ada", "greeting.txt ave Ada"] * 2
 
 
-def test_a_training_that_was_killed_makes_its_version_the_next_time(place):
-    before = place("learns")
+def test_a_training_that_was_killed_makes_its_version_the_next_time(serve_model):
+    before = serve_model("learns")
     make(before)
     made = before.python.trainings.create(
         model=before.model, version=before.version, input={"word": "salve"}, destination=MINE
     )
     before.kill()
-    after = place("learns")
+    after = serve_model("learns")
 
     def over():
         shown = after.get(f"/v1/trainings/{made.id}").json
@@ -184,8 +185,8 @@ def test_a_training_that_was_killed_makes_its_version_the_next_time(place):
     assert len(after.python.models.get(MINE).versions.list().results) == 1
 
 
-def test_what_is_removed_is_gone_with_its_weights(place, tmp_path):
-    learns = place("learns", "--keep-for", "1s")
+def test_what_is_removed_is_gone_with_its_weights(serve_model, tmp_path):
+    learns = serve_model("learns", "--keep-for", "1s")
     make(learns)
     first, second = (train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave"))
     files = tmp_path / "data/files"
@@ -204,13 +205,13 @@ def test_what_is_removed_is_gone_with_its_weights(place, tmp_path):
     assert refusal(learns.python.models.get, MINE) == 404
     assert refusal(learns.python.predictions.create, version=first, input={}) == 422
     learns.kill()
-    after = place("learns")
+    after = serve_model("learns")
     make(after)
     assert after.python.models.get(MINE).latest_version is None
 
 
-def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fails(place, tmp_path):
-    learns, gate = place("learns", "--max-loaded", "1"), tmp_path / "gate"
+def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fails(serve_model, tmp_path):
+    learns, gate = serve_model("learns", "--max-loaded", "1"), tmp_path / "gate"
     make(learns)
     versions = [train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave")]
     begun, waits = (
@@ -232,8 +233,8 @@ def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fail
     assert "could not be started" in second["error"]
 
 
-def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_killed(place, tmp_path):
-    before, gate = place("learns"), tmp_path / "gate"
+def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_killed(serve_model, tmp_path):
+    before, gate = serve_model("learns"), tmp_path / "gate"
     make(before)
     version = train(before, MINE).output["version"].split(":")[1]
     made = before.python.predictions.create(version=version, input={"name": "Ada", "gate": str(gate)})
@@ -241,14 +242,14 @@ def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_kil
     assert remove(before, f"{MINE}/versions/{version}").status == 204
     before.kill()
     gate.touch()
-    after = place("learns")
+    after = serve_model("learns")
     wait_until(lambda: after.show(made.id)["completed_at"], "the end")
     shown = after.show(made.id)
     assert shown["status"] == "failed" and "not served any more" in shown["error"], shown
 
 
-def test_what_was_trained_from_a_removed_version_has_no_code_to_run(place, tmp_path):
-    learns, gate = place("learns"), tmp_path / "gate"
+def test_what_was_trained_from_a_removed_version_has_no_code_to_run(serve_model, tmp_path):
+    learns, gate = serve_model("learns"), tmp_path / "gate"
     make(learns)
     first = train(learns, MINE).output["version"].split(":")[1]
     made = learns.python.trainings.create(
@@ -262,8 +263,8 @@ def test_what_was_trained_from_a_removed_version_has_no_code_to_run(place, tmp_p
     assert shown["status"] == "failed" and "removed meanwhile" in shown["error"], shown
 
 
-def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(place, tmp_path):
-    learns, gate = place("learns"), tmp_path / "gate"
+def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(serve_model, tmp_path):
+    learns, gate = serve_model("learns"), tmp_path / "gate"
     make(learns)
     made = learns.python.trainings.create(
         model=learns.model,
@@ -280,8 +281,8 @@ def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(place, tmp_pat
     assert remove(learns, f"{MINE}/versions/{version}").status == 404
 
 
-def test_a_version_moves_along_with_its_code(place):
-    learns = place("learns", "--watch")
+def test_a_version_moves_along_with_its_code(serve_model):
+    learns = serve_model("learns", "--watch")
     first = train(learns, make(learns)).output["version"].split(":")[1]
     assert said(learns, MINE) == "greeting.txt salve Ada"
     code = learns.server.directory / "predict.py"
@@ -298,18 +299,18 @@ def test_a_version_moves_along_with_its_code(place):
 
 
 def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_those_who_wait(
-    fleet, data, tmp_path
+    server_pool, data, tmp_path
 ):
     folder, gate = tmp_path / "learns", tmp_path / "gate"
     shutil.copytree(MODELS / "learns", folder)
-    before = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    before = ServedModel(server_pool.fresh("tidegate", folder, env=data), "learns")
     first = train(before, make(before)).output["version"].split(":")[1]
     waits = before.python.predictions.create(version=first, input={"name": "Ada", "gate": str(gate)})
     before.kill()
     gate.touch()
     code = folder / "predict.py"
     code.write_text(code.read_text().replace("yield name", "yield name.upper()"))
-    after = Place(fleet.fresh("tidegate", folder, env=data), "learns")
+    after = ServedModel(server_pool.fresh("tidegate", folder, env=data), "learns")
     assert after.python.models.get(MINE).latest_version.id != first
 
     def output():
@@ -319,8 +320,8 @@ def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_thos
     assert wait_until(output, "the end") == "greeting.txt salve ADA"
 
 
-def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(place):
-    learns = place("learns")
+def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(serve_model):
+    learns = serve_model("learns")
     folder = learns.version
     version = train(learns, learns.model).output["version"]
     assert learns.version == folder
@@ -334,18 +335,18 @@ def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(place):
     assert [one.id for one in model.versions.list()] == [folder]
 
 
-def test_a_version_can_be_trained_further(place):
-    learns = place("learns")
+def test_a_version_can_be_trained_further(serve_model):
+    learns = serve_model("learns")
     make(learns)
     first = train(learns, MINE).output["version"].split(":")[1]
     second = train(learns, MINE, "ave", model=MINE, version=first).output["version"]
     assert said(learns, second) == "greeting.txt ave Ada"
 
 
-def test_private_ones_are_for_who_made_them(place):
+def test_private_ones_are_for_who_made_them(serve_model):
     tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
-    ann = place("learns", env=tokens, token="a")
-    bob = Place(ann.server, "learns", "b")
+    ann = serve_model("learns", env=tokens, token="a")
+    bob = ServedModel(ann.server, "learns", "b")
     private = train(ann, make(ann)).output["version"]
     public = train(ann, make(ann, "open", "public"), "ave").output["version"]
     id = private.split(":")[1]
@@ -365,30 +366,30 @@ def test_private_ones_are_for_who_made_them(place):
     assert said(bob, public) == "greeting.txt ave Ada"
 
 
-def test_weights_that_are_no_file_are_given_as_they_are(place):
-    learns = place("learns")
+def test_weights_that_are_no_file_are_given_as_they_are(serve_model):
+    learns = serve_model("learns")
     made = train(learns, make(learns), "s3://bucket/salve", kind="text")
     assert made.output["weights"] == "s3://bucket/salve"
     assert said(learns, made.output["version"]) == "s3://bucket/salve Ada"
 
 
-def test_an_output_without_weights_makes_no_version(place):
-    learns = place("learns")
+def test_an_output_without_weights_makes_no_version(serve_model):
+    learns = serve_model("learns")
     made = train(learns, make(learns), kind="bare")
     assert requests.get(made.output, timeout=10).text == "salve"
     assert learns.python.models.get(MINE).latest_version is None
 
 
-def test_without_a_data_folder_only_words_make_a_version(place):
-    learns = place("learns", env={"TIDEGATE_DATA_DIR": "none"})
+def test_without_a_data_folder_only_words_make_a_version(serve_model):
+    learns = serve_model("learns", env={"TIDEGATE_DATA_DIR": "none"})
     make(learns)
     assert set(train(learns, MINE).output) == {"weights", "loss"}
     version = train(learns, MINE, "ave", kind="text").output["version"]
     assert said(learns, version) == "ave Ada"
 
 
-def test_weights_count_for_what_an_account_may_keep(place):
-    learns = place("learns", "--max-stored-files", "8")
+def test_weights_count_for_what_an_account_may_keep(serve_model):
+    learns = serve_model("learns", "--max-stored-files", "8")
     make(learns)
     first = train(learns, MINE, "12345678").output["version"]
     start = learns.python.trainings.create
@@ -399,8 +400,8 @@ def test_weights_count_for_what_an_account_may_keep(place):
     train(learns, MINE, "ave")
 
 
-def test_they_are_loaded_when_they_are_wanted_and_take_a_place(place):
-    learns = place("learns", "--max-loaded", "1")
+def test_they_are_loaded_when_they_are_wanted_and_take_a_place(serve_model):
+    learns = serve_model("learns", "--max-loaded", "1")
     make(learns)
     versions = [train(learns, MINE, word).output["version"] for word in ("salve", "ave")]
     for _ in range(2):
@@ -409,11 +410,11 @@ def test_they_are_loaded_when_they_are_wanted_and_take_a_place(place):
             "greeting.txt ave Ada",
         ]
         assert said(learns, learns.model) == "hello Ada"
-        assert loaded(learns.server) == 1
+        assert learns.server.model_process_count() == 1
 
 
-def test_operators_see_them(place):
-    learns = place("learns")
+def test_operators_see_them(serve_model):
+    learns = serve_model("learns")
     version = train(learns, make(learns)).output["version"].split(":")[1]
     train(learns, MINE, "ave")
     said(learns, f"{MINE}:{version}")

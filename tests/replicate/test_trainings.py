@@ -1,13 +1,13 @@
 """Trainings, with both clients."""
 
 import pytest
-from clients import NpmError, Place
+from clients import NpmError, ServedModel
 from replicate.exceptions import ReplicateError
-from servers import wait_until
+from waiting import wait_until
 
 
-def test_with_pythons_client(place):
-    training = place("training")
+def test_with_pythons_client(serve_model):
+    training = serve_model("training")
     made = training.python.trainings.create(
         model=training.model,
         version=training.version,
@@ -30,8 +30,8 @@ def test_with_pythons_client(place):
     assert made.status == "succeeded"
 
 
-def test_with_npms_client(place):
-    training = place("training")
+def test_with_npms_client(serve_model):
+    training = serve_model("training")
     options = {"destination": training.model, "input": {"data": "x", "fail": True}}
     arguments = {"owner": training.owner, "name": training.name, "version": training.version}
     made = training.npm("train", **arguments, options=options)
@@ -47,15 +47,18 @@ def test_with_npms_client(place):
     assert raised.value.status == 404
 
 
-def test_for_a_model_that_was_made_for_it(place):
+def test_for_a_model_that_was_made_for_it(served):
     tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
-    ann = place("training", env=tokens, token="a")
-    bob = Place(ann.server, "training", "b")
+    ann = served("training", env=tokens, token="a")
+    bob = ServedModel(ann.server, "training", "b")
     ann.python.models.create("ann", "tuned", visibility="public", hardware="local")
 
-    def train(place):
-        return place.python.trainings.create(
-            model=place.model, version=place.version, input={"data": "set"}, destination="ann/tuned"
+    def train(served):
+        return served.python.trainings.create(
+            model=served.model,
+            version=served.version,
+            input={"data": "set"},
+            destination="ann/tuned",
         )
 
     made = train(ann)
@@ -73,13 +76,13 @@ def test_for_a_model_that_was_made_for_it(place):
     assert raised.value.detail == "The specified training destination does not exist"
 
 
-def test_what_cannot_be_trained(place):
-    training, echo = place("training"), place("echo", env={"TIDEGATE_DATA_DIR": "none"})
+def test_what_cannot_be_trained(served):
+    training, echo = served("training"), served("echo", env={"TIDEGATE_DATA_DIR": "none"})
 
-    def refusal(place, destination, **input):
+    def refusal(served, destination, **input):
         with pytest.raises(ReplicateError) as raised:
-            place.python.trainings.create(
-                model=place.model, version=place.version, input=input, destination=destination
+            served.python.trainings.create(
+                model=served.model, version=served.version, input=input, destination=destination
             )
         return raised.value.status, raised.value.detail
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 COUNT, SIZE = 1000, 200_000
 #: What waits is two hundred megabytes; the server may have half of it for everything that it does.
@@ -13,9 +13,9 @@ BOUND = COUNT * SIZE // 2
 SERVED = 100
 
 
-def resident(place) -> int:
+def resident(served) -> int:
     """Anonymous memory of the server, in bytes."""
-    for line in Path(f"/proc/{place.server.process.pid}/status").read_text().splitlines():
+    for line in Path(f"/proc/{served.server.process.pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("the server has no memory")
@@ -25,14 +25,14 @@ def text(number: int) -> str:
     return f"{number:09} " * (SIZE // 10)
 
 
-def begun(place, id):
-    return datetime.fromisoformat(place.show(id)["started_at"])
+def begun(served, id):
+    return datetime.fromisoformat(served.show(id)["started_at"])
 
 
 @pytest.mark.timeout(300)
-def test_a_thousand_large_inputs_wait_without_filling_the_memory(place, receiver, tmp_path):
+def test_a_thousand_large_inputs_wait_without_filling_the_memory(serve_model, receiver, tmp_path):
     gates, path = [tmp_path / "gate-0", tmp_path / "gate-1"], receiver.path()
-    server = place("echo", "--waiting-memory", "16MiB")
+    server = serve_model("echo", "--waiting-memory", "16MiB")
     server.create({"gate": str(gates[0])})
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     inputs = [{"text": text(n), **({"gate": str(gates[1])} if n == SERVED else {})} for n in range(COUNT)]
@@ -48,7 +48,7 @@ def test_a_thousand_large_inputs_wait_without_filling_the_memory(place, receiver
     assert server.python.predictions.list().results[0].input == inputs[-1]
     server.kill()
 
-    server = place("echo", "--waiting-memory", "16MiB", until=("READY", "BUSY"))
+    server = serve_model("echo", "--waiting-memory", "16MiB", until=("READY", "BUSY"))
     assert resident(server) < BOUND
     assert server.show(ids[-1])["input"] == inputs[-1]
     # One that is in the store is canceled, and the message about it says what it was to do.
@@ -64,9 +64,9 @@ def test_a_thousand_large_inputs_wait_without_filling_the_memory(place, receiver
     assert resident(server) < BOUND
 
 
-def test_without_a_place_to_write_down_no_more_are_taken_than_fit(place, tmp_path):
+def test_without_a_place_to_write_down_no_more_are_taken_than_fit(serve_model, tmp_path):
     gate = tmp_path / "gate"
-    server = place("echo", "--waiting-memory", "1MiB", env={"TIDEGATE_DATA_DIR": "none"})
+    server = serve_model("echo", "--waiting-memory", "1MiB", env={"TIDEGATE_DATA_DIR": "none"})
     server.create({"gate": str(gate)})
     replies = [server.create({"text": text(n)}) for n in range(7)]
     assert [reply.status for reply in replies] == [201] * 5 + [429] * 2

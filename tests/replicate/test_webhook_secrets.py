@@ -1,25 +1,25 @@
 """Each account verifies its webhooks with a secret of its own, which verifies nobody else's."""
 
 import pytest
-from clients import Place
+from clients import ServedModel
 from replicate.webhook import InvalidSignatureError, Webhooks, WebhookSigningSecret
 
 ACCOUNTS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 OURS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def told(place: Place, receiver):
+def told(served: ServedModel, receiver):
     """What is sent when a prediction of this account is over."""
     path = receiver.path()
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
-    assert place.create({}, **hook).status == 201
+    assert served.create({}, **hook).status == 201
     (message,) = receiver.wait(path)
     return {"headers": message.headers, "body": message.body.decode()}
 
 
-def test_each_account_verifies_its_own_and_only_those(place, receiver):
-    ann = place("echo", env=ACCOUNTS, token="secret-a")
-    bob = Place(ann.server, "echo", "secret-b")
+def test_each_account_verifies_its_own_and_only_those(serve_model, receiver):
+    ann = serve_model("echo", env=ACCOUNTS, token="secret-a")
+    bob = ServedModel(ann.server, "echo", "secret-b")
     for one, other in [(ann, bob), (bob, ann)]:
         message = told(one, receiver)
         secret = one.python.webhooks.default.secret()
@@ -29,15 +29,15 @@ def test_each_account_verifies_its_own_and_only_those(place, receiver):
             Webhooks.validate(**message, secret=other.python.webhooks.default.secret())
 
 
-def test_the_servers_secret_verifies_all(place, receiver):
-    ann = place("echo", env=ACCOUNTS | {"TIDEGATE_WEBHOOK_SECRET": OURS}, token="secret-a")
+def test_the_servers_secret_verifies_all(serve_model, receiver):
+    ann = serve_model("echo", env=ACCOUNTS | {"TIDEGATE_WEBHOOK_SECRET": OURS}, token="secret-a")
     Webhooks.validate(**told(ann, receiver), secret=WebhookSigningSecret(key=OURS))
     assert ann.python.webhooks.default.secret().key != OURS
 
 
-def test_a_secret_of_an_account_stays_the_same_over_a_kill(place, receiver):
-    ann = place("echo", env=ACCOUNTS, token="secret-a")
+def test_a_secret_of_an_account_stays_the_same_over_a_kill(serve_model, receiver):
+    ann = serve_model("echo", env=ACCOUNTS, token="secret-a")
     secret = ann.python.webhooks.default.secret()
     ann.kill()
-    again = place("echo", env=ACCOUNTS, token="secret-a")
+    again = serve_model("echo", env=ACCOUNTS, token="secret-a")
     Webhooks.validate(**told(again, receiver), secret=secret)

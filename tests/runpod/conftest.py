@@ -1,4 +1,4 @@
-"""Scripts with a handler, on Runpod's own server and on ours with both kinds of `runpod`; and a platform."""
+"""Fixtures of the Runpod tests: servers of handler scripts, and a platform."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platform_server import Platform, platform
-from server_pool import Fleet
-from servers import Server, runpod_python, shim_python, start_handler, start_runpod
+from environment import runpod_python, shim_python
+from launch import start_handler, start_runpod
+from platform_server import Platform, running_platform
+from server_pool import ServerPool
+from server_process import Server
 
-#: `real package` and `stand-in`: which `runpod` our server's scripts import.
+#: Which `runpod` the scripts of our server import: the real package or our stand-in.
 OURS = {"real package": runpod_python, "stand-in": shim_python}
 
 
@@ -22,16 +24,16 @@ def _start(kind: str, script: str, scratch: Path, **options: Any) -> Server:
 
 
 @pytest.fixture(scope="session")
-def _handlers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    handlers = Fleet(tmp_path_factory, _start)
-    yield handlers
-    handlers.close()
+def _session_handler_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
+    handler_pool = ServerPool(tmp_path_factory, _start)
+    yield handler_pool
+    handler_pool.close()
 
 
 @pytest.fixture
-def handlers(_handlers: Fleet) -> Iterator[Fleet]:
-    yield _handlers
-    _handlers.end_test()
+def handler_pool(_session_handler_pool: ServerPool) -> Iterator[ServerPool]:
+    yield _session_handler_pool
+    _session_handler_pool.end_test()
 
 
 @pytest.fixture(params=list(OURS), scope="session")
@@ -40,27 +42,27 @@ def package(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def handler(handlers: Fleet, package: str) -> Callable[[str], Server]:
-    """Our shared server for a script."""
-    return lambda script: handlers.shared(package, script)
+def handler(handler_pool: ServerPool, package: str) -> Callable[[str], Server]:
+    """Our shared server of a handler script."""
+    return lambda script: handler_pool.shared(package, script)
 
 
 @pytest.fixture
-def fresh_handler(handlers: Fleet, package: str) -> Callable[..., Server]:
-    """Our server for a script that only this test uses."""
-    return lambda script, **options: handlers.fresh(package, script, **options)
+def fresh_handler(handler_pool: ServerPool, package: str) -> Callable[..., Server]:
+    """Start our server of a handler script for this test only."""
+    return lambda script, **options: handler_pool.fresh(package, script, **options)
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Path]:
-    """A file that a handler waits for; it is there when the test has ended."""
+    """A file that a handler waits for; it is created at the end of the test."""
     path = tmp_path / "gate"
     yield path
     path.touch()
 
 
 @pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Platform]:
-    """A platform with the endpoint `echo` that only this test uses."""
-    with platform(tmp_path) as server:
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    """A platform with the endpoint `echo`, for this test only."""
+    with running_platform(tmp_path) as server:
         yield server

@@ -1,5 +1,5 @@
 // One call of Runpod's npm client: `node platform_client.mjs BASE_URL KEY ENDPOINT` reads {"call": …, …} from stdin and
-// writes what came of it as JSON, on a line that begins with `TOLD`: the client itself writes lines too.
+// writes the result as JSON on a line that begins with `REPORT`, because the client writes lines too.
 import runpod from "runpod-sdk";
 
 const [baseUrl, key, name] = process.argv.slice(2);
@@ -23,8 +23,8 @@ const calls = {
 let text = "";
 for await (const piece of process.stdin) text += piece;
 const { call, ...rest } = JSON.parse(text);
-const told = await calls[call](rest).then(
+const outcome = await calls[call](rest).then(
   (result) => ({ result }),
   (error) => ({ error: String(error.message), status: error.response ? error.response.status : null }),
 );
-console.log(`TOLD ${JSON.stringify(told)}`);
+console.log(`REPORT ${JSON.stringify(outcome)}`);

@@ -1,4 +1,4 @@
-"""The platform under test, and Runpod's own workers and clients that talk to it."""
+"""The platform under test (`tidegate platform`), and Runpod's own workers and clients of it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from servers import clean_env, free_port, runpod_python, tidegate_bin, tidegate_env, wait_until
+from environment import clean_env, free_port, runpod_python, tidegate_bin, tidegate_env
+from waiting import wait_until
 
 WORKER = Path(__file__).with_name("platform_worker.py")
 NPM_CLIENT = Path(__file__).with_name("platform_client.mjs")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT")
-#: Tokens of two accounts; Ann looks after the server.
+#: Tokens of two accounts; Ann is an administrator.
 ANN, BOB = "ann-has-a-long-token", "bob-has-a-long-token"
 TOKENS = {"TIDEGATE_API_TOKENS": f"{ANN}:ann:admin,{BOB}:bob"}
-#: What every snippet of a client begins with.
+#: The beginning of every client snippet.
 CLIENT = """
 import asyncio, json, sys, runpod
 from runpod import AsyncioEndpoint, AsyncioJob, http_client
 runpod.api_key = sys.argv[1]
 endpoint = runpod.Endpoint(sys.argv[2])
-def tell(value):
-    print("TOLD " + json.dumps(value), flush=True)
+def report(value):
+    print("REPORT " + json.dumps(value), flush=True)
 """
 
 
 class Platform:
-    """A platform with endpoints; it can be killed and started again with what it has written down."""
+    """A platform process; after a kill it can start again with its data folder."""
 
     def __init__(
         self, folder: Path, *flags: str, env: dict[str, str] | None = None, token: str = "none"
@@ -73,8 +74,8 @@ class Platform:
             method, f"{self.url}{path}", json=body, headers=headers, timeout=60, **options
         )
 
-    def run(self, wish: Any, endpoint: str = "echo", **more: Any) -> str:
-        reply = self.call("POST", f"/v2/{endpoint}/run", {"input": wish, **more})
+    def run(self, input: Any, endpoint: str = "echo", **more: Any) -> str:
+        reply = self.call("POST", f"/v2/{endpoint}/run", {"input": input, **more})
         assert reply.status_code == 200, reply.text
         assert reply.json()["status"] == "IN_QUEUE"
         return reply.json()["id"]
@@ -84,24 +85,24 @@ class Platform:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
-    def ended(self, job: str, timeout: float = 45) -> dict[str, Any]:
-        def over() -> dict[str, Any] | None:
+    def wait_for_end(self, job: str, timeout: float = 45) -> dict[str, Any]:
+        def ended() -> dict[str, Any] | None:
             state = self.status(job)
             return state if state["status"] in FINAL else None
 
-        return wait_until(over, f"the end of {job}", timeout=timeout)
+        return wait_until(ended, f"{job} to end", timeout=timeout)
 
     def health(self) -> dict[str, Any]:
         return self.call("GET", "/v2/echo/health").json()
 
-    def worker(self, shape: str, concurrency: int = 1, **env: str) -> Worker:
-        """Starts a worker and waits until it asks for jobs."""
+    def worker(self, handler: str, concurrency: int = 1, **env: str) -> Worker:
+        """Start a worker and wait until it polls for jobs."""
         name = f"worker-{next(self._names)}"
-        worker = Worker(self, name, shape, concurrency, env)
+        worker = Worker(self, name, handler, concurrency, env)
         self.workers.append(worker)
         wait_until(
-            lambda: "Jobs in queue" in worker.log() or worker.asks(),
-            f"{name} to ask: {worker.log()}",
+            lambda: "Jobs in queue" in worker.log() or worker.polls(),
+            f"{name} to poll: {worker.log()}",
             timeout=45,
         )
         return worker
@@ -112,25 +113,25 @@ class Platform:
         return reply.json()["env"]
 
     def client(self, snippet: str, timeout: float = 50) -> list[Any]:
-        """Runs a snippet with Runpod's own client; what it has told."""
+        """Run a snippet with Runpod's Python client; returns the values that it reported."""
         env = clean_env(RUNPOD_ENDPOINT_BASE_URL=f"{self.url}/v2", HOME=str(self.folder))
         command = [str(runpod_python()), "-c", CLIENT + snippet, self.token, "echo"]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return [
-            json.loads(line.removeprefix("TOLD "))
+            json.loads(line.removeprefix("REPORT "))
             for line in done.stdout.splitlines()
-            if line.startswith("TOLD ")
+            if line.startswith("REPORT ")
         ]
 
     def npm(self, call: str, **arguments: Any) -> Any:
-        """One call of Runpod's npm client; an error with its status, if it threw one."""
+        """One call of Runpod's npm client; returns the error with its status if the client threw one."""
         command = ["node", str(NPM_CLIENT), f"{self.url}/v2", self.token, "echo"]
-        wish = json.dumps({"call": call, **arguments})
-        done = subprocess.run(command, input=wish, capture_output=True, text=True, timeout=50, check=False)
+        request = json.dumps({"call": call, **arguments})
+        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=50, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        told = json.loads(done.stdout.splitlines()[-1].removeprefix("TOLD "))
-        return told.get("result", told)
+        reported = json.loads(done.stdout.splitlines()[-1].removeprefix("REPORT "))
+        return reported.get("result", reported)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -140,43 +141,43 @@ class Platform:
 
 
 class Worker:
-    """One of Runpod's own workers."""
+    """A worker process of the real `runpod` package."""
 
     def __init__(
-        self, platform: Platform, name: str, shape: str, concurrency: int, env: dict[str, str]
+        self, running_platform: Platform, name: str, handler: str, concurrency: int, env: dict[str, str]
     ) -> None:
-        self.platform, self.name = platform, name
-        self._log = platform.folder / f"{name}.log"
-        environment = platform.environment() | {"RUNPOD_POD_ID": name, "RUNPOD_PING_INTERVAL": "1000"}
-        environment |= {"HOME": str(platform.folder)} | env
-        command = [str(runpod_python()), "-u", str(WORKER), shape, str(concurrency)]
+        self.platform, self.name = running_platform, name
+        self._log = running_platform.folder / f"{name}.log"
+        environment = running_platform.environment() | {"RUNPOD_POD_ID": name, "RUNPOD_PING_INTERVAL": "1000"}
+        environment |= {"HOME": str(running_platform.folder)} | env
+        command = [str(runpod_python()), "-u", str(WORKER), handler, str(concurrency)]
         with self._log.open("wb") as log:
-            # A group of its own, so that its heartbeat can be ended with it.
+            # Its own process group, to kill its heartbeat process with it.
             self.process = subprocess.Popen(
                 command,
                 env=clean_env(**environment),
                 stdout=log,
                 stderr=log,
-                cwd=platform.folder,
+                cwd=running_platform.folder,
                 start_new_session=True,
             )
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def asks(self) -> bool:
+    def polls(self) -> bool:
         assert self.process.poll() is None, self.log()
         workers = self.platform.health()["workers"]
         mine = sum(worker.process.poll() is None for worker in self.platform.workers)
         return workers["idle"] + workers["running"] >= mine
 
-    def die(self) -> None:
-        """Kills the worker and leaves its heartbeat alone, as the kernel would for want of memory."""
+    def kill_main_process(self) -> None:
+        """Kill the worker but not its heartbeat process, as the kernel does when memory runs out."""
         self.process.kill()
         self.process.wait(timeout=10)
 
     def kill(self) -> None:
-        """Kills the worker and all that it has started."""
+        """Kill the worker and every process that it started."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -185,7 +186,7 @@ class Worker:
 
 
 @contextmanager
-def platform(folder: Path, *flags: str, **options: Any) -> Iterator[Platform]:
+def running_platform(folder: Path, *flags: str, **options: Any) -> Iterator[Platform]:
     """A platform with the endpoint `echo`."""
     server = Platform(folder, "--endpoint", "echo", *flags, **options)
     try:

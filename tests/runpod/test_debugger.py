@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import Any
 
-from servers import MODELS, runpod_python, shim_python, tidegate_bin, tidegate_env
+from environment import MODELS, runpod_python, shim_python, tidegate_bin, tidegate_env
 
 WORKER = [str(tidegate_bin()), "worker", "measured.py", "--rp_debugger", "--test-input"]
 

@@ -8,7 +8,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
-from servers import MODELS, free_port, runpod_python, shim_python, tidegate_bin, tidegate_env, wait_until
+from environment import MODELS, free_port, runpod_python, shim_python, tidegate_bin, tidegate_env
+from waiting import wait_until
 
 HANDLERS = MODELS / "handlers"
 OURS = {"real package": runpod_python, "stand-in": shim_python}
@@ -191,22 +192,22 @@ def test_schema_lets_every_input_pass(package):
     assert schema == {"title": "Input", "type": "object", "additionalProperties": True}
 
 
-def test_the_tools_of_the_package_work_alike(handlers, receiver):
+def test_the_tools_of_the_package_work_alike(handler_pool, receiver):
     url = receiver.file("words.txt", b"tea", "text/plain")
     told = []
     for kind in OURS:
-        guarded = handlers.fresh(kind, "tools.py")
-        free = handlers.fresh(kind, "tools.py", env={"RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS": "1"})
+        guarded = handler_pool.fresh(kind, "tools.py")
+        free = handler_pool.fresh(kind, "tools.py", env={"RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS": "1"})
         asked = [guarded.post("/runsync", {"input": {}}), free.post("/runsync", {"input": {"url": url}})]
         told.append([reply.json.get("output", reply.json) for reply in asked])
     assert told[0] == told[1]
     assert told[0][0]["refused"] == "SSRFError" and told[0][1]["fetched"] == "tea"
 
 
-def test_the_log_lines_are_those_of_the_package(handlers):
+def test_the_log_lines_are_those_of_the_package(handler_pool):
     lines = []
     for kind in OURS:
-        server = handlers.fresh(kind, "tools.py")
+        server = handler_pool.fresh(kind, "tools.py")
         job = server.post("/runsync", {"input": {}}).json["id"]
         body = wait_until(lambda server=server, job=job: server.get(f"/predictions/{job}").json, "the job")
         lines.append(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from servers import Reply, Server
+from http_client import Reply
+from server_process import Server
 
 ID = re.compile(r"test-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 JSON = {"content-type": "application/json"}
@@ -25,10 +26,10 @@ def comparable(reply: Reply) -> tuple[int, str | None, Any]:
 
 
 @pytest.fixture
-def compare(handlers, package) -> Callable[[str, Callable[[Server], Reply]], Reply]:
+def compare(handler_pool, package) -> Callable[[str, Callable[[Server], Reply]], Reply]:
     def compare(script: str, request: Callable[[Server], Reply]) -> Reply:
-        theirs = request(handlers.shared("runpod", script))
-        ours = request(handlers.shared(package, script))
+        theirs = request(handler_pool.shared("runpod", script))
+        ours = request(handler_pool.shared(package, script))
         assert comparable(ours) == comparable(theirs)
         return ours
 
@@ -154,8 +155,10 @@ def test_json_as_python_writes_it_is_read_the_same(compare, body):
     assert reply.json["status"] == "COMPLETED"
 
 
-def test_broken_json_is_told_alike(handlers, package):
-    ask = lambda kind: handlers.shared(kind, "plain.py").request("POST", "/run", data='{"a": ]', headers=JSON)  # noqa: E731
+def test_broken_json_is_told_alike(handler_pool, package):
+    def ask(kind):
+        return handler_pool.shared(kind, "plain.py").request("POST", "/run", data='{"a": ]', headers=JSON)
+
     ours, theirs = ask(package), ask("runpod")
     (one,), (other,) = ours.detail, theirs.detail
     assert ours.status == theirs.status == 422
@@ -177,9 +180,9 @@ def test_what_else_is_in_a_request_does_not_matter(compare):
     )
 
 
-def test_realtime_gives_the_bare_result(handlers, package):
+def test_realtime_gives_the_bare_result(handler_pool, package):
     for kind in ("runpod", package):
-        server = handlers.fresh(kind, "plain.py", env={"RUNPOD_ENDPOINT_ID": "ep-1"})
+        server = handler_pool.fresh(kind, "plain.py", env={"RUNPOD_ENDPOINT_ID": "ep-1"})
         ask = lambda body, server=server: server.post("/ep-1/realtime", body)  # noqa: E731
         told = [
             ask({"id": "r1", "input": {"result": result}}) for result in ("text", "list", "error", "nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from servers import wait_until
+from waiting import wait_until
 
 
 def status(server, job):
@@ -132,15 +132,15 @@ def test_a_webhook_that_cannot_be_called_is_refused(handler):
     assert reply.status == 422 and reply.detail[0]["loc"] == ["body", "webhook"]
 
 
-def test_jobs_survive_the_server(handlers, package, tmp_path, gate):
+def test_jobs_survive_the_server(handler_pool, package, tmp_path, gate):
     flags = ("--data-dir", str(tmp_path / "data"))
-    server = handlers.fresh(package, "plain.py", flags=flags)
+    server = handler_pool.fresh(package, "plain.py", flags=flags)
     over = server.post("/runsync", {"input": {"result": "text"}}).json["id"]
     jobs = [server.post("/run", {"input": {"gate": str(gate), "n": n}}).json["id"] for n in range(2)]
     server.signal(signal.SIGKILL)
     server.wait_exit()
     gate.touch()
-    server = handlers.fresh(package, "plain.py", flags=flags)
+    server = handler_pool.fresh(package, "plain.py", flags=flags)
     assert status(server, over)["output"] == "x"
     assert [server.post(f"/status/{job}").json["output"]["input"]["n"] for job in jobs] == [0, 1]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platform_server import ANN, BOB, TOKENS, Platform, platform
-from servers import wait_until
+from platform_server import ANN, BOB, TOKENS, Platform, running_platform
+from waiting import wait_until
 
 COUNTS = (
     "requestTotal",
@@ -58,110 +58,110 @@ def taken(server: Platform, most: int) -> list[dict[str, Any]]:
     return server.call("GET", path).json()
 
 
-def test_a_draft_is_built_changed_and_run(echo: Platform) -> None:
-    told = ask(echo, "POST", body={"name": "nightly", "requests": [{"input": {"n": 0}}]})
+def test_a_draft_is_built_changed_and_run(platform: Platform) -> None:
+    told = ask(platform, "POST", body={"name": "nightly", "requests": [{"input": {"n": 0}}]})
     batch = told["id"]
     assert (told["name"], told["status"], told["endpointId"]) == ("nightly", "DRAFT", "echo")
     more = [{"input": {"n": n}} for n in (1, 2, 3)]
-    added = ask(echo, "POST", f"/{batch}/requests", {"requests": more})
+    added = ask(platform, "POST", f"/{batch}/requests", {"requests": more})
     assert added["requestTotal"] == 4
     first, second, third = (request["id"] for request in added["requests"])
-    assert ask(echo, "PUT", f"/{batch}", {"name": "daily"})["name"] == "daily"
-    ask(echo, "PUT", f"/{batch}/requests/{first}", {"input": {"n": 10}})
-    assert ask(echo, "DELETE", f"/{batch}/requests/{second}")["requestTotal"] == 3
-    drafts = ask(echo, "GET", f"/{batch}/requests")["requests"]
+    assert ask(platform, "PUT", f"/{batch}", {"name": "daily"})["name"] == "daily"
+    ask(platform, "PUT", f"/{batch}/requests/{first}", {"input": {"n": 10}})
+    assert ask(platform, "DELETE", f"/{batch}/requests/{second}")["requestTotal"] == 3
+    drafts = ask(platform, "GET", f"/{batch}/requests")["requests"]
     assert [(draft["status"], draft["input"]["n"]) for draft in drafts] == [
         ("DRAFT", 0),
         ("DRAFT", 10),
         ("DRAFT", 3),
     ]
-    assert echo.health()["jobs"]["inQueue"] == 0, "a draft does not run"
-    ask(echo, "POST", f"/{batch}/finalize")
-    echo.worker("coroutine", 4)
-    assert over(echo, batch) == (3, 0, 0, 3, 0, 0)
-    assert outputs(echo, batch) == [{"echo": {"n": n}} for n in (0, 10, 3)]
-    assert echo.status(third)["status"] == "COMPLETED", "each is a job like any other"
+    assert platform.health()["jobs"]["inQueue"] == 0, "a draft does not run"
+    ask(platform, "POST", f"/{batch}/finalize")
+    platform.worker("coroutine", 4)
+    assert over(platform, batch) == (3, 0, 0, 3, 0, 0)
+    assert outputs(platform, batch) == [{"echo": {"n": n}} for n in (0, 10, 3)]
+    assert platform.status(third)["status"] == "COMPLETED", "each is a job like any other"
     for method, path in (("POST", "/finalize"), ("DELETE", f"/requests/{first}"), ("POST", "/requests")):
-        assert "draft" in ask(echo, method, f"/{batch}{path}", {}, status=409)["error"]
+        assert "draft" in ask(platform, method, f"/{batch}{path}", {}, status=409)["error"]
 
 
-def test_workers_learn_the_batch_and_batches_let_others_go_first(echo: Platform) -> None:
-    batch = finalized(echo, {"n": 1}, {"n": 2})
-    wait_until(lambda: echo.health()["jobs"]["inQueue"] == 2, "the jobs")
-    urgent = echo.run({"n": 3})
-    jobs = taken(echo, 3)
+def test_workers_learn_the_batch_and_batches_let_others_go_first(platform: Platform) -> None:
+    batch = finalized(platform, {"n": 1}, {"n": 2})
+    wait_until(lambda: platform.health()["jobs"]["inQueue"] == 2, "the jobs")
+    urgent = platform.run({"n": 3})
+    jobs = taken(platform, 3)
     assert [job["id"] == urgent for job in jobs] == [True, False, False]
     assert [job.get("batchId") for job in jobs] == [None, batch, batch]
-    assert counts(echo, batch) == (2, 0, 2, 0, 0, 0)
+    assert counts(platform, batch) == (2, 0, 2, 0, 0, 0)
 
 
-def test_a_batch_counts_what_fails(echo: Platform) -> None:
-    batch = finalized(echo, {"return": 1}, {"raise": "no luck"})
-    echo.worker("plain")
-    assert over(echo, batch) == (2, 0, 0, 1, 1, 0)
-    told = ask(echo, "GET", f"/{batch}/requests")["requests"]
+def test_a_batch_counts_what_fails(platform: Platform) -> None:
+    batch = finalized(platform, {"return": 1}, {"raise": "no luck"})
+    platform.worker("plain")
+    assert over(platform, batch) == (2, 0, 0, 1, 1, 0)
+    told = ask(platform, "GET", f"/{batch}/requests")["requests"]
     assert [request["status"] for request in told] == ["COMPLETED", "FAILED"]
     assert "no luck" in told[1]["error"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_batch_goes_on_after_a_restart_and_its_results_stay(
-    echo: Platform, how: signal.Signals, tmp_path: Path
+    platform: Platform, how: signal.Signals, tmp_path: Path
 ) -> None:
     began = tmp_path / "began"
     wishes = [{"n": n, "began": str(began)} for n in range(40)]
-    draft, batch = created(echo, {"n": 9}), finalized(echo, *wishes)
-    echo.kill(how)
-    echo.start()
-    assert ask(echo, "GET", f"/{draft}")["status"] == "DRAFT"
-    echo.worker("coroutine", 8)
-    assert over(echo, batch) == (40, 0, 0, 40, 0, 0)
+    draft, batch = created(platform, {"n": 9}), finalized(platform, *wishes)
+    platform.kill(how)
+    platform.start()
+    assert ask(platform, "GET", f"/{draft}")["status"] == "DRAFT"
+    platform.worker("coroutine", 8)
+    assert over(platform, batch) == (40, 0, 0, 40, 0, 0)
     assert began.read_text() == "begun\n" * 40, "each ran once"
-    echo.kill(how)
-    echo.start()
-    assert counts(echo, batch) == (40, 0, 0, 40, 0, 0)
-    assert outputs(echo, batch) == [{"echo": wish} for wish in wishes]
+    platform.kill(how)
+    platform.start()
+    assert counts(platform, batch) == (40, 0, 0, 40, 0, 0)
+    assert outputs(platform, batch) == [{"echo": wish} for wish in wishes]
 
 
-def test_a_cancel_lets_what_has_begun_end_and_nothing_else_begin(echo: Platform) -> None:
-    batch = finalized(echo, {"n": 1}, {"n": 2}, {"n": 3})
-    wait_until(lambda: echo.health()["jobs"]["inQueue"] == 3, "the jobs")
-    (job,) = taken(echo, 1)
-    assert ask(echo, "POST", f"/{batch}/cancel")["status"] == "CANCELLED"
-    wait_until(lambda: counts(echo, batch) == (3, 0, 1, 0, 0, 2), "two to be canceled")
-    echo.call("POST", f"/v2/echo/job-done/hand/{job['id']}?gpu=x&isStream=false", data='{"output": 1}')
-    assert over(echo, batch) == (3, 0, 0, 1, 0, 2)
-    draft = created(echo, {"n": 1})
-    assert ask(echo, "POST", f"/{draft}/cancel")["requestCancelled"] == 1
+def test_a_cancel_lets_what_has_begun_end_and_nothing_else_begin(platform: Platform) -> None:
+    batch = finalized(platform, {"n": 1}, {"n": 2}, {"n": 3})
+    wait_until(lambda: platform.health()["jobs"]["inQueue"] == 3, "the jobs")
+    (job,) = taken(platform, 1)
+    assert ask(platform, "POST", f"/{batch}/cancel")["status"] == "CANCELLED"
+    wait_until(lambda: counts(platform, batch) == (3, 0, 1, 0, 0, 2), "two to be canceled")
+    platform.call("POST", f"/v2/echo/job-done/hand/{job['id']}?gpu=x&isStream=false", data='{"output": 1}')
+    assert over(platform, batch) == (3, 0, 0, 1, 0, 2)
+    draft = created(platform, {"n": 1})
+    assert ask(platform, "POST", f"/{draft}/cancel")["requestCancelled"] == 1
 
 
-def test_requests_are_read_in_pages(echo: Platform) -> None:
-    batch = created(echo, *({"n": n} for n in range(5)))
-    page = ask(echo, "GET", f"/{batch}/requests?offset=3&limit=10")
+def test_requests_are_read_in_pages(platform: Platform) -> None:
+    batch = created(platform, *({"n": n} for n in range(5)))
+    page = ask(platform, "GET", f"/{batch}/requests?offset=3&limit=10")
     assert [request["input"]["n"] for request in page["requests"]] == [3, 4]
     assert (page["total"], page["offset"], page["limit"]) == (5, 3, 10)
-    assert "offset" in ask(echo, "GET", f"/{batch}/requests?offset=x", status=400)["error"]
+    assert "offset" in ask(platform, "GET", f"/{batch}/requests?offset=x", status=400)["error"]
 
 
-def test_batches_are_bounded_and_listed_newest_first(echo: Platform) -> None:
-    batches = [created(echo) for _ in range(10)]
-    assert "not over" in ask(echo, "POST", body=[], status=409)["error"]
-    assert [batch["id"] for batch in ask(echo, "GET")["batches"]] == batches[::-1]
-    ask(echo, "POST", f"/{batches[0]}/cancel")
-    assert ask(echo, "POST", body=[])["status"] == "DRAFT"
+def test_batches_are_bounded_and_listed_newest_first(platform: Platform) -> None:
+    batches = [created(platform) for _ in range(10)]
+    assert "not over" in ask(platform, "POST", body=[], status=409)["error"]
+    assert [batch["id"] for batch in ask(platform, "GET")["batches"]] == batches[::-1]
+    ask(platform, "POST", f"/{batches[0]}/cancel")
+    assert ask(platform, "POST", body=[])["status"] == "DRAFT"
     many = {"requests": [{"input": 1}] * 5001}
-    assert "5000" in ask(echo, "POST", f"/{batches[1]}/requests", many, status=400)["error"]
-    assert "no requests" in ask(echo, "POST", f"/{batches[1]}/finalize", status=409)["error"]
+    assert "5000" in ask(platform, "POST", f"/{batches[1]}/requests", many, status=400)["error"]
+    assert "no requests" in ask(platform, "POST", f"/{batches[1]}/finalize", status=409)["error"]
 
 
 @pytest.mark.parametrize("body", [[{"input": 1}, {}], {"requests": [{"input": 1}, {"input": None}]}])
-def test_one_bad_request_refuses_them_all_by_its_place(echo: Platform, body: Any) -> None:
-    assert "requests[1]" in ask(echo, "POST", body=body, status=400)["error"]
-    assert ask(echo, "GET")["batches"] == []
+def test_one_bad_request_refuses_them_all_by_its_place(platform: Platform, body: Any) -> None:
+    assert "requests[1]" in ask(platform, "POST", body=body, status=400)["error"]
+    assert ask(platform, "GET")["batches"] == []
 
 
 def test_accounts_do_not_see_each_others_batches(tmp_path: Path) -> None:
-    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+    with running_platform(tmp_path, env=TOKENS, token=ANN) as server:
         batch = created(server, {"n": 1})
         server.token = BOB
         assert ask(server, "GET")["batches"] == []

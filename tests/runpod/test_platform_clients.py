@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platform_server import Platform, platform
+from platform_server import Platform, running_platform
 from receiver import Receiver
-from servers import wait_until
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """One platform with a worker for four jobs at once."""
-    with platform(tmp_path_factory.mktemp("served")) as server:
+    with running_platform(tmp_path_factory.mktemp("served")) as server:
         server.worker("coroutine", 4)
         yield server
 
@@ -23,10 +23,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 def test_the_python_client_runs_and_fetches(served: Platform) -> None:
     told = served.client("""
 job = endpoint.run({"input": {"a": 1}})
-tell(job.output(timeout=30))
-tell(job.status())
-tell(endpoint.run_sync({"input": {"b": 2}}, timeout=30))
-tell(endpoint.run({"c": 3}).output(timeout=30))
+report(job.output(timeout=30))
+report(job.status())
+report(endpoint.run_sync({"input": {"b": 2}}, timeout=30))
+report(endpoint.run({"c": 3}).output(timeout=30))
 """)
     assert told == [{"echo": {"a": 1}}, "COMPLETED", {"echo": {"b": 2}}, {"echo": {"c": 3}}]
 
@@ -37,45 +37,45 @@ async def main():
     async with http_client.AsyncClientSession() as session:
         endpoint = AsyncioEndpoint("echo", session)
         job = await endpoint.run({"a": 1})
-        tell(await job.output(timeout=30))
-        tell(await job.status())
-        tell(sorted(await endpoint.health()))
+        report(await job.output(timeout=30))
+        report(await job.status())
+        report(sorted(await endpoint.health()))
 asyncio.run(main())
 """)
     assert told == [{"echo": {"a": 1}}, "COMPLETED", ["jobs", "workers"]]
 
 
-def test_both_clients_stream_every_part_once(echo: Platform, tmp_path: Path) -> None:
-    echo.worker("agenerator")
+def test_both_clients_stream_every_part_once(platform: Platform, tmp_path: Path) -> None:
+    platform.worker("agenerator")
     go = tmp_path / "go"
-    told = echo.client(f"""
+    told = platform.client(f"""
 import pathlib
 seen = []
 for part in endpoint.run({{"input": {{"parts": 3, "until": {str(go)!r}}}}}).stream():
     seen.append(part)
     pathlib.Path({str(go)!r}).touch()
-tell(seen)
+report(seen)
 async def main():
     async with http_client.AsyncClientSession() as session:
         job = await AsyncioEndpoint("echo", session).run({{"parts": 3}})
-        tell([part async for part in job.stream()])
+        report([part async for part in job.stream()])
 asyncio.run(main())
 """)
     assert told == [["part 0", "part 1", "part 2"]] * 2
 
 
-def test_the_clients_cancel_and_purge(echo: Platform) -> None:
-    told = echo.client("""
+def test_the_clients_cancel_and_purge(platform: Platform) -> None:
+    told = platform.client("""
 jobs = [endpoint.run({"input": {"n": n}}) for n in range(1, 6)]
-tell([jobs[0].status(), jobs[0].cancel()["status"]])
-tell(endpoint.health()["jobs"]["inQueue"])
-tell(endpoint.purge_queue())
+report([jobs[0].status(), jobs[0].cancel()["status"]])
+report(endpoint.health()["jobs"]["inQueue"])
+report(endpoint.purge_queue())
 async def main():
     async with http_client.AsyncClientSession() as session:
         endpoint = AsyncioEndpoint("echo", session)
         job = await endpoint.run({"a": 1})
-        tell((await job.cancel())["status"])
-        tell(await endpoint.purge_queue())
+        report((await job.cancel())["status"])
+        report(await endpoint.purge_queue())
 asyncio.run(main())
 """)
     purged = {"status": "completed"}
@@ -89,12 +89,14 @@ asyncio.run(main())
 
 
 def test_the_client_says_that_a_key_is_wrong(tmp_path: Path) -> None:
-    with platform(tmp_path, env={"TIDEGATE_API_TOKENS": "right-token-of-ann:ann"}, token="wrong") as server:
+    with running_platform(
+        tmp_path, env={"TIDEGATE_API_TOKENS": "right-token-of-ann:ann"}, token="wrong"
+    ) as server:
         told = server.client("""
 try:
     endpoint.run({"input": {"a": 1}})
 except RuntimeError as error:
-    tell(str(error)[:3])
+    report(str(error)[:3])
 """)
     assert told == ["401"]
 
@@ -108,53 +110,53 @@ def test_a_caller_that_waits_gets_the_whole_state(served: Platform) -> None:
     assert again == state
 
 
-def test_a_caller_that_waited_in_vain_gets_the_state_so_far(echo: Platform) -> None:
-    state = echo.call("POST", "/v2/echo/runsync?wait=1000", {"input": {"a": 1}}).json()
+def test_a_caller_that_waited_in_vain_gets_the_state_so_far(platform: Platform) -> None:
+    state = platform.call("POST", "/v2/echo/runsync?wait=1000", {"input": {"a": 1}}).json()
     assert state["status"] == "IN_QUEUE" and set(state) == {"id", "status"}
 
 
-def test_a_job_that_nobody_takes_in_time_never_runs(echo: Platform) -> None:
-    job = echo.run({"a": 1}, policy={"ttl": 10_000})
-    assert echo.ended(job)["status"] == "TIMED_OUT"
-    echo.worker("coroutine")
-    assert echo.health()["jobs"]["completed"] == 0
+def test_a_job_that_nobody_takes_in_time_never_runs(platform: Platform) -> None:
+    job = platform.run({"a": 1}, policy={"ttl": 10_000})
+    assert platform.wait_for_end(job)["status"] == "TIMED_OUT"
+    platform.worker("coroutine")
+    assert platform.health()["jobs"]["completed"] == 0
 
 
-def test_a_failed_job_can_be_tried_again_under_its_id(echo: Platform) -> None:
-    echo.worker("plain")
-    job = echo.run({"raise": "once"}, policy={"executionTimeout": 7000})
-    assert echo.ended(job)["status"] == "FAILED"
-    assert echo.call("POST", f"/v2/echo/retry/{job}").json() == {"id": job, "status": "IN_QUEUE"}
-    wait_until(lambda: echo.health()["jobs"]["failed"] == 2, "the second failure", timeout=30)
-    done = echo.run({"return": 1})
-    assert echo.ended(done)["status"] == "COMPLETED"
-    refused = echo.call("POST", f"/v2/echo/retry/{done}")
+def test_a_failed_job_can_be_tried_again_under_its_id(platform: Platform) -> None:
+    platform.worker("plain")
+    job = platform.run({"raise": "once"}, policy={"executionTimeout": 7000})
+    assert platform.wait_for_end(job)["status"] == "FAILED"
+    assert platform.call("POST", f"/v2/echo/retry/{job}").json() == {"id": job, "status": "IN_QUEUE"}
+    wait_until(lambda: platform.health()["jobs"]["failed"] == 2, "the second failure", timeout=30)
+    done = platform.run({"return": 1})
+    assert platform.wait_for_end(done)["status"] == "COMPLETED"
+    refused = platform.call("POST", f"/v2/echo/retry/{done}")
     assert (refused.status_code, "COMPLETED" in refused.json()["error"]) == (400, True)
 
 
-def test_requests_are_listed_newest_first(echo: Platform) -> None:
-    jobs = [echo.run({"n": n}) for n in range(3)]
-    listed = echo.call("GET", "/v2/echo/requests").json()["requests"]
+def test_requests_are_listed_newest_first(platform: Platform) -> None:
+    jobs = [platform.run({"n": n}) for n in range(3)]
+    listed = platform.call("GET", "/v2/echo/requests").json()["requests"]
     assert [(entry["id"], entry["status"]) for entry in listed] == [
         (job, "IN_QUEUE") for job in reversed(jobs)
     ]
 
 
-def test_requests_are_listed_as_what_they_became(echo: Platform, tmp_path: Path) -> None:
-    echo.worker("coroutine", 4)
+def test_requests_are_listed_as_what_they_became(platform: Platform, tmp_path: Path) -> None:
+    platform.worker("coroutine", 4)
     slow = {"until": str(tmp_path / "never"), "stopped": str(tmp_path / "stopped")}
     jobs = [
-        echo.run({}),
-        echo.run(slow, policy={"executionTimeout": 5000}),
-        echo.run(slow, policy={"ttl": 10_000}),
+        platform.run({}),
+        platform.run(slow, policy={"executionTimeout": 5000}),
+        platform.run(slow, policy={"ttl": 10_000}),
     ]
-    states = [echo.ended(job)["status"] for job in jobs]
+    states = [platform.wait_for_end(job)["status"] for job in jobs]
     assert states == ["COMPLETED", "TIMED_OUT", "TIMED_OUT"]
-    listed = echo.call("GET", "/v2/echo/requests").json()["requests"]
+    listed = platform.call("GET", "/v2/echo/requests").json()["requests"]
     assert [entry["status"] for entry in listed] == states[::-1]
-    echo.kill()
-    echo.start()
-    assert echo.call("GET", "/v2/echo/requests").json()["requests"] == listed
+    platform.kill()
+    platform.start()
+    assert platform.call("GET", "/v2/echo/requests").json()["requests"] == listed
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,6 @@ def test_the_receiver_of_a_webhook_gets_every_end_in_the_clouds_words(
     path = receiver.path()
     url = receiver.url + path
     job = served.run({"a": 1}, webhook=url)
-    state = served.ended(job)
+    state = served.wait_for_end(job)
     (told,) = receiver.wait(path)
     assert told.json == state | {"input": {"a": 1}, "webhook": url}

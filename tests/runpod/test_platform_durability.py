@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from platform_server import ANN, BOB, TOKENS, Platform, platform
-from servers import wait_until
+from platform_server import ANN, BOB, TOKENS, Platform, running_platform
+from waiting import wait_until
 
 
 def reader(server: Platform, job: str) -> Callable[[], list[object]]:
@@ -24,16 +24,16 @@ def reader(server: Platform, job: str) -> Callable[[], list[object]]:
     return read
 
 
-def test_jobs_in_the_queue_survive_a_kill(echo: Platform) -> None:
-    jobs = [echo.run({"n": n}) for n in range(3)]
-    echo.kill()
-    echo.start()
-    assert [echo.status(job)["status"] for job in jobs] == ["IN_QUEUE"] * 3
-    echo.worker("coroutine", 4)
-    assert [echo.ended(job)["output"] for job in jobs] == [{"echo": {"n": n}} for n in range(3)]
-    echo.kill()
-    echo.start()
-    assert [echo.status(job)["status"] for job in jobs] == ["COMPLETED"] * 3
+def test_jobs_in_the_queue_survive_a_kill(platform: Platform) -> None:
+    jobs = [platform.run({"n": n}) for n in range(3)]
+    platform.kill()
+    platform.start()
+    assert [platform.status(job)["status"] for job in jobs] == ["IN_QUEUE"] * 3
+    platform.worker("coroutine", 4)
+    assert [platform.wait_for_end(job)["output"] for job in jobs] == [{"echo": {"n": n}} for n in range(3)]
+    platform.kill()
+    platform.start()
+    assert [platform.status(job)["status"] for job in jobs] == ["COMPLETED"] * 3
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -41,49 +41,53 @@ def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
-    with platform(tmp_path, "--drain-timeout", "1s") as server:
+    with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         server.worker("coroutine")
         job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
         wait_until(began.exists, "the worker to begin")
         server.kill(how)
         server.start()
         go.touch()
-        state = server.ended(job)
+        state = server.wait_for_end(job)
     assert state["status"] == "COMPLETED"
     assert began.read_text() == "begun\n", "nobody has run it again"
 
 
 def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_idle(
-    echo: Platform, tmp_path: Path
+    platform: Platform, tmp_path: Path
 ) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
-    busy = echo.worker("coroutine")
-    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    busy = platform.worker("coroutine")
+    job = platform.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
     wait_until(began.exists, "the worker to begin")
-    echo.worker("coroutine")
-    echo.kill()
-    echo.start()
-    wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30)
+    platform.worker("coroutine")
+    platform.kill()
+    platform.start()
+    wait_until(
+        lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30
+    )
     go.touch()
-    state = echo.ended(job)
+    state = platform.wait_for_end(job)
     assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
 
 
 def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
-    echo: Platform, tmp_path: Path
+    platform: Platform, tmp_path: Path
 ) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
-    echo.worker("coroutine", 2)  # it asks for another job, and so shows that it is there
-    job = echo.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
+    platform.worker("coroutine", 2)  # it asks for another job, and so shows that it is there
+    job = platform.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
     for _ in range(4):
         wait_until(began.exists, "the worker to begin")
-        wait_until(lambda: echo.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30)
+        wait_until(
+            lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30
+        )
         # Held for a second; by then it is written down that the job was begun.
-        assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == []
-        echo.kill()
-        echo.start()
+        assert platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == []
+        platform.kill()
+        platform.start()
     go.touch()
-    assert (echo.ended(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
+    assert (platform.wait_for_end(job)["status"], began.read_text()) == ("COMPLETED", "begun\n")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -91,7 +95,7 @@ def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
-    with platform(tmp_path, "--drain-timeout", "1s") as server:
+    with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         busy = server.worker("coroutine")
         wait_until(lambda: server.health()["workers"]["idle"] == 1, "the worker to be idle")
         job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
@@ -105,80 +109,80 @@ def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
         assert server.status(job) == before == before | {"workerId": busy.name}
         assert server.health()["jobs"]["inProgress"] == 1
         go.touch()
-        assert server.ended(job)["status"] == "COMPLETED"
+        assert server.wait_for_end(job)["status"] == "COMPLETED"
     assert began.read_text() == "begun\n"
 
 
 @pytest.mark.parametrize("jobs_before", [0, 1])
 def test_a_handler_that_blocks_its_worker_brings_its_result_to_the_next_platform(
-    echo: Platform, tmp_path: Path, jobs_before: int
+    platform: Platform, tmp_path: Path, jobs_before: int
 ) -> None:
     began = tmp_path / "began"
-    echo.worker("plain")
+    platform.worker("plain")
     for _ in range(jobs_before):
-        assert echo.ended(echo.run({"return": 1}))["status"] == "COMPLETED"
-    job = echo.run({"sleep": 8, "began": str(began)})
+        assert platform.wait_for_end(platform.run({"return": 1}))["status"] == "COMPLETED"
+    job = platform.run({"sleep": 8, "began": str(began)})
     wait_until(began.exists, "the worker to begin")
-    echo.kill()
-    echo.start()
-    assert echo.ended(job)["status"] == "COMPLETED"
+    platform.kill()
+    platform.start()
+    assert platform.wait_for_end(job)["status"] == "COMPLETED"
     assert began.read_text() == "begun\n", "it did not try a connection that was gone"
 
 
 def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_nothing(
-    echo: Platform, tmp_path: Path
+    platform: Platform, tmp_path: Path
 ) -> None:
     began, stopped = tmp_path / "began", tmp_path / "stopped"
-    echo.worker("coroutine")
+    platform.worker("coroutine")
     wish = {"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)}
-    job = echo.run(wish, policy={"executionTimeout": 6000})
+    job = platform.run(wish, policy={"executionTimeout": 6000})
     wait_until(began.exists, "the worker to begin")
-    echo.kill()
-    echo.start()
-    assert echo.ended(job)["status"] == "TIMED_OUT"
+    platform.kill()
+    platform.start()
+    assert platform.wait_for_end(job)["status"] == "TIMED_OUT"
     wait_until(stopped.exists, "the handler to be stopped", timeout=30)
 
 
-def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_jobs(echo: Platform) -> None:
-    job = echo.run({"a": 1})
-    echo.kill()
-    echo.start()
+def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_jobs(platform: Platform) -> None:
+    job = platform.run({"a": 1})
+    platform.kill()
+    platform.start()
     body = {"output": "late"}
-    assert echo.call("POST", f"/v2/echo/job-done/w/{job}", body).status_code == 200
-    state = echo.ended(job)
+    assert platform.call("POST", f"/v2/echo/job-done/w/{job}", body).status_code == 200
+    state = platform.wait_for_end(job)
     assert (state["status"], state["output"], state["workerId"]) == ("COMPLETED", "late", "w")
 
 
 def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
-    echo: Platform, tmp_path: Path
+    platform: Platform, tmp_path: Path
 ) -> None:
     began, stopped = tmp_path / "began", tmp_path / "stopped"
-    echo.worker("coroutine")
-    job = echo.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
+    platform.worker("coroutine")
+    job = platform.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
     wait_until(began.exists, "the worker to begin")
-    echo.kill()
-    echo.start()
-    wait_until(lambda: echo.health()["workers"]["running"] == 1, "the worker to be seen", timeout=30)
-    assert echo.call("POST", f"/v2/echo/cancel/{job}").json() == {"id": job, "status": "CANCELLED"}
+    platform.kill()
+    platform.start()
+    wait_until(lambda: platform.health()["workers"]["running"] == 1, "the worker to be seen", timeout=30)
+    assert platform.call("POST", f"/v2/echo/cancel/{job}").json() == {"id": job, "status": "CANCELLED"}
     wait_until(stopped.exists, "the handler to be stopped", timeout=30)
 
 
-def test_a_stream_that_the_platform_has_not_outlived_begins_again(echo: Platform, tmp_path: Path) -> None:
+def test_a_stream_that_the_platform_has_not_outlived_begins_again(platform: Platform, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    echo.worker("agenerator")
-    job = echo.run({"parts": 3, "until": str(go)})
-    read = reader(echo, job)
+    platform.worker("agenerator")
+    job = platform.run({"parts": 3, "until": str(go)})
+    read = reader(platform, job)
     wait_until(lambda: len(read()) == 2, "two parts")
-    echo.kill()
-    echo.start()
+    platform.kill()
+    platform.start()
     go.touch()
-    assert echo.ended(job)["status"] == "COMPLETED"
-    assert reader(echo, job)() == [f"part {n}" for n in range(3)]
+    assert platform.wait_for_end(job)["status"] == "COMPLETED"
+    assert reader(platform, job)() == [f"part {n}" for n in range(3)]
 
 
 def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with platform(tmp_path, "--drain-timeout", "1s") as server:
+    with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         server.worker("agenerator")
         job = server.run({"parts": 3, "until": str(go)})
         read = reader(server, job)
@@ -186,27 +190,27 @@ def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path)
         assert server.kill(signal.SIGTERM) == 0
         server.start()
         go.touch()
-        assert server.ended(job)["status"] == "COMPLETED"
+        assert server.wait_for_end(job)["status"] == "COMPLETED"
         assert read() == [f"part {n}" for n in range(3)], "each of them once"
         server.kill(signal.SIGTERM)
         server.start()
         assert len(read()) == 3
 
 
-def test_what_was_read_of_a_stream_is_given_again_after_a_crash(echo: Platform) -> None:
-    echo.worker("agenerator")
-    job = echo.run({"parts": 2})
-    assert echo.ended(job)["status"] == "COMPLETED"
+def test_what_was_read_of_a_stream_is_given_again_after_a_crash(platform: Platform) -> None:
+    platform.worker("agenerator")
+    job = platform.run({"parts": 2})
+    assert platform.wait_for_end(job)["status"] == "COMPLETED"
     for _ in range(2):
-        read = reader(echo, job)
+        read = reader(platform, job)
         assert [read(), read()] == [["part 0", "part 1"]] * 2
-        echo.kill()
-        echo.start()
+        platform.kill()
+        platform.start()
 
 
 def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
     began = tmp_path / "began"
-    with platform(tmp_path, "--drain-timeout", "30s") as server:
+    with running_platform(tmp_path, "--drain-timeout", "30s") as server:
         server.worker("plain")
         job = server.run({"sleep": 2, "began": str(began)})
         wait_until(began.exists, "the worker to begin")
@@ -216,7 +220,7 @@ def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) ->
 
 
 def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:
-    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+    with running_platform(tmp_path, env=TOKENS, token=ANN) as server:
         job = server.run({"a": 1})
         for key, status in ((ANN, 200), (f"Bearer {ANN}", 200), (BOB, 404), ("nobody", 401), ("", 401)):
             reply = server.call("GET", f"/v2/echo/status/{job}", headers={"Authorization": key})
@@ -233,7 +237,7 @@ def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) 
 
 
 def test_a_workers_key_fits_its_endpoint_only_and_outlives_the_platform(tmp_path: Path) -> None:
-    with platform(tmp_path, "--endpoint", "other", env=TOKENS, token=ANN) as server:
+    with running_platform(tmp_path, "--endpoint", "other", env=TOKENS, token=ANN) as server:
         key = server.environment()["RUNPOD_AI_API_KEY"]
 
         def ping(endpoint: str, key: str) -> int:
@@ -251,4 +255,4 @@ def test_a_workers_key_fits_its_endpoint_only_and_outlives_the_platform(tmp_path
         server.start()
         assert ping("echo", key) == 200
         server.worker("coroutine")
-        assert server.ended(server.run({"a": 1}))["status"] == "COMPLETED"
+        assert server.wait_for_end(server.run({"a": 1}))["status"] == "COMPLETED"

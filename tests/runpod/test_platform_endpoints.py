@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from platform_server import ANN, BOB, TOKENS, Platform, platform
-from servers import clean_env, tidegate_bin, wait_until
+from environment import clean_env, tidegate_bin
+from platform_server import ANN, BOB, TOKENS, Platform, running_platform
+from waiting import wait_until
 
 
 def ask(server: Platform, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -22,59 +23,61 @@ def names(server: Platform) -> list[str]:
     return [line.split()[0] for line in ask(server, "list").stdout.splitlines()[1:]]
 
 
-def test_endpoints_are_opened_while_the_platform_runs_and_stay(echo: Platform) -> None:
-    assert ask(echo, "add", "other").stdout.strip() == f"{echo.url}/v2/other"
-    echo.kill()
-    echo.start()
-    assert names(echo) == ["echo", "other"]
-    env = json.loads(ask(echo, "env", "other", "--format", "json").stdout)
-    assert env["RUNPOD_WEBHOOK_GET_JOB"] == f"{echo.url}/v2/other/job-take/$ID?gpu=any"
-    assert f"export RUNPOD_WEBHOOK_PING='{env['RUNPOD_WEBHOOK_PING']}'" in ask(echo, "env", "other").stdout
-    assert echo.run({"a": 1}, endpoint="other")
+def test_endpoints_are_opened_while_the_platform_runs_and_stay(platform: Platform) -> None:
+    assert ask(platform, "add", "other").stdout.strip() == f"{platform.url}/v2/other"
+    platform.kill()
+    platform.start()
+    assert names(platform) == ["echo", "other"]
+    env = json.loads(ask(platform, "env", "other", "--format", "json").stdout)
+    assert env["RUNPOD_WEBHOOK_GET_JOB"] == f"{platform.url}/v2/other/job-take/$ID?gpu=any"
+    assert (
+        f"export RUNPOD_WEBHOOK_PING='{env['RUNPOD_WEBHOOK_PING']}'" in ask(platform, "env", "other").stdout
+    )
+    assert platform.run({"a": 1}, endpoint="other")
 
 
-def test_an_endpoint_that_is_removed_stays_away_and_may_come_again(echo: Platform) -> None:
-    ask(echo, "add", "other")
-    assert ask(echo, "remove", "other").stdout == "removed other\n"
-    assert names(echo) == ["echo"]
-    assert echo.call("POST", "/v2/other/run", {"input": 1}).status_code == 404
-    echo.kill()
-    echo.start()
-    assert names(echo) == ["echo"]
-    ask(echo, "add", "other")
-    job = echo.run({"a": 1}, endpoint="other")
-    taken = echo.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()
+def test_an_endpoint_that_is_removed_stays_away_and_may_come_again(platform: Platform) -> None:
+    ask(platform, "add", "other")
+    assert ask(platform, "remove", "other").stdout == "removed other\n"
+    assert names(platform) == ["echo"]
+    assert platform.call("POST", "/v2/other/run", {"input": 1}).status_code == 404
+    platform.kill()
+    platform.start()
+    assert names(platform) == ["echo"]
+    ask(platform, "add", "other")
+    job = platform.run({"a": 1}, endpoint="other")
+    taken = platform.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()
     assert taken["id"] == job
 
 
-def test_an_endpoint_with_jobs_is_removed_by_force_only_and_they_are_canceled(echo: Platform) -> None:
-    ask(echo, "add", "other")
-    running, queued = (echo.run({"n": n}, endpoint="other") for n in range(2))
-    assert echo.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()["id"] == running
-    refused = ask(echo, "remove", "other")
+def test_an_endpoint_with_jobs_is_removed_by_force_only_and_they_are_canceled(platform: Platform) -> None:
+    ask(platform, "add", "other")
+    running, queued = (platform.run({"n": n}, endpoint="other") for n in range(2))
+    assert platform.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()["id"] == running
+    refused = ask(platform, "remove", "other")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "2 job(s)" in refused.stderr and "--force" in refused.stderr
-    assert echo.status(queued, endpoint="other")["status"] == "IN_QUEUE"
-    assert ask(echo, "remove", "other", "--force").stdout == "removed other, and canceled 2 job(s)\n"
-    echo.kill()
-    echo.start()
-    ask(echo, "add", "other")
+    assert platform.status(queued, endpoint="other")["status"] == "IN_QUEUE"
+    assert ask(platform, "remove", "other", "--force").stdout == "removed other, and canceled 2 job(s)\n"
+    platform.kill()
+    platform.start()
+    ask(platform, "add", "other")
     for job in (running, queued):
-        assert echo.status(job, endpoint="other")["status"] == "CANCELLED"
-    assert names(echo) == ["echo", "other"]
+        assert platform.status(job, endpoint="other")["status"] == "CANCELLED"
+    assert names(platform) == ["echo", "other"]
 
 
 def test_workers_of_an_endpoint_that_is_removed_stop_and_learn_that_it_is_gone(
-    echo: Platform, tmp_path: Path
+    platform: Platform, tmp_path: Path
 ) -> None:
     stopped, began = tmp_path / "stopped", tmp_path / "began"
-    worker = echo.worker("coroutine")
-    echo.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
+    worker = platform.worker("coroutine")
+    platform.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
     wait_until(began.exists, "the worker to begin")
-    assert ask(echo, "remove", "echo", "--force").returncode == 0
+    assert ask(platform, "remove", "echo", "--force").returncode == 0
     wait_until(stopped.exists, "the handler to be stopped")
     wait_until(lambda: "404" in worker.log(), "the worker to be told", timeout=30)
-    reply = requests.get(f"{echo.url}/v2/echo/job-take/w?gpu=x", timeout=30)
+    reply = requests.get(f"{platform.url}/v2/echo/job-take/w?gpu=x", timeout=30)
     assert (reply.status_code, "no endpoint `echo`" in reply.json()["error"]) == (404, True)
 
 
@@ -86,13 +89,13 @@ def test_workers_of_an_endpoint_that_is_removed_stop_and_learn_that_it_is_gone(
         (("env", "nowhere"), "no endpoint `nowhere`"),
     ],
 )
-def test_what_cannot_be_done_is_said(echo: Platform, arguments: tuple[str, ...], said: str) -> None:
-    done = ask(echo, *arguments)
+def test_what_cannot_be_done_is_said(platform: Platform, arguments: tuple[str, ...], said: str) -> None:
+    done = ask(platform, *arguments)
     assert (done.returncode, done.stdout, said in done.stderr) == (1, "", True), done.stderr
 
 
 def test_only_administrators_remove_endpoints(tmp_path: Path) -> None:
-    with platform(tmp_path, env=TOKENS, token=ANN) as server:
+    with running_platform(tmp_path, env=TOKENS, token=ANN) as server:
         assert "does not let us in" in ask(server, "remove", "echo").stderr
         assert "administrator" in ask(server, "remove", "echo", TIDEGATE_API_TOKEN=BOB).stderr
         assert ask(server, "remove", "echo", TIDEGATE_API_TOKEN=ANN).returncode == 0

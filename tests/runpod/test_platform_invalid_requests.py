@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from platform_server import Platform
 from receiver import Receiver
-from servers import wait_until
+from waiting import wait_until
 
 
 def take(server: Platform, worker: str = "w") -> str:
@@ -24,8 +24,8 @@ def post(server: Platform, job: str, body: Any, worker: str = "w", to: str = "jo
 
 
 @pytest.mark.parametrize("path", ["status/%ff", "stream/%ff", "batch/%ff", "openai/%ff"])
-def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(echo: Platform, path: str) -> None:
-    reply = echo.call("GET", f"/v2/echo/{path}")
+def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(platform: Platform, path: str) -> None:
+    reply = platform.call("GET", f"/v2/echo/{path}")
     assert (reply.status_code, "error" in reply.json()) == (400, True)
 
 
@@ -39,104 +39,104 @@ def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(echo: Plat
         ({"lowPriority": 1}, "policy.lowPriority is 1"),
     ],
 )
-def test_an_odd_policy_is_refused_by_name(echo: Platform, policy: Any, word: str) -> None:
-    reply = echo.call("POST", "/v2/echo/run", {"input": 1, "policy": policy})
+def test_an_odd_policy_is_refused_by_name(platform: Platform, policy: Any, word: str) -> None:
+    reply = platform.call("POST", "/v2/echo/run", {"input": 1, "policy": policy})
     assert (reply.status_code, word in reply.json()["error"]) == (400, True), reply.text
 
 
-def test_whole_numbers_may_have_a_point_and_unknown_policies_are_the_workers(echo: Platform) -> None:
+def test_whole_numbers_may_have_a_point_and_unknown_policies_are_the_workers(platform: Platform) -> None:
     policy = {"executionTimeout": 60_000.0, "ttl": 6e5, "mine": [1]}
-    job = echo.run(1, policy=policy)
-    reply = echo.call("GET", "/v2/echo/job-take/w?gpu=x")
+    job = platform.run(1, policy=policy)
+    reply = platform.call("GET", "/v2/echo/job-take/w?gpu=x")
     assert reply.json() == {"id": job, "input": 1, "policy": policy}
 
 
 @pytest.mark.parametrize("body", [[], [1], None, 5, "x"])
-def test_a_result_that_is_no_object_fails_the_job(echo: Platform, body: Any) -> None:
-    job = echo.run(1)
-    take(echo)
-    reply = echo.call("POST", f"/v2/echo/job-done/w/{job}", body)
-    state = echo.ended(job)
+def test_a_result_that_is_no_object_fails_the_job(platform: Platform, body: Any) -> None:
+    job = platform.run(1)
+    take(platform)
+    reply = platform.call("POST", f"/v2/echo/job-done/w/{job}", body)
+    state = platform.wait_for_end(job)
     assert (reply.status_code, state["status"], "result" in state["error"]) == (200, "FAILED", True)
 
 
-def test_who_brings_the_result_is_told_as_the_worker(echo: Platform) -> None:
-    job = echo.run(1)
-    take(echo, "first")
-    assert post(echo, job, {"status": "IN_PROGRESS", "output": "mine"}, "second") == 200
-    assert "output" not in echo.status(job), "only who has the job says how far it is"
-    assert post(echo, job, {"output": 1}, "second") == 200
-    state = echo.ended(job)
+def test_who_brings_the_result_is_told_as_the_worker(platform: Platform) -> None:
+    job = platform.run(1)
+    take(platform, "first")
+    assert post(platform, job, {"status": "IN_PROGRESS", "output": "mine"}, "second") == 200
+    assert "output" not in platform.status(job), "only who has the job says how far it is"
+    assert post(platform, job, {"output": 1}, "second") == 200
+    state = platform.wait_for_end(job)
     assert (state["output"], state["workerId"]) == (1, "second")
 
 
-def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored(echo: Platform) -> None:
-    job = echo.run(1)
-    take(echo)
+def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored(platform: Platform) -> None:
+    job = platform.run(1)
+    take(platform)
     assert [
-        post(echo, job, {"output": "a"}, to="job-stream"),
-        post(echo, job, {"output": ["a"]}),
-        post(echo, job, {"output": "late"}, to="job-stream"),
-        post(echo, "nobody-knows-it", {"output": 1}, to="job-stream"),
-        post(echo, "nobody-knows-it", {"output": 1}),
+        post(platform, job, {"output": "a"}, to="job-stream"),
+        post(platform, job, {"output": ["a"]}),
+        post(platform, job, {"output": "late"}, to="job-stream"),
+        post(platform, "nobody-knows-it", {"output": 1}, to="job-stream"),
+        post(platform, "nobody-knows-it", {"output": 1}),
     ] == [200] * 5
-    echo.ended(job)
-    assert echo.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == [{"output": "a"}]
+    platform.wait_for_end(job)
+    assert platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == [{"output": "a"}]
 
 
-def test_two_workers_with_one_name_are_noticed(echo: Platform) -> None:
+def test_two_workers_with_one_name_are_noticed(platform: Platform) -> None:
     question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: x\r\n\r\n"
     with ExitStack() as open_questions:
         for _ in range(3):
-            connection = socket.create_connection(("127.0.0.1", echo.port))
+            connection = socket.create_connection(("127.0.0.1", platform.port))
             open_questions.enter_context(connection).sendall(question)
-        wait_until(lambda: "two workers seem to have one name" in echo.log(), "a warning")
-    jobs = [echo.run(n) for n in range(3)]
-    assert [take(echo, "alone") for _ in range(3)] == jobs
-    assert echo.log().count("two workers seem to have one name") == 1, "it is said once"
+        wait_until(lambda: "two workers seem to have one name" in platform.log(), "a warning")
+    jobs = [platform.run(n) for n in range(3)]
+    assert [take(platform, "alone") for _ in range(3)] == jobs
+    assert platform.log().count("two workers seem to have one name") == 1, "it is said once"
 
 
-def test_purge_takes_what_waits_and_leaves_what_workers_have(echo: Platform) -> None:
-    jobs = [echo.run(n) for n in range(150)]
-    assert take(echo) == jobs[0]
-    assert echo.call("POST", "/v2/echo/purge-queue").json() == {"removed": 149, "status": "completed"}
-    assert post(echo, jobs[0], {"output": 1}) == 200
-    assert echo.ended(jobs[0])["status"] == "COMPLETED"
-    assert {echo.status(job)["status"] for job in jobs[1:]} == {"CANCELLED"}
+def test_purge_takes_what_waits_and_leaves_what_workers_have(platform: Platform) -> None:
+    jobs = [platform.run(n) for n in range(150)]
+    assert take(platform) == jobs[0]
+    assert platform.call("POST", "/v2/echo/purge-queue").json() == {"removed": 149, "status": "completed"}
+    assert post(platform, jobs[0], {"output": 1}) == 200
+    assert platform.wait_for_end(jobs[0])["status"] == "COMPLETED"
+    assert {platform.status(job)["status"] for job in jobs[1:]} == {"CANCELLED"}
 
 
-def test_each_state_can_be_retried_or_says_why_not(echo: Platform) -> None:
+def test_each_state_can_be_retried_or_says_why_not(platform: Platform) -> None:
     def retry(job: str) -> tuple[int, str]:
-        reply = echo.call("POST", f"/v2/echo/retry/{job}")
+        reply = platform.call("POST", f"/v2/echo/retry/{job}")
         return reply.status_code, reply.json().get("error", reply.json()["status"])
 
-    job = echo.run(1)
+    job = platform.run(1)
     assert retry(job)[0] == 400 and "IN_QUEUE" in retry(job)[1]
-    take(echo)
+    take(platform)
     assert "IN_PROGRESS" in retry(job)[1]
-    post(echo, job, {"error": "no"})
-    assert echo.ended(job)["error"] == "no"
+    post(platform, job, {"error": "no"})
+    assert platform.wait_for_end(job)["error"] == "no"
     assert retry(job) == (200, "IN_QUEUE")
-    assert echo.status(job) == {"id": job, "status": "IN_QUEUE"}, "nothing is left of before"
-    assert take(echo) == job
-    post(echo, job, {"output": 2})
-    assert echo.ended(job)["output"] == 2
+    assert platform.status(job) == {"id": job, "status": "IN_QUEUE"}, "nothing is left of before"
+    assert take(platform) == job
+    post(platform, job, {"output": 2})
+    assert platform.wait_for_end(job)["output"] == 2
     assert "COMPLETED" in retry(job)[1]
-    canceled = echo.run(1)
-    echo.call("POST", f"/v2/echo/cancel/{canceled}")
+    canceled = platform.run(1)
+    platform.call("POST", f"/v2/echo/cancel/{canceled}")
     assert "CANCELLED" in retry(canceled)[1]
 
 
-def test_every_end_is_told_to_the_webhook(echo: Platform, receiver: Receiver) -> None:
+def test_every_end_is_told_to_the_webhook(platform: Platform, receiver: Receiver) -> None:
     path = receiver.path()
     hook = {"webhook": receiver.url + path}
-    failed, late = echo.run(1, **hook), echo.run(2, policy={"ttl": 10_000}, **hook)
-    purged, canceled = echo.run(3, **hook), echo.run(4, **hook)
-    assert take(echo) == failed
-    post(echo, failed, {"error": {"why": 1}})
-    echo.call("POST", f"/v2/echo/cancel/{canceled}")
-    assert echo.ended(late)["status"] == "TIMED_OUT"
-    echo.call("POST", "/v2/echo/purge-queue")
+    failed, late = platform.run(1, **hook), platform.run(2, policy={"ttl": 10_000}, **hook)
+    purged, canceled = platform.run(3, **hook), platform.run(4, **hook)
+    assert take(platform) == failed
+    post(platform, failed, {"error": {"why": 1}})
+    platform.call("POST", f"/v2/echo/cancel/{canceled}")
+    assert platform.wait_for_end(late)["status"] == "TIMED_OUT"
+    platform.call("POST", "/v2/echo/purge-queue")
     told = {each.json["id"]: each.json for each in receiver.wait(path, 4)}
     assert {job: (state["status"], state["input"]) for job, state in told.items()} == {
         failed: ("FAILED", 1),

@@ -6,12 +6,12 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from platform_server import ANN, BOB, TOKENS, platform
-from servers import wait_until
+from platform_server import ANN, BOB, TOKENS, running_platform
+from waiting import wait_until
 
 
 def test_only_so_much_is_answered_in_ten_seconds(tmp_path: Path) -> None:
-    with platform(tmp_path, "--cloud-limits") as server:
+    with running_platform(tmp_path, "--cloud-limits") as server:
         replies = [server.call("POST", "/v2/echo/purge-queue") for _ in range(3)]
         assert [reply.status_code for reply in replies] == [200, 200, 429]
         assert 1 <= int(replies[2].headers["retry-after"]) <= 11
@@ -20,7 +20,7 @@ def test_only_so_much_is_answered_in_ten_seconds(tmp_path: Path) -> None:
 
 
 def test_only_so_much_is_answered_at_once_and_the_asyncio_client_goes_on_asking(tmp_path: Path) -> None:
-    with platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
+    with running_platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
         job = server.run({"a": 1})
         for _ in range(400):
             connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -34,7 +34,7 @@ def test_only_so_much_is_answered_at_once_and_the_asyncio_client_goes_on_asking(
 async def main():
     async with http_client.AsyncClientSession() as session:
         headers = {{"Authorization": "Bearer none"}}
-        tell(await AsyncioJob("echo", {job!r}, session, headers).status())
+        report(await AsyncioJob("echo", {job!r}, session, headers).status())
 asyncio.run(main())
 """
         assert server.client(snippet) == ["THROTTLED"]
@@ -43,7 +43,7 @@ asyncio.run(main())
 
 
 def test_more_may_be_asked_where_many_workers_are(tmp_path: Path) -> None:
-    with platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
+    with running_platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
         for number in range(60):
             connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             question = f"GET /v2/echo/job-take/w{number} HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -54,12 +54,12 @@ def test_more_may_be_asked_where_many_workers_are(tmp_path: Path) -> None:
 
 
 def test_what_one_account_asks_costs_no_other(tmp_path: Path) -> None:
-    with platform(tmp_path, "--cloud-limits", env=TOKENS, token=ANN) as server:
+    with running_platform(tmp_path, "--cloud-limits", env=TOKENS, token=ANN) as server:
         path = "/v2/echo/purge-queue"
         assert [server.call("POST", path).status_code for _ in range(3)] == [200, 200, 429]
         assert server.call("POST", path, headers={"Authorization": BOB}).status_code == 200
 
 
 def test_nothing_is_limited_unless_that_is_wanted(tmp_path: Path) -> None:
-    with platform(tmp_path) as server:
+    with running_platform(tmp_path) as server:
         assert {server.call("GET", "/v2/echo/requests").status_code for _ in range(12)} == {200}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import requests
-from platform_server import Platform, platform
-from servers import wait_until
+from platform_server import Platform, running_platform
+from waiting import wait_until
 
 CHAT = "/v2/echo/openai/v1/chat/completions"
 
@@ -19,7 +19,7 @@ CHAT = "/v2/echo/openai/v1/chat/completions"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """One platform with a worker that answers like one with a language model."""
-    with platform(tmp_path_factory.mktemp("openai")) as server:
+    with running_platform(tmp_path_factory.mktemp("openai")) as server:
         server.worker("openai+all", 4)
         yield server
 
@@ -88,10 +88,10 @@ def test_what_is_no_object_is_refused(served: Platform, body: str) -> None:
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_nobody_can_come_back_so_nothing_is_written_down(echo: Platform) -> None:
-    with socket.create_connection(("127.0.0.1", echo.port)) as waiting:
+def test_nobody_can_come_back_so_nothing_is_written_down(platform: Platform) -> None:
+    with socket.create_connection(("127.0.0.1", platform.port)) as waiting:
         waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-        wait_until(lambda: echo.health()["jobs"]["inQueue"] == 1, "the job")
-        echo.kill()
-        echo.start()
-        assert echo.health()["jobs"]["inQueue"] == 0
+        wait_until(lambda: platform.health()["jobs"]["inQueue"] == 1, "the job")
+        platform.kill()
+        platform.start()
+        assert platform.health()["jobs"]["inQueue"] == 0

@@ -14,16 +14,8 @@ from typing import Any, ClassVar
 
 import pytest
 import requests
-from servers import (
-    MODELS,
-    clean_env,
-    free_port,
-    runpod_python,
-    shim_python,
-    tidegate_bin,
-    tidegate_env,
-    wait_until,
-)
+from environment import MODELS, clean_env, free_port, runpod_python, shim_python, tidegate_bin, tidegate_env
+from waiting import wait_until
 
 Start = Callable[..., str]
 

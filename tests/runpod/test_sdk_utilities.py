@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import ROOT, clean_env, runpod_python
+from environment import ROOT, clean_env, runpod_python
 
 PROBE = Path(__file__).parent / "sdk_probe.py"
 SHIMS = ROOT / "python" / "tidegate" / "handler" / "shims"

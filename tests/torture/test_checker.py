@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from servers import ROOT
+from environment import ROOT
 
 sys.path.insert(0, str(ROOT))
 

@@ -7,7 +7,9 @@ import resource
 import signal
 import time
 
-from servers import START_TIMEOUT, children_of, start_tidegate
+from launch import start_tidegate
+from processes import descendants
+from waiting import START_TIMEOUT
 
 #: As long as a server that counts every attempt would take to give up.
 SHORTAGE = 5.0
@@ -27,7 +29,7 @@ def test_a_shortage_of_descriptors_does_not_end_the_model(tmp_path):
             before[pid] = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             highest = max(map(int, os.listdir(f"/proc/{pid}/fd")))
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + number, before[pid][1]))
-            for child in children_of(pid):
+            for child in descendants(pid):
                 os.kill(child, signal.SIGKILL)
         time.sleep(SHORTAGE)
         for pid, limits in before.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from servers import ROOT
-from torture_runner import torture
+from environment import ROOT
+from torture_runner import run_torture
 
 #: Bug, profile in which it shows, seconds of load, what it violates.
 PLANTED = [
@@ -43,14 +43,14 @@ PLANTED = [
 @pytest.mark.parametrize(("bug", "profile", "seconds", "invariant"), PLANTED)
 def test_a_planted_bug_is_found(bug, profile, seconds, invariant, tmp_path):
     run = ("--seconds", str(seconds), "--settle", "1", "--profile", profile)
-    done = torture(*run, "--plant", bug, logs=tmp_path)
+    done = run_torture(*run, "--plant", bug, logs=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(rf"\b{invariant}: [1-9]", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("profile", sorted({profile for _, profile, _, _ in PLANTED}))
 def test_nothing_is_found_where_nothing_is_planted(profile, tmp_path):
-    done = torture("--seconds", "2", "--profile", profile, logs=tmp_path)
+    done = run_torture("--seconds", "2", "--profile", profile, logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

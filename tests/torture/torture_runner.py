@@ -1,4 +1,4 @@
-"""Runs the torture program as a developer would."""
+"""Run the torture program as a developer does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from servers import ROOT, shim_python, tidegate_bin
+from environment import ROOT, shim_python, tidegate_bin
 
 
-def torture(*arguments: str, logs: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_torture(*arguments: str, logs: Path | None = None) -> subprocess.CompletedProcess[str]:
     where = ["--server", str(tidegate_bin()), "--logs", str(logs)] if logs else []
     return subprocess.run(
         [sys.executable, "-m", "torture", *where, *arguments],

@@ -1,6 +1,6 @@
-"""C9: a name server that changes its mind, a public receiver, and a private one on the same port.
+"""DNS rebinding: a name server that changes its answers, and a public and a private receiver on one port.
 
-Runs in namespaces of its own: 93.184.216.34 is an address of this machine here, and the resolver asks us.
+Runs in its own namespaces: 93.184.216.34 is a local address here, and the resolver asks `NameServer`.
 """
 
 import json
@@ -12,13 +12,13 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-import servers
+from launch import start_tidegate
 from receiver import Receiver
-from servers import start_tidegate, wait_until
+from waiting import wait_until
 
 PUBLIC, PRIVATE = "93.184.216.34", "127.0.0.1"
 ATTEMPTS = 12
-#: What a name is, at its first lookup, its second, and so on around.
+#: The addresses of a name at its first lookup, its second, and so on, repeated.
 NAMES = {
     "public.test": [[PUBLIC]],
     "private.test": [[PRIVATE]],
@@ -52,7 +52,7 @@ class NameServer:
             addresses = NAMES[name][self.lookups[name] % len(NAMES[name])]
             self.lookups[name] += 1
         head = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(addresses), 0, 0)
-        # Valid for no time at all: a second look is a second lookup.
+        # A time to live of zero: nothing is cached.
         records = [
             b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) + socket.inet_aton(one) for one in addresses
         ]
@@ -71,11 +71,7 @@ def main(scratch: Path) -> dict[str, object]:
     public.plan("/file", body=b"content")
     private.plan("/file", body=b"secret")
 
-    with_private = servers.tidegate_env
-    servers.tidegate_env = lambda *a, **o: {
-        name: value for name, value in with_private(*a, **o).items() if not name.endswith("PRIVATE_NETWORKS")
-    }
-    server = start_tidegate("files_in", scratch)
+    server = start_tidegate("files_in", scratch, env={"TIDEGATE_ALLOW_PRIVATE_NETWORKS": None})
     outputs = []
     try:
         for name in NAMES:
@@ -88,7 +84,7 @@ def main(scratch: Path) -> dict[str, object]:
                 outputs.append([name, reply.status, reply.json.get("status"), str(reply.json.get("output"))])
                 wait_until(lambda name=name: names.lookups[name], f"{name} to be looked up")
         public.wait_terminal("/public.test")
-        wait_until(lambda: names.lookups["rebinds.test"] >= 2, "the name to change its mind")
+        wait_until(lambda: names.lookups["rebinds.test"] >= 2, "the name to change its address")
     finally:
         server.stop()
     return {

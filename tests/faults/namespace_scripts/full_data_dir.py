@@ -1,6 +1,6 @@
-"""A16: a data folder of 48 MiB that has no room for a file.
+"""Files that do not fit into a data folder of 48 MiB.
 
-Runs in a mount namespace of its own.
+Runs in its own mount namespace.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import requests
-from servers import start_tidegate
+from launch import start_tidegate
 
 MIB = 1024 * 1024
 
@@ -21,16 +21,16 @@ def main(scratch: Path) -> dict[str, object]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", data], check=True)
     server = start_tidegate("files_out", scratch, env={"TIDEGATE_DATA_DIR": str(data)})
 
-    def upload(word: str, size: int, **options: object) -> None:
+    def upload(name: str, size: int, **options: object) -> None:
         form = {"content": ("x", bytes(size))}
         reply = requests.post(f"{server.url}/v1/files", timeout=30, **(options or {"files": form}))
-        found[word] = [reply.status_code, reply.headers["content-type"], reply.json().get("detail")]
+        found[name] = [reply.status_code, reply.headers["content-type"], reply.json().get("detail")]
 
-    def predict(word: str, size: int) -> None:
+    def predict(name: str, size: int) -> None:
         body = {"input": {"text": "x", "size": size}}
         path, headers = "/v1/models/local/files_out/predictions", {"Prefer": "wait"}
         made = server.post(path, body, headers=headers, timeout=60).json
-        found[word] = [made["status"], made["error"], made["output"] is not None]
+        found[name] = [made["status"], made["error"], made["output"] is not None]
 
     try:
         upload("large", 60 * MIB)
@@ -51,7 +51,7 @@ def main(scratch: Path) -> dict[str, object]:
 
 
 def in_pieces(size: int) -> Iterator[bytes]:
-    """A form whose length is not said."""
+    """A form without a content length."""
     yield b'--b\r\nContent-Disposition: form-data; name="content"; filename="x"\r\n\r\n'
     for _ in range(size // MIB):
         yield bytes(MIB)

@@ -1,6 +1,6 @@
-"""A16: a folder for temporary files of 16 MiB that is full, and has room again.
+"""A temporary folder of 16 MiB that is full, and has space again later.
 
-Runs in a mount namespace of its own.
+Runs in its own mount namespace.
 """
 
 import json
@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from servers import start_tidegate
+from launch import start_tidegate
 
 FILE = {"path": "data:text/plain;base64,aGVsbG8="}
-LARGE = "x" * 7 * 1024 * 1024  # goes to the model through a file
+LARGE = "x" * 7 * 1024 * 1024  # larger than a message: the model receives it through a file
 
 
 def main(scratch: Path) -> dict[str, object]:
@@ -21,21 +21,21 @@ def main(scratch: Path) -> dict[str, object]:
     server = start_tidegate("journal", scratch, env={"TMPDIR": str(temporary)})
     journal, filler, found = server.directory / "journal", temporary / "filler", {}
 
-    def ask(word: str, input: dict[str, object]) -> None:
-        reply = server.post("/predictions", {"input": input | {"nonce": word}}, timeout=30)
-        found[word] = [reply.status, reply.content_type, reply.json]
+    def predict(name: str, input: dict[str, object]) -> None:
+        reply = server.post("/predictions", {"input": input | {"nonce": name}}, timeout=30)
+        found[name] = [reply.status, reply.content_type, reply.json]
 
     try:
-        ask("before", FILE)
+        predict("before", FILE)
         fill(filler)
         for number in range(10):
-            ask(f"full{number}", FILE)
-        ask("full-large", {"words": [LARGE]})
-        ask("full-no-file", {})
+            predict(f"full{number}", FILE)
+        predict("full-large", {"words": [LARGE]})
+        predict("full-no-file", {})
         found["health"] = server.health()["status"]
         filler.unlink()
-        ask("after", FILE)
-        ask("after-large", {"words": [LARGE]})
+        predict("after", FILE)
+        predict("after-large", {"words": [LARGE]})
         found["journal"] = journal.read_text().splitlines()
         found["left"] = [
             str(path) for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"
@@ -46,7 +46,7 @@ def main(scratch: Path) -> dict[str, object]:
 
 
 def fill(path: Path) -> None:
-    """Write until nothing fits any more."""
+    """Write until the file system is full."""
     with path.open("wb", buffering=0) as file:
         try:
             while True:

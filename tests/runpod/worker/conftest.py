@@ -1,4 +1,4 @@
-"""Fixtures of the tests of workers: a platform, and workers for it."""
+"""Fixtures of the worker tests: a job server, and workers that use it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from job_server import JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 
 @pytest.fixture
-def platform() -> Iterator[JobServer]:
+def job_server() -> Iterator[JobServer]:
     server = JobServer()
     yield server
-    server.die()
-    # Whatever the test was about: no request was one that a platform does not understand.
-    assert server.complaints == []
+    server.shut_down()
+    # For every test: each request was one that Runpod's platform understands.
+    assert server.protocol_errors == []
 
 
 @pytest.fixture
-def crew(platform: JobServer, tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(platform, tmp_path)
-    yield crew
-    crew.close()
+def workers(job_server: JobServer, tmp_path: Path) -> Iterator[WorkerLauncher]:
+    launcher = WorkerLauncher(job_server, tmp_path)
+    yield launcher
+    launcher.close()

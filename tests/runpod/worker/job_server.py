@@ -1,7 +1,7 @@
-"""A strict platform for workers: hands out jobs, takes results, and remembers every request with its time.
+"""A strict job server for Runpod workers: hands out jobs, accepts results and records every request.
 
-It says what was wrong with a request that a real platform would not understand (`complaints`), and it can be
-told to answer with any status, to hang, to die and to come back on the same port.
+It records requests that Runpod's platform would not understand (`protocol_errors`). It can respond with
+any status, hang, shut down and start again on the same port.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from urllib.parse import parse_qs, urlsplit
 KEY = "key-of-the-tests"
 QUERY = "gpu=NVIDIA+Test"
 WAIT = 20.0
-#: In the place of a status: no answer at all, until the worker leaves.
+#: Instead of a status: no response until the worker closes the connection.
 HANG = -1
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One request."""
+class RecordedRequest:
+    """A request of a worker, with the status of its response."""
 
     at: float
     kind: str
@@ -40,17 +40,17 @@ class Seen:
 
 @dataclass
 class JobServer:
-    """The platform. Everything in it is guarded by one condition."""
+    """The job server; one condition guards all its state."""
 
     hold: float = 5.0
-    seen: list[Seen] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    #: By kind: statuses to answer with, one after the other, and those for ever.
-    answers: dict[str, deque[int]] = field(default_factory=dict)
-    always: dict[str, int] = field(default_factory=dict)
-    #: What questions for jobs are answered with instead of jobs, for ever.
-    nonsense: bytes = b""
-    open_takes: int = 0
+    requests: list[RecordedRequest] = field(default_factory=list)
+    protocol_errors: list[str] = field(default_factory=list)
+    #: By kind of request: the statuses of the next responses, and the status of every response.
+    next_statuses: dict[str, deque[int]] = field(default_factory=dict)
+    fixed_statuses: dict[str, int] = field(default_factory=dict)
+    #: The body of every response to a poll, instead of jobs.
+    invalid_response: bytes = b""
+    pending_polls: int = 0
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -58,25 +58,25 @@ class JobServer:
         self._jobs: deque[dict[str, Any]] = deque()
         self._stops: list[str] = []
         self._httpd: _Server | None = None
-        self._dying = False
+        self._stopping = False
         self.start()
 
-    # -- what a test does
+    # -- for tests
 
     def start(self) -> None:
-        handler = type("Handler", (_Handler,), {"platform": self})
-        self._dying = False
+        handler = type("Handler", (_Handler,), {"job_server": self})
+        self._stopping = False
         self._httpd = _Server(("127.0.0.1", self.port), handler)
         self.port = self._httpd.server_address[1]
         threading.Thread(target=self._httpd.serve_forever, args=(0.02,), daemon=True).start()
 
-    def die(self) -> None:
-        """Stop listening and cut every connection."""
+    def shut_down(self) -> None:
+        """Stop listening and close every connection."""
         httpd, self._httpd = self._httpd, None
         if httpd is None:
             return
         with self._changed:
-            self._dying = True
+            self._stopping = True
             self._changed.notify_all()
         httpd.shutdown()
         httpd.server_close()
@@ -94,7 +94,7 @@ class JobServer:
             "RUNPOD_POD_ID": worker,
             "RUNPOD_AI_API_KEY": KEY,
             "RUNPOD_PING_INTERVAL": "1000",
-            # There is no internet to check, and no machine large enough.
+            # The checks would need internet access and a larger machine.
             "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
             "RUNPOD_SKIP_GPU_CHECK": "true",
         }
@@ -113,46 +113,53 @@ class JobServer:
             self._changed.notify_all()
 
     def fail(self, kind: str, *statuses: int) -> None:
-        self.answers[kind] = deque(statuses)
+        self.next_statuses[kind] = deque(statuses)
 
-    def of(self, kind: str, job: str | None = None) -> list[Seen]:
+    def requests_of(self, kind: str, job: str | None = None) -> list[RecordedRequest]:
         with self._changed:
-            return [seen for seen in self.seen if seen.kind == kind and job in (None, seen.job)]
+            return [
+                request for request in self.requests if request.kind == kind and job in (None, request.job)
+            ]
 
-    def finals(self, job: str | None = None) -> list[Seen]:
-        """Results that were taken, without progress."""
+    def results(self, job: str | None = None) -> list[RecordedRequest]:
+        """The accepted results, without progress."""
         return [
-            seen
-            for seen in self.of("done", job)
-            if seen.status < 300 and seen.body.get("status") != "IN_PROGRESS"
+            request
+            for request in self.requests_of("done", job)
+            if request.status < 300 and request.body.get("status") != "IN_PROGRESS"
         ]
 
     def progress(self, job: str) -> list[Any]:
-        return [s.body["output"] for s in self.of("done", job) if s.body.get("status") == "IN_PROGRESS"]
+        return [
+            s.body["output"] for s in self.requests_of("done", job) if s.body.get("status") == "IN_PROGRESS"
+        ]
 
     def wait(self, what: Callable[[], Any], seconds: float = WAIT) -> Any:
-        """Wait until `what` gives something."""
+        """Poll `what` until its result is true and return it."""
         limit = time.monotonic() + seconds
         while True:
             found = what()
             if found:
                 return found
             if time.monotonic() > limit:
-                kinds = [(round(s.at - self.seen[0].at, 2), s.kind, s.job, s.status) for s in self.seen[-20:]]
-                raise AssertionError(f"waited {seconds} s in vain; the last requests: {kinds}")
+                kinds = [
+                    (round(s.at - self.requests[0].at, 2), s.kind, s.job, s.status)
+                    for s in self.requests[-20:]
+                ]
+                raise AssertionError(f"timed out after {seconds} s; the last requests: {kinds}")
             time.sleep(0.005)
 
     def result(self, job: str, seconds: float = WAIT) -> dict[str, Any]:
-        """Wait for the result of a job, and give its body."""
-        body: dict[str, Any] = self.wait(lambda: self.finals(job), seconds)[0].body
+        """Wait for the result of a job and return its body."""
+        body: dict[str, Any] = self.wait(lambda: self.results(job), seconds)[0].body
         return body
 
-    # -- what a worker does
+    # -- for workers
 
-    def waiting(self, take: Callable[[], Any], gone: Callable[[], bool]) -> Any:
+    def long_poll(self, take: Callable[[], Any], gone: Callable[[], bool]) -> Any:
         limit = time.monotonic() + self.hold
         with self._changed:
-            while not self._dying and not gone():
+            while not self._stopping and not gone():
                 found = take()
                 if found:
                     return found
@@ -166,7 +173,7 @@ class JobServer:
         return [self._jobs.popleft() for _ in range(min(count, len(self._jobs)))]
 
     def give_back(self, jobs: list[dict[str, Any]]) -> None:
-        """Whoever asked has left: the jobs are first again."""
+        """Put the jobs of a worker that has disconnected back to the front of the queue."""
         with self._changed:
             self._jobs.extendleft(reversed(jobs))
             self._changed.notify_all()
@@ -175,20 +182,20 @@ class JobServer:
         stops, self._stops = self._stops, []
         return stops
 
-    def is_dying(self) -> bool:
-        return self._dying
+    def is_stopping(self) -> bool:
+        return self._stopping
 
-    def note(self, seen: Seen) -> None:
+    def record(self, request: RecordedRequest) -> None:
         with self._changed:
-            self.seen.append(seen)
+            self.requests.append(request)
 
-    def complain(self, what: str) -> None:
+    def record_protocol_error(self, what: str) -> None:
         with self._changed:
-            self.complaints.append(what)
+            self.protocol_errors.append(what)
 
-    def opened(self, difference: int) -> None:
+    def count_poll(self, difference: int) -> None:
         with self._changed:
-            self.open_takes += difference
+            self.pending_polls += difference
 
 
 class _Server(ThreadingHTTPServer):
@@ -209,27 +216,27 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A worker that leaves is no error."""
+        """A worker that disconnects is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    platform: JobServer
+    job_server: JobServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    # Head and body leave together.
+    # Send head and body in one packet.
     wbufsize = -1
 
     def log_message(self, *_details: Any) -> None:
-        """Nobody reads it."""
+        """Do not log requests."""
 
     def do_GET(self) -> None:
-        self._answer(None)
+        self._respond(None)
 
     def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        self._respond(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
-    def _answer(self, raw: bytes | None) -> None:
-        platform, at = self.platform, time.monotonic()
+    def _respond(self, raw: bytes | None) -> None:
+        server, at = self.job_server, time.monotonic()
         path = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(path.query).items()}
         parts = path.path.strip("/").split("/")
@@ -238,80 +245,80 @@ class _Handler(BaseHTTPRequestHandler):
         )
         kind = "stream" if kind == "job-stream" else kind
         job = parts[4] if len(parts) > 4 else ""
-        body = self._checked(kind, query, raw)
-        waiting = platform.answers.get(kind)
-        status = waiting.popleft() if waiting else platform.always.get(kind, 0)
+        body = self._check(kind, query, raw)
+        statuses = server.next_statuses.get(kind)
+        status = statuses.popleft() if statuses else server.fixed_statuses.get(kind, 0)
         if status == HANG:
-            while not self._gone() and not platform.is_dying():
+            while not self._is_gone() and not server.is_stopping():
                 time.sleep(0.05)
             self.close_connection = True
         elif status:
             self._send(status, b"")
         elif kind in ("take", "batch"):
-            platform.opened(1)
+            server.count_poll(1)
             try:
                 status = self._take(int(query.get("batch_size", 1)), batch=kind == "batch")
             finally:
-                platform.opened(-1)
+                server.count_poll(-1)
         elif kind == "stop":
-            stops = platform.waiting(platform.take_stops, self._gone)
+            stops = server.long_poll(server.take_stops, self._is_gone)
             status = 200 if stops else 204
             self._send(status, json.dumps({"jobsToStop": stops}).encode() if stops else b"")
         else:
             status = 200
-        seen = Seen(
+        request = RecordedRequest(
             at, kind, job, query, {name.lower(): value for name, value in self.headers.items()}, body, status
         )
-        platform.note(seen)
+        server.record(request)
         if kind in ("done", "stream", "ping") and status == 200:
             self._send(200, b"")
 
     def _take(self, count: int, *, batch: bool) -> int:
-        if self.platform.nonsense:
-            self._send(200, self.platform.nonsense)
+        if self.job_server.invalid_response:
+            self._send(200, self.job_server.invalid_response)
             return 200
-        jobs = self.platform.waiting(lambda: self.platform.take(count), self._gone)
+        jobs = self.job_server.long_poll(lambda: self.job_server.take(count), self._is_gone)
         if not jobs:
             self._send(204, b"")
             return 204
-        if self._gone():
-            self.platform.give_back(jobs)
+        if self._is_gone():
+            self.job_server.give_back(jobs)
             self.close_connection = True
             return 499
         try:
             self._send(200, json.dumps(jobs if batch else jobs[0]).encode())
         except OSError:
-            self.platform.give_back(jobs)
+            self.job_server.give_back(jobs)
             raise
         return 200
 
-    def _checked(self, kind: str, query: dict[str, str], raw: bytes | None) -> Any:
-        """Read the body, and note what a platform would not understand."""
-        wrong = self.platform.complain
+    def _check(self, kind: str, query: dict[str, str], raw: bytes | None) -> Any:
+        """Parse the body, and record what Runpod's platform would not understand."""
+        error = self.job_server.record_protocol_error
         if self.headers.get("Authorization") != KEY:
-            wrong(f"{kind}: Authorization is {self.headers.get('Authorization')!r}")
+            error(f"{kind}: Authorization is {self.headers.get('Authorization')!r}")
         if query.get("gpu") != "NVIDIA Test":
-            wrong(f"{kind}: the query of the template is lost: {self.path}")
+            error(f"{kind}: the query of the URL template is missing: {self.path}")
         if kind in ("take", "batch") and query.get("job_in_progress") not in ("0", "1"):
-            wrong(f"{kind}: job_in_progress: {self.path}")
+            error(f"{kind}: job_in_progress: {self.path}")
         if kind == "batch" and int(query.get("batch_size", 0)) < 2:
-            wrong(f"batch: batch_size: {self.path}")
+            error(f"batch: batch_size: {self.path}")
         if kind in ("done", "stream") and query.get("isStream") not in ("true", "false"):
-            wrong(f"{kind}: isStream: {self.path}")
+            error(f"{kind}: isStream: {self.path}")
         if kind not in ("take", "batch", "stop", "done", "stream", "ping"):
-            wrong(f"unknown address {self.path}")
+            error(f"unknown address {self.path}")
         if raw is None:
             return None
         if self.headers.get("Content-Type") != "application/x-www-form-urlencoded":
-            wrong(f"{kind}: Content-Type is {self.headers.get('Content-Type')!r}")
+            error(f"{kind}: Content-Type is {self.headers.get('Content-Type')!r}")
         try:
             return json.loads(raw)
         except ValueError:
-            wrong(f"{kind}: the body is no JSON: {raw[:100]!r}")
+            error(f"{kind}: the body is not JSON: {raw[:100]!r}")
             return {}
 
-    def _gone(self) -> bool:
-        """Tell whether the worker has closed its side."""
+    def _is_gone(self) -> bool:
+        """Whether the worker has closed the connection."""
         try:
             peeked: bytes = self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             return peeked == b""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from environment import runpod_python
 from job_server import JobServer
-from worker_process import Crew, runpod_python
+from worker_process import WorkerLauncher
 
 HANDLER = """
     import runpod
@@ -30,47 +31,49 @@ STREAM = """
 """
 
 
-def test_jobs_and_errors_are_understood(platform: JobServer, crew: Crew) -> None:
-    platform.hold = 1
-    platform.offer(
+def test_jobs_and_errors_are_understood(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.hold = 1
+    job_server.offer(
         {"id": "a", "input": {"x": 1}, "webhook": "http://x"}, {"id": "f", "input": {"fail": True}}
     )
-    crew.start_real(crew.script(HANDLER))
-    assert platform.result("a", 60) == {"output": {"id": "a", "webhook": "http://x"}}
-    error = json.loads(platform.result("f")["error"])
+    workers.start_sdk_worker(workers.script(HANDLER))
+    assert job_server.result("a", 60) == {"output": {"id": "a", "webhook": "http://x"}}
+    error = json.loads(job_server.result("f")["error"])
     assert error["error_type"] == "<class 'ValueError'>"
-    platform.wait(lambda: platform.progress("a"))
-    assert platform.wait(lambda: platform.of("ping"))[0].query["runpod_version"]
-    assert platform.wait(lambda: platform.of("stop"))
+    job_server.wait(lambda: job_server.progress("a"))
+    assert job_server.wait(lambda: job_server.requests_of("ping"))[0].query["runpod_version"]
+    assert job_server.wait(lambda: job_server.requests_of("stop"))
 
 
-def test_streams_are_understood(platform: JobServer, crew: Crew) -> None:
-    platform.hold = 1
-    platform.offer("s")
-    crew.start_real(crew.script(STREAM))
-    assert platform.result("s", 60) == {"output": []}
-    assert [part.body for part in platform.of("stream", "s")] == [{"output": 1}, {"output": 2}]
-    assert platform.finals("s")[0].query["isStream"] == "true"
+def test_streams_are_understood(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.hold = 1
+    job_server.offer("s")
+    workers.start_sdk_worker(workers.script(STREAM))
+    assert job_server.result("s", 60) == {"output": []}
+    assert [part.body for part in job_server.requests_of("stream", "s")] == [{"output": 1}, {"output": 2}]
+    assert job_server.results("s")[0].query["isStream"] == "true"
 
 
-def test_batches_are_understood(platform: JobServer, crew: Crew) -> None:
-    platform.hold = 1
-    platform.offer("a", "b", "c")
+def test_batches_are_understood(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.hold = 1
+    job_server.offer("a", "b", "c")
     source = HANDLER.replace(
         '"handler": handler', '"handler": handler, "concurrency_modifier": lambda now: 3'
     )
-    crew.start_real(crew.script(source))
+    workers.start_sdk_worker(workers.script(source))
     for job in "abc":
-        platform.result(job, 60)
-    assert platform.of("batch")
+        job_server.result(job, 60)
+    assert job_server.requests_of("batch")
 
 
-def test_our_worker_runs_scripts_with_the_real_package(platform: JobServer, crew: Crew) -> None:
-    platform.offer(
+def test_our_worker_runs_scripts_with_the_real_package(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer(
         {"id": "a", "input": {"x": 1}, "webhook": "http://x"}, {"id": "f", "input": {"fail": True}}
     )
-    crew.start(crew.script(HANDLER), env={"TIDEGATE_PYTHON": str(runpod_python())})
-    assert platform.result("a", 60) == {"output": {"id": "a", "webhook": "http://x"}}
-    assert platform.progress("a") == ["half"]
-    error = json.loads(platform.result("f")["error"])
+    workers.start(workers.script(HANDLER), env={"TIDEGATE_PYTHON": str(runpod_python())})
+    assert job_server.result("a", 60) == {"output": {"id": "a", "webhook": "http://x"}}
+    assert job_server.progress("a") == ["half"]
+    error = json.loads(job_server.result("f")["error"])
     assert (error["error_type"], error["runpod_version"]) == ("<class 'ValueError'>", "1.12.0")

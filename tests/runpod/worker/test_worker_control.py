@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from job_server import JobServer
-from worker_process import Crew, seconds_since
+from worker_process import WorkerLauncher, seconds_since
 
 #: Blocks without giving anybody else a turn, as user code likes to.
 BLOCKING = """
@@ -39,38 +39,42 @@ ASYNC = """
 """
 
 
-def test_a_stopped_job_hears_of_it_and_gives_no_result(platform: JobServer, crew: Crew) -> None:
-    (crew.folder / "limit").write_text("2")
-    platform.offer("stop-me", "sibling", input={"seconds": 60})
-    crew.start(crew.script(ASYNC))
-    platform.wait(lambda: len(platform.of("batch")) + len(platform.of("take")) >= 1)
-    platform.wait(lambda: any("stop-me" in p.query.get("job_id", "") for p in platform.of("ping")))
-    platform.stop("unknown", "stop-me")
-    platform.wait((crew.folder / "canceled-stop-me").exists)
-    platform.offer("next")
-    assert platform.result("next") == {"output": "next"}
-    assert platform.finals("stop-me") == []
-    assert not (crew.folder / "canceled-sibling").exists()
+def test_a_stopped_job_hears_of_it_and_gives_no_result(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    (workers.folder / "limit").write_text("2")
+    job_server.offer("stop-me", "sibling", input={"seconds": 60})
+    workers.start(workers.script(ASYNC))
+    job_server.wait(lambda: len(job_server.requests_of("batch")) + len(job_server.requests_of("take")) >= 1)
+    job_server.wait(
+        lambda: any("stop-me" in p.query.get("job_id", "") for p in job_server.requests_of("ping"))
+    )
+    job_server.stop("unknown", "stop-me")
+    job_server.wait((workers.folder / "canceled-stop-me").exists)
+    job_server.offer("next")
+    assert job_server.result("next") == {"output": "next"}
+    assert job_server.results("stop-me") == []
+    assert not (workers.folder / "canceled-sibling").exists()
 
 
-def test_a_handler_that_blocks_is_stopped_too(platform: JobServer, crew: Crew) -> None:
-    platform.offer("stuck", input={"seconds": 600})
-    crew.start(crew.script(BLOCKING), "--cancel-grace", "200ms")
-    platform.wait(lambda: any(p.query.get("job_id") == "stuck" for p in platform.of("ping")))
-    platform.stop("stuck")
-    platform.offer("next")
-    assert platform.result("next") == {"output": "next"}
-    assert platform.finals("stuck") == []
+def test_a_handler_that_blocks_is_stopped_too(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("stuck", input={"seconds": 600})
+    workers.start(workers.script(BLOCKING), "--cancel-grace", "200ms")
+    job_server.wait(lambda: any(p.query.get("job_id") == "stuck" for p in job_server.requests_of("ping")))
+    job_server.stop("stuck")
+    job_server.offer("next")
+    assert job_server.result("next") == {"output": "next"}
+    assert job_server.results("stuck") == []
 
 
 def test_signs_of_life_name_what_is_worked_on_while_the_handler_blocks(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.offer("long", input={"seconds": 2})
-    crew.start(crew.script(BLOCKING), env={"RUNPOD_PING_INTERVAL": "200"})
-    platform.result("long")
-    platform.wait(lambda: platform.of("ping")[-1].query.get("job_id") is None)
-    pings = platform.of("ping")
+    job_server.offer("long", input={"seconds": 2})
+    workers.start(workers.script(BLOCKING), env={"RUNPOD_PING_INTERVAL": "200"})
+    job_server.result("long")
+    job_server.wait(lambda: job_server.requests_of("ping")[-1].query.get("job_id") is None)
+    pings = job_server.requests_of("ping")
     named = [ping for ping in pings if ping.query.get("job_id") == "long"]
     assert len(named) >= 5
     gaps = [after.at - before.at for before, after in pairwise(named)]
@@ -78,55 +82,57 @@ def test_signs_of_life_name_what_is_worked_on_while_the_handler_blocks(
     assert all("runpod_version" in ping.query for ping in pings)
 
 
-def test_nothing_speaks_for_a_worker_that_was_killed(platform: JobServer, crew: Crew) -> None:
-    platform.offer("held", input={"seconds": 60})
-    worker = crew.start(crew.script(BLOCKING), env={"RUNPOD_PING_INTERVAL": "100"})
-    platform.wait(lambda: any(p.query.get("job_id") == "held" for p in platform.of("ping")))
+def test_nothing_speaks_for_a_worker_that_was_killed(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("held", input={"seconds": 60})
+    worker = workers.start(workers.script(BLOCKING), env={"RUNPOD_PING_INTERVAL": "100"})
+    job_server.wait(lambda: any(p.query.get("job_id") == "held" for p in job_server.requests_of("ping")))
     worker.kill()
     # One may be on its way.
     time.sleep(0.3)
-    before = len(platform.of("ping"))
+    before = len(job_server.requests_of("ping"))
     time.sleep(0.6)
-    assert len(platform.of("ping")) == before
+    assert len(job_server.requests_of("ping")) == before
 
 
-def test_a_raised_limit_acts_while_a_long_job_runs(platform: JobServer, crew: Crew) -> None:
-    platform.offer("long", input={"seconds": 30})
-    crew.start(crew.script(ASYNC))
-    platform.wait(lambda: any(p.query.get("job_id") == "long" for p in platform.of("ping")))
-    platform.offer("a", "b", "c")
+def test_a_raised_limit_acts_while_a_long_job_runs(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("long", input={"seconds": 30})
+    workers.start(workers.script(ASYNC))
+    job_server.wait(lambda: any(p.query.get("job_id") == "long" for p in job_server.requests_of("ping")))
+    job_server.offer("a", "b", "c")
     began = time.monotonic()
-    (crew.folder / "limit").write_text("4")
+    (workers.folder / "limit").write_text("4")
     for job in "abc":
-        platform.result(job)
+        job_server.result(job)
     assert seconds_since(began) < 15
-    assert platform.finals("long") == []
-    assert platform.of("batch")[0].query["batch_size"] == "3"
+    assert job_server.results("long") == []
+    assert job_server.requests_of("batch")[0].query["batch_size"] == "3"
 
 
-def test_a_limit_of_nothing_takes_nothing_until_it_is_raised(platform: JobServer, crew: Crew) -> None:
-    (crew.folder / "limit").write_text("0")
-    crew.start(crew.script(ASYNC))
-    platform.wait(lambda: platform.of("ping"))
-    platform.offer("a")
-    platform.wait(lambda: len(platform.of("ping")) >= 3)
-    assert platform.of("take") == []
-    (crew.folder / "limit").write_text("1")
-    assert platform.result("a") == {"output": "a"}
+def test_a_limit_of_nothing_takes_nothing_until_it_is_raised(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    (workers.folder / "limit").write_text("0")
+    workers.start(workers.script(ASYNC))
+    job_server.wait(lambda: job_server.requests_of("ping"))
+    job_server.offer("a")
+    job_server.wait(lambda: len(job_server.requests_of("ping")) >= 3)
+    assert job_server.requests_of("take") == []
+    (workers.folder / "limit").write_text("1")
+    assert job_server.result("a") == {"output": "a"}
 
 
 @pytest.mark.parametrize("nonsense", ["None", "'many'", "1 / 0"])
 def test_a_modifier_that_gives_nonsense_changes_nothing(
-    platform: JobServer, crew: Crew, nonsense: str
+    job_server: JobServer, workers: WorkerLauncher, nonsense: str
 ) -> None:
-    platform.offer("a", input={"seconds": 2})
-    worker = crew.start(crew.script(ASYNC))
-    platform.wait(lambda: platform.of("take"))
-    (crew.folder / "limit").write_text(nonsense)
-    assert platform.result("a") == {"output": "a"}
-    platform.wait(lambda: "concurrency_modifier" in worker.said())
-    platform.offer("b")
-    assert platform.result("b") == {"output": "b"}
+    job_server.offer("a", input={"seconds": 2})
+    worker = workers.start(workers.script(ASYNC))
+    job_server.wait(lambda: job_server.requests_of("take"))
+    (workers.folder / "limit").write_text(nonsense)
+    assert job_server.result("a") == {"output": "a"}
+    job_server.wait(lambda: "concurrency_modifier" in worker.read_log())
+    job_server.offer("b")
+    assert job_server.result("b") == {"output": "b"}
 
 
 EAGER = """
@@ -157,83 +163,87 @@ EAGER = """
 """
 
 
-def test_a_limit_that_a_job_raises_acts_when_it_ends(platform: JobServer, crew: Crew) -> None:
-    platform.offer("raise", input={"limit": 3})
-    crew.start(crew.script(EAGER))
-    platform.result("raise")
+def test_a_limit_that_a_job_raises_acts_when_it_ends(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("raise", input={"limit": 3})
+    workers.start(workers.script(EAGER))
+    job_server.result("raise")
     jobs = ["a", "b", "c"]
-    platform.offer(*jobs, input={"together": 4})
+    job_server.offer(*jobs, input={"together": 4})
     for job in jobs:
-        platform.result(job)
+        job_server.result(job)
 
 
-def test_a_modifier_is_not_asked_all_the_time(platform: JobServer, crew: Crew) -> None:
+def test_a_modifier_is_not_asked_all_the_time(job_server: JobServer, workers: WorkerLauncher) -> None:
     jobs = [str(number) for number in range(200)]
-    platform.offer(*jobs)
-    crew.start(crew.script(EAGER))
+    job_server.offer(*jobs)
+    workers.start(workers.script(EAGER))
     for job in jobs:
-        platform.result(job)
-    platform.offer("last")
-    assert min(platform.result("last")["output"]) > 0.04
+        job_server.result(job)
+    job_server.offer("last")
+    assert min(job_server.result("last")["output"]) > 0.04
 
 
-def test_an_idle_worker_ends_at_once_when_it_is_told(platform: JobServer, crew: Crew) -> None:
-    platform.hold = 60
-    worker = crew.start(crew.script(BLOCKING))
-    platform.wait(lambda: platform.open_takes)
+def test_an_idle_worker_ends_at_once_when_it_is_told(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.hold = 60
+    worker = workers.start(workers.script(BLOCKING))
+    job_server.wait(lambda: job_server.pending_polls)
     began = time.monotonic()
     worker.terminate()
-    assert worker.ended() == 0
+    assert worker.wait_exit() == 0
     assert seconds_since(began) < 5
 
 
-def test_a_busy_worker_ends_its_jobs_first_and_takes_no_more(platform: JobServer, crew: Crew) -> None:
-    platform.offer("last", input={"seconds": 2})
-    worker = crew.start(crew.script(BLOCKING))
-    platform.wait(lambda: any(p.query.get("job_id") == "last" for p in platform.of("ping")))
+def test_a_busy_worker_ends_its_jobs_first_and_takes_no_more(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("last", input={"seconds": 2})
+    worker = workers.start(workers.script(BLOCKING))
+    job_server.wait(lambda: any(p.query.get("job_id") == "last" for p in job_server.requests_of("ping")))
     worker.terminate()
-    platform.offer("not-mine")
-    assert worker.ended() == 0
-    assert platform.result("last") == {"output": "last"}
-    assert platform.finals("not-mine") == []
+    job_server.offer("not-mine")
+    assert worker.wait_exit() == 0
+    assert job_server.result("last") == {"output": "last"}
+    assert job_server.results("not-mine") == []
 
 
-def test_a_job_that_is_handed_out_at_the_last_moment_is_not_lost(platform: JobServer, crew: Crew) -> None:
-    platform.hold = 60
-    worker = crew.start(crew.script(BLOCKING))
-    platform.wait(lambda: platform.open_takes)
+def test_a_job_that_is_handed_out_at_the_last_moment_is_not_lost(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.hold = 60
+    worker = workers.start(workers.script(BLOCKING))
+    job_server.wait(lambda: job_server.pending_polls)
     worker.terminate()
-    platform.offer("late", input={"seconds": 0.2})
-    assert worker.ended() == 0
-    handed_out = [seen for seen in platform.of("take") if seen.status == 200]
+    job_server.offer("late", input={"seconds": 0.2})
+    assert worker.wait_exit() == 0
+    handed_out = [seen for seen in job_server.requests_of("take") if seen.status == 200]
     # Either it was never given, or it was worked on.
-    assert len(handed_out) == len(platform.finals("late"))
+    assert len(handed_out) == len(job_server.results("late"))
 
 
 def test_results_that_cannot_be_brought_before_the_end_are_left_to_the_next(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.always["done"] = 503
-    platform.offer("a")
-    worker = crew.start(crew.script(BLOCKING), "--drain-timeout", "300ms")
-    platform.wait(lambda: platform.of("done"))
+    job_server.fixed_statuses["done"] = 503
+    job_server.offer("a")
+    worker = workers.start(workers.script(BLOCKING), "--drain-timeout", "300ms")
+    job_server.wait(lambda: job_server.requests_of("done"))
     worker.terminate()
-    assert worker.ended() == 0
-    assert "left to the next worker" in worker.said()
-    platform.always.clear()
-    crew.start(crew.script(BLOCKING))
-    assert platform.result("a") == {"output": "a"}
+    assert worker.wait_exit() == 0
+    assert "left to the next worker" in worker.read_log()
+    job_server.fixed_statuses.clear()
+    workers.start(workers.script(BLOCKING))
+    assert job_server.result("a") == {"output": "a"}
 
 
-def test_a_second_signal_ends_it_at_once(platform: JobServer, crew: Crew) -> None:
-    platform.offer("endless", input={"seconds": 600})
-    worker = crew.start(crew.script(BLOCKING))
-    platform.wait(lambda: any(p.query.get("job_id") == "endless" for p in platform.of("ping")))
+def test_a_second_signal_ends_it_at_once(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("endless", input={"seconds": 600})
+    worker = workers.start(workers.script(BLOCKING))
+    job_server.wait(lambda: any(p.query.get("job_id") == "endless" for p in job_server.requests_of("ping")))
     worker.terminate()
-    platform.wait(lambda: "no more jobs are taken" in worker.said())
+    job_server.wait(lambda: "no more jobs are taken" in worker.read_log())
     worker.terminate()
-    assert worker.ended() == 143
-    assert platform.finals("endless") == []
+    assert worker.wait_exit() == 143
+    assert job_server.results("endless") == []
 
 
 DECORATED = """
@@ -264,9 +274,9 @@ DECORATED = """
 
 @pytest.mark.parametrize("real", [False, True])
 def test_a_coroutine_function_that_is_decorated_works_on_several_jobs(
-    platform: JobServer, crew: Crew, real: bool
+    job_server: JobServer, workers: WorkerLauncher, real: bool
 ) -> None:
-    platform.offer("a", "b", "c")
-    script = crew.script(DECORATED)
-    crew.start_real(script) if real else crew.start(script)
-    assert [platform.result(job) for job in "abc"] == [{"output": 3}] * 3
+    job_server.offer("a", "b", "c")
+    script = workers.script(DECORATED)
+    workers.start_sdk_worker(script) if real else workers.start(script)
+    assert [job_server.result(job) for job in "abc"] == [{"output": 3}] * 3

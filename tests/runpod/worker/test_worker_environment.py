@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from environment import runpod_python
 from job_server import KEY, JobServer
-from worker_process import Crew, runpod_python
+from worker_process import WorkerLauncher
 
 HANDLER = """
     import time
@@ -34,70 +35,74 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_key_in_the_users_file_counts_more_than_the_variable(
-    platform: JobServer, crew: Crew, home: Path
+    job_server: JobServer, workers: WorkerLauncher, home: Path
 ) -> None:
     """As with the real one, whose requests the platform checks in the same way."""
     (home / ".runpod" / "config.toml").write_text(f'[default]\napi_key = "{KEY}"\n')
-    platform.offer("a")
-    crew.start(crew.script(HANDLER), env={"HOME": str(home), "RUNPOD_AI_API_KEY": "wrong"})
-    platform.result("a")
-    assert platform.complaints == []
+    job_server.offer("a")
+    workers.start(workers.script(HANDLER), env={"HOME": str(home), "RUNPOD_AI_API_KEY": "wrong"})
+    job_server.result("a")
+    assert job_server.protocol_errors == []
 
 
-def test_signs_of_life_come_as_often_as_is_said_also_under_a_second(platform: JobServer, crew: Crew) -> None:
-    platform.offer("a", input={"sleep": 2})
-    crew.start(crew.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "100"})
-    platform.result("a")
-    named = [ping for ping in platform.of("ping") if ping.query.get("job_id") == "a"]
+def test_signs_of_life_come_as_often_as_is_said_also_under_a_second(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("a", input={"sleep": 2})
+    workers.start(workers.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "100"})
+    job_server.result("a")
+    named = [ping for ping in job_server.requests_of("ping") if ping.query.get("job_id") == "a"]
     # Twenty would fit into the time; a loaded machine is late, and a second between them gives three at most.
     assert len(named) >= 5
 
 
-def test_an_integration_is_named_to_the_platform(platform: JobServer, crew: Crew) -> None:
-    crew.start(crew.script(HANDLER), env={"RUNPOD_UA_INTEGRATION": "mine/1.0"})
-    take = platform.wait(lambda: platform.of("stop") or platform.of("ping"))[0]
+def test_an_integration_is_named_to_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
+    workers.start(workers.script(HANDLER), env={"RUNPOD_UA_INTEGRATION": "mine/1.0"})
+    take = job_server.wait(lambda: job_server.requests_of("stop") or job_server.requests_of("ping"))[0]
     assert take.headers["user-agent"].startswith("tidegate/")
     assert take.headers["user-agent"].endswith(" Integration/mine/1.0")
 
 
 @pytest.mark.parametrize("name", ["RUNPOD_LOG_LEVEL", "RUNPOD_DEBUG_LEVEL"])
-def test_the_log_level_is_the_workers_and_the_handlers(platform: JobServer, crew: Crew, name: str) -> None:
-    platform.offer("a")
-    quiet = crew.start(crew.script(HANDLER), env={name: "WARN"})
-    platform.result("a")
+def test_the_log_level_is_the_workers_and_the_handlers(
+    job_server: JobServer, workers: WorkerLauncher, name: str
+) -> None:
+    job_server.offer("a")
+    quiet = workers.start(workers.script(HANDLER), env={name: "WARN"})
+    job_server.result("a")
     quiet.terminate()
-    assert quiet.ended() == 0
-    assert "a word" not in quiet.said() and "Started." not in quiet.said()
-    platform.offer("b")
-    loud = crew.start(crew.script(HANDLER), env={name: "DEBUG"})
-    platform.result("b")
-    assert "a detail" in loud.said() and "Started." in loud.said()
+    assert quiet.wait_exit() == 0
+    assert "a word" not in quiet.read_log() and "Started." not in quiet.read_log()
+    job_server.offer("b")
+    loud = workers.start(workers.script(HANDLER), env={name: "DEBUG"})
+    job_server.result("b")
+    assert "a detail" in loud.read_log() and "Started." in loud.read_log()
 
 
-def test_nothing_is_logged_when_nothing_is_wanted(platform: JobServer, crew: Crew) -> None:
-    platform.offer("a")
-    worker = crew.start(crew.script(HANDLER), env={"RUNPOD_LOG_LEVEL": "NOTSET"})
-    platform.result("a")
-    assert "a word" not in worker.said() and "Started." not in worker.said()
+def test_nothing_is_logged_when_nothing_is_wanted(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("a")
+    worker = workers.start(workers.script(HANDLER), env={"RUNPOD_LOG_LEVEL": "NOTSET"})
+    job_server.result("a")
+    assert "a word" not in worker.read_log() and "Started." not in worker.read_log()
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_the_lines_of_a_batch_name_it(platform: JobServer, crew: Crew, real: bool) -> None:
-    platform.offer({"id": "a", "input": {}, "batchId": "b7"}, "alone")
+def test_the_lines_of_a_batch_name_it(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
+    job_server.offer({"id": "a", "input": {}, "batchId": "b7"}, "alone")
     env = {"RUNPOD_ENDPOINT_ID": "ep"}
-    worker = crew.start(
-        crew.script(HANDLER), env=env | ({"TIDEGATE_PYTHON": str(runpod_python())} if real else {})
+    worker = workers.start(
+        workers.script(HANDLER), env=env | ({"TIDEGATE_PYTHON": str(runpod_python())} if real else {})
     )
-    platform.result("alone", 40)
-    lines = [json.loads(line) for line in worker.said().splitlines()]
+    job_server.result("alone", 40)
+    lines = [json.loads(line) for line in worker.read_log().splitlines()]
     said = [(line["requestId"], line["message"]) for line in lines]
     assert ("a", "[batchId=b7] Started.") in said and ("alone", "Started.") in said
     printed = [message for _, message in said if "a word" in message]
     assert len(printed) == 2 and ["batchId=b7" in message for message in printed] == [True, False]
 
 
-def test_a_ping_interval_that_is_none_is_named(platform: JobServer, crew: Crew) -> None:
+def test_a_ping_interval_that_is_none_is_named(job_server: JobServer, workers: WorkerLauncher) -> None:
     began = time.monotonic()
-    worker = crew.start(crew.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "10s"})
-    assert worker.ended() == 64 and time.monotonic() - began < 60
-    assert "RUNPOD_PING_INTERVAL is `10s`" in worker.said()
+    worker = workers.start(workers.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "10s"})
+    assert worker.wait_exit() == 64 and time.monotonic() - began < 60
+    assert "RUNPOD_PING_INTERVAL is `10s`" in worker.read_log()

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from environment import runpod_python
 from job_server import JobServer
-from worker_process import Crew, Worker, runpod_python
+from worker_process import Worker, WorkerLauncher
 
 HANDLER = """
     import asyncio
@@ -75,13 +76,13 @@ def gpu(tmp_path: Path) -> dict[str, str]:
     return {"PATH": path, "RUNPOD_BINARY_GPU_TEST_PATH": str(folder / "gpu_test")}
 
 
-def unfit(platform: JobServer, worker: Worker) -> tuple[str, str]:
+def unfit(job_server: JobServer, worker: Worker) -> tuple[str, str]:
     """Wait for its end; give the check that failed and its reason, without numbers of this moment."""
-    assert worker.ended(60) == 1, worker.said()
-    assert "the script's own check" in worker.said()
-    assert platform.of("take") == []
-    (ping,) = platform.of("ping")
-    platform.seen.clear()
+    assert worker.wait_exit(60) == 1, worker.read_log()
+    assert "the script's own check" in worker.read_log()
+    assert job_server.requests_of("take") == []
+    (ping,) = job_server.requests_of("ping")
+    job_server.requests.clear()
     assert ping.query["status"] == "unhealthy"
     return ping.query["check"], re.sub(r"[0-9.]+(?=GB (available|free)|%\))", "N", ping.query["reason"])
 
@@ -95,14 +96,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("check", FAULTS)
 def test_a_machine_that_is_not_fit_is_told_in_the_packages_words(
-    platform: JobServer, crew: Crew, check: str
+    job_server: JobServer, workers: WorkerLauncher, check: str
 ) -> None:
     fault, words = FAULTS[check]
-    script, env = crew.script(HANDLER), CHECKED | fault
-    real = unfit(platform, crew.start_real(script, env))
+    script, env = workers.script(HANDLER), CHECKED | fault
+    real = unfit(job_server, workers.start_sdk_worker(script, env))
     assert real[0] == check and words in real[1]
     for python in ({}, {"TIDEGATE_PYTHON": str(runpod_python())}):
-        assert unfit(platform, crew.start(script, env=env | python)) == real
+        assert unfit(job_server, workers.start(script, env=env | python)) == real
 
 
 @pytest.mark.parametrize(
@@ -110,35 +111,37 @@ def test_a_machine_that_is_not_fit_is_told_in_the_packages_words(
     [("", "_gpu_health_check"), ("GPU 0: a\n", "_cuda_version_check")],
 )
 def test_a_gpu_is_checked_where_there_is_one(
-    platform: JobServer, crew: Crew, gpu: dict[str, str], gpus: str, check: str
+    job_server: JobServer, workers: WorkerLauncher, gpu: dict[str, str], gpus: str, check: str
 ) -> None:
-    script = crew.script(CONNECTED)
+    script = workers.script(CONNECTED)
     env = CHECKED | gpu | {"GPUS": gpus}
-    real = unfit(platform, crew.start_real(script, env))
+    real = unfit(job_server, workers.start_sdk_worker(script, env))
     assert real[0] == check
-    assert unfit(platform, crew.start(script, env=env)) == real
+    assert unfit(job_server, workers.start(script, env=env)) == real
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_the_checks_can_be_switched_off(platform: JobServer, crew: Crew, real: bool) -> None:
+def test_the_checks_can_be_switched_off(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
     env = CHECKED | {"RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true", "RUNPOD_MIN_MEMORY_GB": "1000000"}
-    platform.offer("a")
+    job_server.offer("a")
     python = {"TIDEGATE_PYTHON": str(runpod_python())} if real else {}
-    crew.start(crew.script(HANDLER), env=env | python)
-    assert platform.result("a", 40) == {"output": 1}
+    workers.start(workers.script(HANDLER), env=env | python)
+    assert job_server.result("a", 40) == {"output": 1}
 
 
-def test_a_process_that_is_replaced_is_not_checked_again(platform: JobServer, crew: Crew) -> None:
+def test_a_process_that_is_replaced_is_not_checked_again(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     source = CONNECTED.replace("return 1", 'return {"refresh_worker": True}')
-    worker = crew.start(crew.script(source), env=CHECKED)
+    worker = workers.start(workers.script(source), env=CHECKED)
     for job in ("a", "b"):
-        platform.offer(job)
-        assert platform.result(job, 40) == {"stopPod": True}
-    assert worker.said().count("Memory check passed") == 1
-    assert worker.said().count("the script's own check") >= 2
+        job_server.offer(job)
+        assert job_server.result(job, 40) == {"stopPod": True}
+    assert worker.read_log().count("Memory check passed") == 1
+    assert worker.read_log().count("the script's own check") >= 2
 
 
-def test_a_job_is_tried_without_checks(platform: JobServer, crew: Crew) -> None:
+def test_a_job_is_tried_without_checks(job_server: JobServer, workers: WorkerLauncher) -> None:
     env = CHECKED | {"RUNPOD_MIN_MEMORY_GB": "1000000"}
-    worker = crew.start(crew.script(HANDLER), "--test-input", '{"input": {}}', env=env)
-    assert worker.ended() == 0
+    worker = workers.start(workers.script(HANDLER), "--test-input", '{"input": {}}', env=env)
+    assert worker.wait_exit() == 0

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from job_server import JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 ECHO = """
     import runpod
@@ -38,13 +38,13 @@ RETURNS = """
 
 
 def test_the_whole_job_reaches_the_handler_and_the_result_the_platform(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job = {"id": "a-1", "input": {"x": [1, "ü"]}, "webhook": "http://x", "policy": {"ttl": 5}}
-    platform.offer(job)
-    crew.start(crew.script(ECHO))
-    assert platform.result("a-1") == {"output": job}
-    (final,) = platform.finals()
+    job_server.offer(job)
+    workers.start(workers.script(ECHO))
+    assert job_server.result("a-1") == {"output": job}
+    (final,) = job_server.results()
     assert final.query["isStream"] == "false"
     assert final.headers["x-request-id"] == "a-1"
     assert final.headers["charset"] == "utf-8"
@@ -65,76 +65,88 @@ def test_the_whole_job_reaches_the_handler_and_the_result_the_platform(
     ],
 )
 def test_what_a_handler_returns_is_told_as_the_real_worker_tells_it(
-    platform: JobServer, crew: Crew, returns: str, body: object
+    job_server: JobServer, workers: WorkerLauncher, returns: str, body: object
 ) -> None:
-    platform.offer("r", input={"returns": returns})
-    crew.start(crew.script(RETURNS))
-    assert platform.result("r") == body
+    job_server.offer("r", input={"returns": returns})
+    workers.start(workers.script(RETURNS))
+    assert job_server.result("r") == body
 
 
-def test_an_exception_is_told_with_its_type_and_traceback(platform: JobServer, crew: Crew) -> None:
-    platform.offer("boom", input={"returns": "1 / 0"})
-    crew.start(crew.script(RETURNS))
-    error = json.loads(platform.result("boom")["error"])
+def test_an_exception_is_told_with_its_type_and_traceback(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("boom", input={"returns": "1 / 0"})
+    workers.start(workers.script(RETURNS))
+    error = json.loads(job_server.result("boom")["error"])
     assert error["error_type"] == "<class 'ZeroDivisionError'>"
     assert "1 / 0" in error["error_traceback"] or "<string>" in error["error_traceback"]
     assert error["worker_id"] == "pod-1"
 
 
-def test_after_a_refresh_the_worker_goes_on_with_a_new_process(platform: JobServer, crew: Crew) -> None:
-    platform.offer("first", input={"returns": "{'refresh_worker': True, 'pid': __import__('os').getpid()}"})
-    platform.offer("second", input={"returns": "__import__('os').getpid()"})
-    worker = crew.start(crew.script(RETURNS))
-    first, second = platform.result("first"), platform.result("second")
+def test_after_a_refresh_the_worker_goes_on_with_a_new_process(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("first", input={"returns": "{'refresh_worker': True, 'pid': __import__('os').getpid()}"})
+    job_server.offer("second", input={"returns": "__import__('os').getpid()"})
+    worker = workers.start(workers.script(RETURNS))
+    first, second = job_server.result("first"), job_server.result("second")
     assert first["stopPod"] is True
     assert "stopPod" not in second
     assert second["output"] != first["output"]["pid"]
     assert worker.process.poll() is None
 
 
-def test_a_worker_that_refreshes_after_each_job_ends_with_the_first(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(RETURNS.replace('"handler": handler', '"handler": handler, "refresh_worker": True'))
-    platform.offer("one", "two", input={"returns": "1"})
-    worker = crew.start(script)
-    assert worker.ended() == 0
-    assert [final.body for final in platform.finals()] == [{"output": 1, "stopPod": True}]
+def test_a_worker_that_refreshes_after_each_job_ends_with_the_first(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    script = workers.script(
+        RETURNS.replace('"handler": handler', '"handler": handler, "refresh_worker": True')
+    )
+    job_server.offer("one", "two", input={"returns": "1"})
+    worker = workers.start(script)
+    assert worker.wait_exit() == 0
+    assert [final.body for final in job_server.results()] == [{"output": 1, "stopPod": True}]
 
 
-def test_one_job_is_asked_for_alone_and_several_in_a_batch(platform: JobServer, crew: Crew) -> None:
-    crew.start(crew.script(ASYNC))
-    batch = platform.wait(lambda: platform.open_takes)
+def test_one_job_is_asked_for_alone_and_several_in_a_batch(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    workers.start(workers.script(ASYNC))
+    batch = job_server.wait(lambda: job_server.pending_polls)
     assert batch == 1
-    platform.offer("a", "b", "c", input={"seconds": 2})
-    platform.wait(lambda: platform.of("batch"))
-    first = platform.of("batch")[0]
+    job_server.offer("a", "b", "c", input={"seconds": 2})
+    job_server.wait(lambda: job_server.requests_of("batch"))
+    first = job_server.requests_of("batch")[0]
     assert (first.query["batch_size"], first.query["job_in_progress"]) == ("4", "0")
     # Three are held, so there is room for one more.
-    platform.offer("d")
-    assert platform.result("d") == {"output": "d"}
-    single = platform.of("take")[0]
+    job_server.offer("d")
+    assert job_server.result("d") == {"output": "d"}
+    single = job_server.requests_of("take")[0]
     assert (single.query.get("batch_size"), single.query["job_in_progress"]) == (None, "1")
     for job in "abc":
-        assert platform.result(job) == {"output": job}
+        assert job_server.result(job) == {"output": job}
 
 
-def test_jobs_that_nobody_can_work_on_are_answered_or_left_alone(platform: JobServer, crew: Crew) -> None:
-    platform.offer({"input": {}}, {"id": "no-input"}, {"id": "odd/id ü", "input": {}}, "fine")
-    crew.start(crew.script(ECHO))
-    assert platform.result("fine")["output"]["id"] == "fine"
-    assert "input" in platform.result("no-input")["error"]
-    assert platform.result("odd%2Fid%20%C3%BC")["output"]["id"] == "odd/id ü"
+def test_jobs_that_nobody_can_work_on_are_answered_or_left_alone(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer({"input": {}}, {"id": "no-input"}, {"id": "odd/id ü", "input": {}}, "fine")
+    workers.start(workers.script(ECHO))
+    assert job_server.result("fine")["output"]["id"] == "fine"
+    assert "input" in job_server.result("no-input")["error"]
+    assert job_server.result("odd%2Fid%20%C3%BC")["output"]["id"] == "odd/id ü"
 
 
-def test_a_job_that_is_handed_out_twice_runs_once(platform: JobServer, crew: Crew) -> None:
-    crew.start(crew.script(ASYNC))
-    platform.offer("twin", "twin", "other", input={"seconds": 0.5})
-    platform.result("twin")
-    platform.result("other")
-    assert len(platform.finals("twin")) == 1
+def test_a_job_that_is_handed_out_twice_runs_once(job_server: JobServer, workers: WorkerLauncher) -> None:
+    workers.start(workers.script(ASYNC))
+    job_server.offer("twin", "twin", "other", input={"seconds": 0.5})
+    job_server.result("twin")
+    job_server.result("other")
+    assert len(job_server.results("twin")) == 1
 
 
-def test_a_cog_model_is_a_worker_too(platform: JobServer, crew: Crew) -> None:
-    folder = crew.folder / "model"
+def test_a_cog_model_is_a_worker_too(job_server: JobServer, workers: WorkerLauncher) -> None:
+    folder = workers.folder / "model"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
     (folder / "predict.py").write_text(
@@ -143,17 +155,19 @@ def test_a_cog_model_is_a_worker_too(platform: JobServer, crew: Crew) -> None:
         "    def predict(self, text: str, image: Optional[Path] = None) -> str:\n"
         "        return text + (open(image).read() if image else '')\n"
     )
-    platform.offer({"id": "good", "input": {"text": "hi "}}, {"id": "bad", "input": {"txt": 1}})
-    platform.offer({"id": "file", "input": {"text": "x", "image": "data:text/plain,yz"}})
-    crew.start(folder)
-    assert platform.result("good") == {"output": "hi "}
-    assert "text" in platform.result("bad")["error"]
-    assert platform.result("file") == {"output": "xyz"}
+    job_server.offer({"id": "good", "input": {"text": "hi "}}, {"id": "bad", "input": {"txt": 1}})
+    job_server.offer({"id": "file", "input": {"text": "x", "image": "data:text/plain,yz"}})
+    workers.start(folder)
+    assert job_server.result("good") == {"output": "hi "}
+    assert "text" in job_server.result("bad")["error"]
+    assert job_server.result("file") == {"output": "xyz"}
 
 
-def test_a_crash_of_the_handler_is_an_error_and_the_next_job_runs(platform: JobServer, crew: Crew) -> None:
-    platform.offer("crash", input={"returns": "__import__('os').kill(__import__('os').getpid(), 9)"})
-    platform.offer("after", input={"returns": "1"})
-    crew.start(crew.script(RETURNS))
-    assert "crashed" in platform.result("crash")["error"]
-    assert platform.result("after") == {"output": 1}
+def test_a_crash_of_the_handler_is_an_error_and_the_next_job_runs(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("crash", input={"returns": "__import__('os').kill(__import__('os').getpid(), 9)"})
+    job_server.offer("after", input={"returns": "1"})
+    workers.start(workers.script(RETURNS))
+    assert "crashed" in job_server.result("crash")["error"]
+    assert job_server.result("after") == {"output": 1}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from job_server import HANG, JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 WORK = """
     import pathlib, time, runpod
@@ -24,229 +24,243 @@ WORK = """
 """
 
 
-def runs(crew: Crew) -> list[str]:
-    path = crew.folder / "runs"
+def runs(workers: WorkerLauncher) -> list[str]:
+    path = workers.folder / "runs"
     return path.read_text().split() if path.exists() else []
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
-def test_a_result_is_brought_until_it_is_taken(platform: JobServer, crew: Crew, status: int) -> None:
-    platform.fail("done", status, status if status != 429 else 500)
-    platform.offer("a", "b")
-    crew.start(crew.script(WORK))
-    assert platform.result("a") == {"output": "a"}
-    assert platform.result("b") == {"output": "b"}
-    assert runs(crew) == ["a", "b"]
+def test_a_result_is_brought_until_it_is_taken(
+    job_server: JobServer, workers: WorkerLauncher, status: int
+) -> None:
+    job_server.fail("done", status, status if status != 429 else 500)
+    job_server.offer("a", "b")
+    workers.start(workers.script(WORK))
+    assert job_server.result("a") == {"output": "a"}
+    assert job_server.result("b") == {"output": "b"}
+    assert runs(workers) == ["a", "b"]
 
 
-def test_a_result_goes_where_the_platform_has_moved(platform: JobServer, crew: Crew) -> None:
-    platform.fail("done", 301, 302, 307, 308)
-    platform.fail("take", 302)
-    platform.offer("a")
-    crew.start(crew.script(WORK))
-    platform.result("a")
-    bodies = [seen.body for seen in platform.of("done", "a")]
+def test_a_result_goes_where_the_platform_has_moved(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.fail("done", 301, 302, 307, 308)
+    job_server.fail("take", 302)
+    job_server.offer("a")
+    workers.start(workers.script(WORK))
+    job_server.result("a")
+    bodies = [seen.body for seen in job_server.requests_of("done", "a")]
     assert len(bodies) == 5 and all(body == bodies[0] for body in bodies)
 
 
-def test_a_result_that_is_refused_for_good_is_not_brought_again(platform: JobServer, crew: Crew) -> None:
-    platform.fail("done", 404)
-    platform.offer("gone", "next")
-    worker = crew.start(crew.script(WORK))
-    platform.result("next")
-    assert [seen.status for seen in platform.of("done", "gone")] == [404]
-    assert "does not want" in worker.said()
+def test_a_result_that_is_refused_for_good_is_not_brought_again(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.fail("done", 404)
+    job_server.offer("gone", "next")
+    worker = workers.start(workers.script(WORK))
+    job_server.result("next")
+    assert [seen.status for seen in job_server.requests_of("done", "gone")] == [404]
+    assert "does not want" in worker.read_log()
 
 
-def test_a_result_survives_a_platform_that_is_down(platform: JobServer, crew: Crew) -> None:
-    platform.offer("a", input={"until": "go"})
-    worker = crew.start(crew.script(WORK))
-    platform.wait(lambda: runs(crew))
-    platform.die()
-    (crew.folder / "go").touch()
-    platform.wait(lambda: "it is brought again" in worker.said())
-    platform.start()
-    assert platform.result("a") == {"output": "a"}
-    platform.offer("b")
-    assert platform.result("b") == {"output": "b"}
+def test_a_result_survives_a_platform_that_is_down(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("a", input={"until": "go"})
+    worker = workers.start(workers.script(WORK))
+    job_server.wait(lambda: runs(workers))
+    job_server.shut_down()
+    (workers.folder / "go").touch()
+    job_server.wait(lambda: "it is brought again" in worker.read_log())
+    job_server.start()
+    assert job_server.result("a") == {"output": "a"}
+    job_server.offer("b")
+    assert job_server.result("b") == {"output": "b"}
 
 
-def test_a_platform_that_answers_errors_is_asked_ever_less(platform: JobServer, crew: Crew) -> None:
-    platform.always["take"] = 500
-    crew.start(crew.script(WORK))
-    platform.wait(lambda: len(platform.of("take")) >= 4)
-    times = [seen.at for seen in platform.of("take")]
+def test_a_platform_that_answers_errors_is_asked_ever_less(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.fixed_statuses["take"] = 500
+    workers.start(workers.script(WORK))
+    job_server.wait(lambda: len(job_server.requests_of("take")) >= 4)
+    times = [seen.at for seen in job_server.requests_of("take")]
     pauses = [after - before for before, after in pairwise(times)]
     assert pauses[0] > 0.2
     assert pauses[2] > pauses[0]
-    platform.always.clear()
-    platform.offer("a")
-    assert platform.result("a") == {"output": "a"}
+    job_server.fixed_statuses.clear()
+    job_server.offer("a")
+    assert job_server.result("a") == {"output": "a"}
 
 
 def test_a_platform_that_answers_at_once_that_there_is_nothing_is_not_flooded(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.hold = 0.0
-    crew.start(crew.script(WORK))
-    platform.wait(lambda: platform.of("take"))
-    began, before = time.monotonic(), len(platform.of("take"))
-    platform.wait(lambda: len(platform.of("take")) >= before + 10)
+    job_server.hold = 0.0
+    workers.start(workers.script(WORK))
+    job_server.wait(lambda: job_server.requests_of("take"))
+    began, before = time.monotonic(), len(job_server.requests_of("take"))
+    job_server.wait(lambda: len(job_server.requests_of("take")) >= before + 10)
     assert time.monotonic() - began > 0.5
-    platform.offer("a")
-    assert platform.result("a") == {"output": "a"}
+    job_server.offer("a")
+    assert job_server.result("a") == {"output": "a"}
 
 
-def test_400_means_nothing_to_do_and_too_many_questions_are_paused(platform: JobServer, crew: Crew) -> None:
-    platform.fail("take", 400, 429)
-    platform.offer("a")
-    worker = crew.start(crew.script(WORK))
-    assert platform.result("a") == {"output": "a"}
-    first, second, third = platform.of("take")[:3]
+def test_400_means_nothing_to_do_and_too_many_questions_are_paused(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.fail("take", 400, 429)
+    job_server.offer("a")
+    worker = workers.start(workers.script(WORK))
+    assert job_server.result("a") == {"output": "a"}
+    first, second, third = job_server.requests_of("take")[:3]
     assert (first.status, second.status) == (400, 429)
     assert third.at - second.at > 4
-    assert "asked too often" in worker.said()
+    assert "asked too often" in worker.read_log()
 
 
 def test_a_platform_that_hangs_at_one_address_is_worked_for_at_the_others(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.always.update(ping=HANG, stop=HANG)
-    platform.offer("a", "b")
-    worker = crew.start(crew.script(WORK))
-    assert platform.result("a") == {"output": "a"}
-    assert platform.result("b") == {"output": "b"}
-    platform.wait(lambda: "did not take a sign of life" in worker.said())
+    job_server.fixed_statuses.update(ping=HANG, stop=HANG)
+    job_server.offer("a", "b")
+    worker = workers.start(workers.script(WORK))
+    assert job_server.result("a") == {"output": "a"}
+    assert job_server.result("b") == {"output": "b"}
+    job_server.wait(lambda: "did not take a sign of life" in worker.read_log())
     worker.terminate()
-    assert worker.ended() == 0
+    assert worker.wait_exit() == 0
 
 
-def test_what_a_killed_worker_held_is_run_by_the_next(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    platform.offer("held", input={"until": "go"})
-    first = crew.start(script)
-    platform.wait(lambda: runs(crew))
+def test_what_a_killed_worker_held_is_run_by_the_next(job_server: JobServer, workers: WorkerLauncher) -> None:
+    script = workers.script(WORK)
+    job_server.offer("held", input={"until": "go"})
+    first = workers.start(script)
+    job_server.wait(lambda: runs(workers))
     first.kill()
-    (crew.folder / "go").touch()
-    crew.start(script)
-    assert platform.result("held") == {"output": "held"}
-    assert runs(crew) == ["held", "held"]
-    assert platform.finals("held")[0].headers["x-request-id"] == "held"
+    (workers.folder / "go").touch()
+    workers.start(script)
+    assert job_server.result("held") == {"output": "held"}
+    assert runs(workers) == ["held", "held"]
+    assert job_server.results("held")[0].headers["x-request-id"] == "held"
 
 
 def test_what_a_killed_worker_held_has_failed_if_the_operator_says_so(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    script = crew.script(WORK)
-    platform.offer("held", input={"until": "never"})
-    first = crew.start(script)
-    platform.wait(lambda: runs(crew))
+    script = workers.script(WORK)
+    job_server.offer("held", input={"until": "never"})
+    first = workers.start(script)
+    job_server.wait(lambda: runs(workers))
     first.kill()
-    crew.start(script, "--on-lost", "fail")
-    assert "worker died" in platform.result("held")["error"]
-    assert runs(crew) == ["held"]
+    workers.start(script, "--on-lost", "fail")
+    assert "worker died" in job_server.result("held")["error"]
+    assert runs(workers) == ["held"]
 
 
-def test_a_job_that_kills_every_worker_is_not_run_for_ever(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    platform.offer("killer", input={"until": "never"})
+def test_a_job_that_kills_every_worker_is_not_run_for_ever(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    script = workers.script(WORK)
+    job_server.offer("killer", input={"until": "never"})
     for times in (1, 2):
-        worker = crew.start(script)
-        platform.wait(lambda times=times: len(runs(crew)) == times)
+        worker = workers.start(script)
+        job_server.wait(lambda times=times: len(runs(workers)) == times)
         worker.kill()
-    crew.start(script)
-    assert "worker died" in platform.result("killer")["error"]
-    assert runs(crew) == ["killer", "killer"]
+    workers.start(script)
+    assert "worker died" in job_server.result("killer")["error"]
+    assert runs(workers) == ["killer", "killer"]
 
 
 def test_a_result_that_a_killed_worker_could_not_bring_is_brought_by_the_next(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    script = crew.script(WORK)
-    platform.offer("done-already")
-    platform.always["done"] = 503
-    first = crew.start(script)
-    platform.wait(lambda: platform.of("done"))
+    script = workers.script(WORK)
+    job_server.offer("done-already")
+    job_server.fixed_statuses["done"] = 503
+    first = workers.start(script)
+    job_server.wait(lambda: job_server.requests_of("done"))
     first.kill()
-    platform.always.clear()
-    crew.start(script)
-    assert platform.result("done-already") == {"output": "done-already"}
-    assert runs(crew) == ["done-already"]
+    job_server.fixed_statuses.clear()
+    workers.start(script)
+    assert job_server.result("done-already") == {"output": "done-already"}
+    assert runs(workers) == ["done-already"]
 
 
-def test_a_job_that_is_not_done_in_time_is_left_to_the_next_worker(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    platform.offer("long", input={"until": "go"})
-    first = crew.start(script, "--drain-timeout", "200ms")
-    platform.wait(lambda: runs(crew))
+def test_a_job_that_is_not_done_in_time_is_left_to_the_next_worker(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    script = workers.script(WORK)
+    job_server.offer("long", input={"until": "go"})
+    first = workers.start(script, "--drain-timeout", "200ms")
+    job_server.wait(lambda: runs(workers))
     first.terminate()
-    assert first.ended() == 0
+    assert first.wait_exit() == 0
     # That its process was ended is not its failure.
-    assert platform.finals("long") == []
-    (crew.folder / "go").touch()
-    crew.start(script)
-    assert platform.result("long") == {"output": "long"}
+    assert job_server.results("long") == []
+    (workers.folder / "go").touch()
+    workers.start(script)
+    assert job_server.result("long") == {"output": "long"}
 
 
-def idle_since(platform: JobServer, moment: float) -> bool:
-    return any(ping.at > moment and "job_id" not in ping.query for ping in platform.of("ping"))
+def idle_since(job_server: JobServer, moment: float) -> bool:
+    return any(ping.at > moment and "job_id" not in ping.query for ping in job_server.requests_of("ping"))
 
 
-def test_after_its_result_a_job_is_forgotten(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    platform.offer("a")
-    first = crew.start(script)
-    platform.result("a")
-    platform.offer("b")
-    platform.result("b")
+def test_after_its_result_a_job_is_forgotten(job_server: JobServer, workers: WorkerLauncher) -> None:
+    script = workers.script(WORK)
+    job_server.offer("a")
+    first = workers.start(script)
+    job_server.result("a")
+    job_server.offer("b")
+    job_server.result("b")
     # The platform has the result before the worker has its answer; what it names is what it still holds.
-    platform.wait(lambda: idle_since(platform, platform.finals("b")[0].at))
+    job_server.wait(lambda: idle_since(job_server, job_server.results("b")[0].at))
     first.kill()
-    crew.start(script)
-    platform.offer("c")
-    platform.result("c")
-    assert runs(crew) == ["a", "b", "c"]
-    assert len(platform.finals()) == 3
+    workers.start(script)
+    job_server.offer("c")
+    job_server.result("c")
+    assert runs(workers) == ["a", "b", "c"]
+    assert len(job_server.results()) == 3
 
 
-def test_two_workers_do_not_share_what_they_hold(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    crew.start(script)
-    platform.wait(lambda: platform.open_takes)
-    second = crew.start(script)
-    assert second.ended() == 64
-    assert "another worker uses" in second.said()
-    assert "RUNPOD_POD_ID" in second.said()
+def test_two_workers_do_not_share_what_they_hold(job_server: JobServer, workers: WorkerLauncher) -> None:
+    script = workers.script(WORK)
+    workers.start(script)
+    job_server.wait(lambda: job_server.pending_polls)
+    second = workers.start(script)
+    assert second.wait_exit() == 64
+    assert "another worker uses" in second.read_log()
+    assert "RUNPOD_POD_ID" in second.read_log()
 
 
-def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(WORK)
-    platform.offer("held", input={"until": "go"})
-    first = crew.start(script, env={"RUNPOD_POD_ID": ""})
-    platform.wait(lambda: runs(crew))
+def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    script = workers.script(WORK)
+    job_server.offer("held", input={"until": "go"})
+    first = workers.start(script, env={"RUNPOD_POD_ID": ""})
+    job_server.wait(lambda: runs(workers))
     first.kill()
-    (crew.folder / "go").touch()
-    crew.start(script, env={"RUNPOD_POD_ID": ""})
-    assert platform.result("held") == {"output": "held"}
-    name = (crew.folder / "data" / "worker.id").read_text()
+    (workers.folder / "go").touch()
+    workers.start(script, env={"RUNPOD_POD_ID": ""})
+    assert job_server.result("held") == {"output": "held"}
+    name = (workers.folder / "data" / "worker.id").read_text()
     assert len(name) == 36
 
 
 def test_every_job_gets_its_own_result_from_a_platform_that_fails_at_random(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     source = WORK.replace("def handler", "async def handler").replace(
         '"handler": handler', '"handler": handler, "concurrency_modifier": lambda now: 5'
     )
     chance = random.Random(7)
     for kind, failing in (("done", 0.3), ("batch", 0.2), ("take", 0.2), ("ping", 0.5)):
-        platform.fail(kind, *[503 if chance.random() < failing else 0 for _ in range(60)])
+        job_server.fail(kind, *[503 if chance.random() < failing else 0 for _ in range(60)])
     jobs = [f"job-{number}" for number in range(60)]
-    platform.offer(*jobs)
-    crew.start(crew.script(source))
+    job_server.offer(*jobs)
+    workers.start(workers.script(source))
     for share in (15, 35):
-        platform.wait(lambda share=share: len(platform.finals()) >= share, 60)
-        platform.die()
-        platform.start()
+        job_server.wait(lambda share=share: len(job_server.results()) >= share, 60)
+        job_server.shut_down()
+        job_server.start()
     for job in jobs:
-        assert platform.result(job, 60) == {"output": job}
+        assert job_server.result(job, 60) == {"output": job}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from job_server import JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 STREAM = """
     import runpod
@@ -31,59 +31,63 @@ PROGRESS = """
 """
 
 
-def test_parts_come_in_order_and_before_the_end(platform: JobServer, crew: Crew) -> None:
-    platform.offer("s", input={"count": 50})
-    crew.start(crew.script(STREAM.replace("AGGREGATE", "False")))
-    assert platform.result("s") == {"output": []}
-    parts = platform.of("stream", "s")
+def test_parts_come_in_order_and_before_the_end(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("s", input={"count": 50})
+    workers.start(workers.script(STREAM.replace("AGGREGATE", "False")))
+    assert job_server.result("s") == {"output": []}
+    parts = job_server.requests_of("stream", "s")
     assert [part.body for part in parts] == [{"output": {"i": i}} for i in range(50)]
     assert {part.query["isStream"] for part in parts} == {"false"}
-    (final,) = platform.finals("s")
+    (final,) = job_server.results("s")
     assert final.query["isStream"] == "true"
     assert final.at >= parts[-1].at
 
 
-def test_all_parts_come_again_when_the_script_wants_it(platform: JobServer, crew: Crew) -> None:
-    platform.offer("s", input={"count": 3})
-    crew.start(crew.script(STREAM.replace("AGGREGATE", "True")))
-    assert platform.result("s") == {"output": [{"i": 0}, {"i": 1}, {"i": 2}]}
+def test_all_parts_come_again_when_the_script_wants_it(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("s", input={"count": 3})
+    workers.start(workers.script(STREAM.replace("AGGREGATE", "True")))
+    assert job_server.result("s") == {"output": [{"i": 0}, {"i": 1}, {"i": 2}]}
 
 
-def test_a_part_that_is_an_error_ends_the_job(platform: JobServer, crew: Crew) -> None:
-    platform.offer("e", input={"count": 5, "error_at": 2})
-    platform.offer("r", input={"count": 5, "raise_at": 1})
-    crew.start(crew.script(STREAM.replace("AGGREGATE", "False")))
-    assert platform.result("e") == {"error": "enough"}
-    assert len(platform.of("stream", "e")) == 2
-    assert platform.result("r")["error"].startswith("handler: no more \ntraceback: ")
-    assert len(platform.of("stream", "r")) == 1
+def test_a_part_that_is_an_error_ends_the_job(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("e", input={"count": 5, "error_at": 2})
+    job_server.offer("r", input={"count": 5, "raise_at": 1})
+    workers.start(workers.script(STREAM.replace("AGGREGATE", "False")))
+    assert job_server.result("e") == {"error": "enough"}
+    assert len(job_server.requests_of("stream", "e")) == 2
+    assert job_server.result("r")["error"].startswith("handler: no more \ntraceback: ")
+    assert len(job_server.requests_of("stream", "r")) == 1
 
 
-def test_parts_survive_a_platform_that_is_away(platform: JobServer, crew: Crew) -> None:
-    platform.fail("stream", 500, 503, 500)
-    platform.offer("s", input={"count": 10})
-    crew.start(crew.script(STREAM.replace("AGGREGATE", "False")))
-    platform.result("s")
-    taken = [part.body["output"]["i"] for part in platform.of("stream", "s") if part.status == 200]
+def test_parts_survive_a_platform_that_is_away(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.fail("stream", 500, 503, 500)
+    job_server.offer("s", input={"count": 10})
+    workers.start(workers.script(STREAM.replace("AGGREGATE", "False")))
+    job_server.result("s")
+    taken = [part.body["output"]["i"] for part in job_server.requests_of("stream", "s") if part.status == 200]
     assert taken == list(range(10))
 
 
 def test_200_progress_updates_come_in_order_and_none_after_the_result(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.offer("p", "next")
-    crew.start(crew.script(PROGRESS))
-    platform.result("p")
-    platform.result("next")
-    assert platform.progress("p") == [{"step": i} for i in range(200)]
-    told = platform.of("done", "p")
+    job_server.offer("p", "next")
+    workers.start(workers.script(PROGRESS))
+    job_server.result("p")
+    job_server.result("next")
+    assert job_server.progress("p") == [{"step": i} for i in range(200)]
+    told = job_server.requests_of("done", "p")
     assert told[-1].body == {"output": "done"}
 
 
-def test_progress_that_cannot_be_told_costs_the_result_nothing(platform: JobServer, crew: Crew) -> None:
-    platform.fail("done", *[500] * 1)
-    platform.offer("p")
-    crew.start(crew.script(PROGRESS))
-    assert platform.result("p") == {"output": "done"}
-    steps = [update["step"] for update in platform.progress("p")]
+def test_progress_that_cannot_be_told_costs_the_result_nothing(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.fail("done", *[500] * 1)
+    job_server.offer("p")
+    workers.start(workers.script(PROGRESS))
+    assert job_server.result("p") == {"output": "done"}
+    steps = [update["step"] for update in job_server.progress("p")]
     assert steps == sorted(steps)

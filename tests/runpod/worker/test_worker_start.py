@@ -6,7 +6,7 @@ import json
 
 import pytest
 from job_server import JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 HANDLER = """
     import runpod
@@ -41,92 +41,104 @@ UNFIT = """
 NO_PLATFORM = {"RUNPOD_WEBHOOK_GET_JOB": "", "RUNPOD_WEBHOOK_POST_OUTPUT": ""}
 
 
-def test_a_failed_fitness_check_is_told_and_ends_the_worker(platform: JobServer, crew: Crew) -> None:
-    platform.offer("never")
-    worker = crew.start(crew.script(UNFIT))
-    assert worker.ended() == 1
-    (ping,) = platform.of("ping")
+def test_a_failed_fitness_check_is_told_and_ends_the_worker(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("never")
+    worker = workers.start(workers.script(UNFIT))
+    assert worker.wait_exit() == 1
+    (ping,) = job_server.requests_of("ping")
     assert ping.query["status"] == "unhealthy"
     assert ping.query["check"] == "has_a_gpu"
     assert ping.query["reason"] == "RuntimeError: there is none"
-    assert platform.of("take") == []
+    assert job_server.requests_of("take") == []
 
 
 def test_a_script_that_cannot_be_loaded_ends_the_worker_before_any_job(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.offer("never")
-    worker = crew.start(crew.script("import nothing_of_this_name\n"))
-    assert worker.ended() == 1
-    assert "nothing_of_this_name" in worker.said()
-    assert platform.of("ping")[0].query["status"] == "unhealthy"
-    assert platform.of("take") == []
+    job_server.offer("never")
+    worker = workers.start(workers.script("import nothing_of_this_name\n"))
+    assert worker.wait_exit() == 1
+    assert "nothing_of_this_name" in worker.read_log()
+    assert job_server.requests_of("ping")[0].query["status"] == "unhealthy"
+    assert job_server.requests_of("take") == []
 
 
 @pytest.mark.parametrize("missing", ["RUNPOD_WEBHOOK_GET_JOB", "RUNPOD_WEBHOOK_POST_OUTPUT"])
-def test_half_a_platform_is_a_mistake_that_is_named(platform: JobServer, crew: Crew, missing: str) -> None:
-    worker = crew.start(crew.script(HANDLER), env={missing: ""})
-    assert worker.ended() == 64
-    assert missing in worker.said()
-    assert "try: " in worker.said()
+def test_half_a_platform_is_a_mistake_that_is_named(
+    job_server: JobServer, workers: WorkerLauncher, missing: str
+) -> None:
+    worker = workers.start(workers.script(HANDLER), env={missing: ""})
+    assert worker.wait_exit() == 64
+    assert missing in worker.read_log()
+    assert "try: " in worker.read_log()
 
 
-def test_what_is_no_address_is_named(platform: JobServer, crew: Crew) -> None:
-    worker = crew.start(crew.script(HANDLER), env={"RUNPOD_WEBHOOK_PING": "ping/$RUNPOD_POD_ID"})
-    assert worker.ended() == 64
-    assert "RUNPOD_WEBHOOK_PING is `ping/pod-1`" in worker.said()
+def test_what_is_no_address_is_named(job_server: JobServer, workers: WorkerLauncher) -> None:
+    worker = workers.start(workers.script(HANDLER), env={"RUNPOD_WEBHOOK_PING": "ping/$RUNPOD_POD_ID"})
+    assert worker.wait_exit() == 64
+    assert "RUNPOD_WEBHOOK_PING is `ping/pod-1`" in worker.read_log()
 
 
-def test_without_platform_and_job_the_worker_says_what_to_do(platform: JobServer, crew: Crew) -> None:
-    worker = crew.start(crew.script(HANDLER), env=NO_PLATFORM)
-    assert worker.ended() == 1
-    assert "RUNPOD_WEBHOOK_GET_JOB" in worker.said()
-    assert "--test-input" in worker.said()
+def test_without_platform_and_job_the_worker_says_what_to_do(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    worker = workers.start(workers.script(HANDLER), env=NO_PLATFORM)
+    assert worker.wait_exit() == 1
+    assert "RUNPOD_WEBHOOK_GET_JOB" in worker.read_log()
+    assert "--test-input" in worker.read_log()
 
 
-def test_one_job_can_be_tried(platform: JobServer, crew: Crew) -> None:
-    worker = crew.start(crew.script(HANDLER), "--test-input", '{"input": {"x": 1}}')
-    assert worker.ended() == 0
+def test_one_job_can_be_tried(job_server: JobServer, workers: WorkerLauncher) -> None:
+    worker = workers.start(workers.script(HANDLER), "--test-input", '{"input": {"x": 1}}')
+    assert worker.wait_exit() == 0
     assert (
         json.dumps({"output": {"id": "local_test", "input": {"x": 1}}}, separators=(",", ":"))
-        in worker.said()
+        in worker.read_log()
     )
-    assert platform.seen == []
+    assert job_server.requests == []
 
 
-def test_the_job_to_try_may_be_in_a_file_and_its_failure_is_one(platform: JobServer, crew: Crew) -> None:
-    (crew.folder / "test_input.json").write_text('{"id": "mine", "input": {"fail": true}}')
-    worker = crew.start(crew.script(HANDLER), env=NO_PLATFORM)
-    assert worker.ended() == 1
-    assert "as asked" in worker.said()
+def test_the_job_to_try_may_be_in_a_file_and_its_failure_is_one(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    (workers.folder / "test_input.json").write_text('{"id": "mine", "input": {"fail": true}}')
+    worker = workers.start(workers.script(HANDLER), env=NO_PLATFORM)
+    assert worker.wait_exit() == 1
+    assert "as asked" in worker.read_log()
 
 
-def test_a_generator_is_tried_to_its_end(platform: JobServer, crew: Crew) -> None:
-    worker = crew.start(crew.script(GENERATOR), "--test-input", '{"input": [1, 2, 3]}')
-    assert worker.ended() == 0
-    assert '{"output":[1,2,3]}' in worker.said()
+def test_a_generator_is_tried_to_its_end(job_server: JobServer, workers: WorkerLauncher) -> None:
+    worker = workers.start(workers.script(GENERATOR), "--test-input", '{"input": [1, 2, 3]}')
+    assert worker.wait_exit() == 0
+    assert '{"output":[1,2,3]}' in worker.read_log()
 
 
 @pytest.mark.parametrize("bad", ["{}", '{"input": null}', "no json"])
-def test_a_job_without_input_is_not_tried(platform: JobServer, crew: Crew, bad: str) -> None:
-    worker = crew.start(crew.script(HANDLER), "--test-input", bad)
-    assert worker.ended() == 1
-    assert "--test-input" in worker.said()
+def test_a_job_without_input_is_not_tried(job_server: JobServer, workers: WorkerLauncher, bad: str) -> None:
+    worker = workers.start(workers.script(HANDLER), "--test-input", bad)
+    assert worker.wait_exit() == 1
+    assert "--test-input" in worker.read_log()
 
 
-def test_the_pod_is_filled_in_where_the_real_worker_forgets_it(platform: JobServer, crew: Crew) -> None:
-    take = platform.environment()["RUNPOD_WEBHOOK_GET_JOB"].replace("$ID", "$RUNPOD_POD_ID")
-    platform.offer("a")
-    crew.start(crew.script(HANDLER), env={"RUNPOD_WEBHOOK_GET_JOB": take})
-    platform.result("a")
-    assert platform.complaints == []
+def test_the_pod_is_filled_in_where_the_real_worker_forgets_it(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    take = job_server.environment()["RUNPOD_WEBHOOK_GET_JOB"].replace("$ID", "$RUNPOD_POD_ID")
+    job_server.offer("a")
+    workers.start(workers.script(HANDLER), env={"RUNPOD_WEBHOOK_GET_JOB": take})
+    job_server.result("a")
+    assert job_server.protocol_errors == []
 
 
-def test_log_lines_name_their_job_as_runpods_console_reads_them(platform: JobServer, crew: Crew) -> None:
+def test_log_lines_name_their_job_as_runpods_console_reads_them(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     source = HANDLER.replace("def handler(job):", 'def handler(job):\n        print("a word")')
-    platform.offer("a")
-    worker = crew.start(crew.script(source), env={"RUNPOD_ENDPOINT_ID": "ep"})
-    platform.result("a")
-    lines = [json.loads(line) for line in worker.said().splitlines()]
+    job_server.offer("a")
+    worker = workers.start(workers.script(source), env={"RUNPOD_ENDPOINT_ID": "ep"})
+    job_server.result("a")
+    lines = [json.loads(line) for line in worker.read_log().splitlines()]
     assert {"requestId": "a", "message": "a word", "level": "INFO"} in lines
     assert {"requestId": "a", "message": "Started.", "level": "INFO"} in lines

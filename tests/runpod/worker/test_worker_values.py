@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from job_server import JobServer
-from worker_process import Crew
+from worker_process import WorkerLauncher
 
 VALUES = """
     import asyncio
@@ -49,10 +49,10 @@ STREAM = """
 """
 
 
-def returned(platform: JobServer, crew: Crew, returns: str) -> Any:
-    platform.offer("x", input={"returns": returns})
-    crew.start(crew.script(VALUES))
-    return platform.result("x")
+def returned(job_server: JobServer, workers: WorkerLauncher, returns: str) -> Any:
+    job_server.offer("x", input={"returns": returns})
+    workers.start(workers.script(VALUES))
+    return job_server.result("x")
 
 
 @pytest.mark.parametrize(
@@ -70,38 +70,42 @@ def returned(platform: JobServer, crew: Crew, returns: str) -> Any:
     ],
 )
 def test_a_number_keeps_its_digits_and_what_json_lacks_is_null(
-    platform: JobServer, crew: Crew, returns: str, output: object
+    job_server: JobServer, workers: WorkerLauncher, returns: str, output: object
 ) -> None:
-    assert returned(platform, crew, returns) == {"output": output}
+    assert returned(job_server, workers, returns) == {"output": output}
 
 
-def test_the_operator_hears_once_that_numbers_were_left_out(platform: JobServer, crew: Crew) -> None:
-    platform.offer("a", "b", input={"returns": "[float('nan')] * 3"})
-    worker = crew.start(crew.script(VALUES))
-    assert platform.result("a") == platform.result("b") == {"output": [None] * 3}
-    platform.wait(lambda: "is sent in its place" in worker.said())
-    assert worker.said().count("is sent in its place") == 1
+def test_the_operator_hears_once_that_numbers_were_left_out(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    job_server.offer("a", "b", input={"returns": "[float('nan')] * 3"})
+    worker = workers.start(workers.script(VALUES))
+    assert job_server.result("a") == job_server.result("b") == {"output": [None] * 3}
+    job_server.wait(lambda: "is sent in its place" in worker.read_log())
+    assert worker.read_log().count("is sent in its place") == 1
 
 
 @pytest.mark.parametrize(
     "returns", ["asyncio.ensure_future(later(job))", "asyncio.get_event_loop().create_task(later(job))"]
 )
-def test_a_plain_function_may_return_a_task(platform: JobServer, crew: Crew, returns: str) -> None:
-    platform.offer("before", input={"returns": "asyncio.run(later(job))"})
-    assert returned(platform, crew, returns) == {"output": "later"}
-    assert platform.result("before") == {"output": "later"}
+def test_a_plain_function_may_return_a_task(
+    job_server: JobServer, workers: WorkerLauncher, returns: str
+) -> None:
+    job_server.offer("before", input={"returns": "asyncio.run(later(job))"})
+    assert returned(job_server, workers, returns) == {"output": "later"}
+    assert job_server.result("before") == {"output": "later"}
 
 
 @pytest.mark.parametrize(
     "wanted", [{"progress": "nested(150)"}, {"returns": "{'error': 'no', 'more': nested(150)}"}]
 )
 def test_what_is_too_deep_to_be_told_costs_no_process(
-    platform: JobServer, crew: Crew, wanted: dict[str, str]
+    job_server: JobServer, workers: WorkerLauncher, wanted: dict[str, str]
 ) -> None:
-    platform.offer("a", input=wanted)
-    worker = crew.start(crew.script(VALUES))
-    assert platform.result("a") == ({"output": 1} if "progress" in wanted else {"error": "no"})
-    platform.wait(lambda: "nested deeper than 100 levels" in worker.said())
+    job_server.offer("a", input=wanted)
+    worker = workers.start(workers.script(VALUES))
+    assert job_server.result("a") == ({"output": 1} if "progress" in wanted else {"error": "no"})
+    job_server.wait(lambda: "nested deeper than 100 levels" in worker.read_log())
 
 
 @pytest.mark.parametrize(
@@ -116,34 +120,36 @@ def test_what_is_too_deep_to_be_told_costs_no_process(
 )
 @pytest.mark.parametrize("real", [False, True])
 def test_the_end_of_a_generator_that_gave_nothing_is_that_of_a_stream(
-    platform: JobServer, crew: Crew, items: str, end: object, real: bool
+    job_server: JobServer, workers: WorkerLauncher, items: str, end: object, real: bool
 ) -> None:
-    platform.offer("a", input={"items": items})
-    script = crew.script(STREAM)
-    crew.start_real(script) if real else crew.start(script)
-    body = platform.result("a")
+    job_server.offer("a", input={"items": items})
+    script = workers.script(STREAM)
+    workers.start_sdk_worker(script) if real else workers.start(script)
+    body = job_server.result("a")
     assert body == end if end else body["error"].startswith("handler: ")
-    assert [final.query["isStream"] for final in platform.finals()] == ["true"]
-    assert platform.of("stream") == []
+    assert [final.query["isStream"] for final in job_server.results()] == ["true"]
+    assert job_server.requests_of("stream") == []
 
 
 def test_a_generator_that_cannot_be_called_fails_in_the_packages_words(
-    platform: JobServer, crew: Crew
+    job_server: JobServer, workers: WorkerLauncher
 ) -> None:
-    platform.offer("a")
-    crew.start(
-        crew.script(
+    job_server.offer("a")
+    workers.start(
+        workers.script(
             "import runpod\ndef handler():\n    yield 1\nrunpod.serverless.start({'handler': handler})\n"
         )
     )
     words = "handler: handler() takes 0 positional arguments but 1 was given \ntraceback: "
-    assert platform.result("a")["error"].startswith(words)
+    assert job_server.result("a")["error"].startswith(words)
 
 
-def test_a_job_that_is_tried_is_the_handlers_to_the_last_digit(platform: JobServer, crew: Crew) -> None:
-    script = crew.script(VALUES.replace('eval(wanted.get("returns", "1"))', "wanted"))
-    tried = crew.start(script, "--test-input", '{"input": {"z": 123456789012345678901, "a": 1.0}}')
-    assert tried.ended() == 0
-    line = next(line for line in tried.said().splitlines() if line.startswith('{"output"'))
+def test_a_job_that_is_tried_is_the_handlers_to_the_last_digit(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    script = workers.script(VALUES.replace('eval(wanted.get("returns", "1"))', "wanted"))
+    tried = workers.start(script, "--test-input", '{"input": {"z": 123456789012345678901, "a": 1.0}}')
+    assert tried.wait_exit() == 0
+    line = next(line for line in tried.read_log().splitlines() if line.startswith('{"output"'))
     assert json.loads(line) == {"output": {"z": 123456789012345678901, "a": 1.0}}
     assert line.index('"z"') < line.index('"a"')

@@ -1,0 +1,82 @@
+"""Paths, interpreters and environment variables of the servers under test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ROOT / "tests" / "models"
+
+#: Variables of the developer's shell that would change what a server does.
+_FOREIGN_ENV_PREFIXES = ("COG_", "TIDEGATE_", "OTEL_", "RUNPOD_")
+_FOREIGN_ENV = (
+    "PORT",
+    "RUST_LOG",
+    "LOG_FORMAT",
+    "WEBHOOK_AUTH_TOKEN",
+    "KUBERNETES_SERVICE_HOST",
+    "PYTHONPATH",
+)
+
+
+def _path_from_env(name: str, default: str) -> Path:
+    # `absolute`, not `resolve`: a virtualenv's python is a symlink and must be called by its own name.
+    return (ROOT / os.environ.get(name, default)).absolute()
+
+
+def tidegate_bin() -> Path:
+    return _path_from_env("TIDEGATE_BIN", "target/debug/tidegate")
+
+
+def shim_python() -> Path:
+    """A Python without the `cog` package: `import cog` finds tidegate's shim."""
+    return _path_from_env("TIDEGATE_TEST_PYTHON", ".venv/bin/python")
+
+
+def cog_python() -> Path:
+    """A Python with the real `cog==0.23.1`."""
+    return _path_from_env("TIDEGATE_TEST_COG_PYTHON", ".venv-cog/bin/python")
+
+
+def runpod_python() -> Path:
+    """A Python with the real `runpod==1.12.0`."""
+    return _path_from_env("TIDEGATE_TEST_RUNPOD_PYTHON", ".venv-runpod/bin/python")
+
+
+def clean_env(**extra: str) -> dict[str, str]:
+    """The environment of this process without variables that servers read, plus `extra`."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _FOREIGN_ENV and not name.startswith(_FOREIGN_ENV_PREFIXES)
+    }
+    return env | extra
+
+
+def tidegate_env(python: Path | None = None, **extra: str | None) -> dict[str, str]:
+    """The environment of a tidegate process; a variable that is None in `extra` is left out."""
+    defaults = {
+        "TIDEGATE_PYTHON": str(python or shim_python()),
+        # The webhook receivers of the tests are on this machine.
+        "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8",
+        # Tests of durable jobs set a data directory themselves.
+        "TIDEGATE_DATA_DIR": "none",
+    }
+    return clean_env(**{name: value for name, value in (defaults | extra).items() if value is not None})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def copy_model(model: str | Path, scratch: Path) -> Path:
+    """A private copy of a model folder; `model` is a name in tests/models or a path."""
+    source = MODELS / model
+    target = scratch / source.name
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".cog"))
+    return target
