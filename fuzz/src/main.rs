@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 mod cog_yaml;
 #[path = "../../crates/tidegate/src/exit.rs"]
 mod exit;
-#[path = "../../crates/tidegate/src/failure.rs"]
-mod failure;
+#[path = "../../crates/tidegate/src/usage_error.rs"]
+mod usage_error;
 #[path = "../../crates/tidegate/src/fuzz.rs"]
 mod program;
 #[path = "../../crates/tidegate/src/units.rs"]

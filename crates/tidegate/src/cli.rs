@@ -1,9 +1,9 @@
 //! The command line.
 
-mod runpod;
-mod see;
+mod inspect;
+mod platform;
 mod shared;
-mod work;
+mod worker;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use tidegate_core::Account;
 use tidegate_http::replicate::Rate;
 use tidegate_net::Url;
 
-pub(crate) use runpod::{
-    AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, Platform,
-    RemoveEndpoint,
+pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs};
+pub(crate) use platform::{
+    AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
+    ListEndpointsArgs, PlatformArgs, RemoveEndpointArgs,
 };
-pub(crate) use see::{Cancel, Logs, Ps, Remote, Replay};
-pub(crate) use shared::{Door, Letters};
-pub(crate) use work::Worker;
+pub(crate) use shared::{ListenArgs, WebhookArgs};
+pub(crate) use worker::WorkerArgs;
 
 use crate::data_dir::DataDir;
-use crate::files_store::FilesStore;
-use crate::{build_info, platform, units};
+use crate::files_store::FilesStoreUrl;
+use crate::{build_info, replicate_setup, units};
 
 /// Serve any Python model behind every API its callers already speak.
 #[derive(Debug, Parser)]
@@ -76,31 +76,31 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a model over HTTP
-    Serve(Box<Serve>),
+    Serve(Box<ServeArgs>),
     /// Serve endpoints to Runpod's clients and workers
-    Platform(Box<Platform>),
+    Platform(Box<PlatformArgs>),
     /// Look after the endpoints of a running platform
-    Endpoints(Endpoints),
+    Endpoints(EndpointsArgs),
     /// Run one prediction, with a model folder or against a running server
-    Predict(Box<Predict>),
+    Predict(Box<PredictArgs>),
     /// Fetch jobs from a Runpod platform and run them
-    Worker(Box<Worker>),
+    Worker(Box<WorkerArgs>),
     /// List the jobs of a running server
-    Ps(Ps),
+    Ps(PsArgs),
     /// Print what a job of a running server has printed
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Stop jobs of a running server
-    Cancel(Cancel),
+    Cancel(CancelArgs),
     /// Have a running server send a webhook again
-    Replay(Replay),
+    Replay(ReplayArgs),
     /// Print the OpenAPI schema of a model
-    Schema(Schema),
+    Schema(SchemaArgs),
     /// Write a new model folder to start from
-    Init(Init),
+    Init(InitArgs),
     /// Check that this machine can run models, and say what to do if not
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Make tokens for those who may call a server
-    Token(Token),
+    Token(TokenArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -145,12 +145,12 @@ pub(crate) struct ModelArgs {
         default_value = "predict",
         alias = "x-mode"
     )]
-    pub(crate) mode: Mode,
+    pub(crate) mode: ModeArg,
 }
 
 /// Which function answers predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
+pub(crate) enum ModeArg {
     /// `run()` or `predict()`
     Predict,
     /// The training function
@@ -163,14 +163,14 @@ pub(crate) enum Mode {
 /// folders, `DIR/NAME` or `DIR/OWNER/NAME`. The server answers as soon as it is started; GET
 /// /health-check says when the model is ready.
 #[derive(Debug, Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// The model's folder, a folder of models, or a script with a Runpod handler
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
-    pub(crate) door: Door,
+    pub(crate) listen: ListenArgs,
     /// What `tidegate serve` does anyway; for command lines that were written for `python handler.py`
     #[arg(long = "rp_serve_api", hide = true)]
     pub(crate) rp_serve_api: bool,
@@ -209,7 +209,7 @@ pub(crate) struct Serve {
     pub(crate) data_dir: Option<DataDir>,
     /// Whose the models are: they are called OWNER/NAME in Replicate's API [default: as `image` in
     /// cog.yaml or the folder around a model's says, or `local`]
-    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = platform::owner)]
+    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = replicate_setup::owner)]
     pub(crate) owner: Option<String>,
     /// Load a model again when its files change: the new version takes over when it is ready, and the old
     /// one ends what it has begun. SIGHUP does it once
@@ -228,7 +228,7 @@ pub(crate) struct Serve {
     pub(crate) max_loaded: Option<u16>,
     /// The address by which callers reach the server, for links in answers of Replicate's API and in its
     /// webhooks [default: the `Host` of each request]
-    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]
+    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url)]
     pub(crate) public_url: Option<Url>,
     /// Show predictions as `canceled` in Replicate's API that have missed their deadline before they began;
     /// its older clients do not know `aborted`
@@ -244,7 +244,7 @@ pub(crate) struct Serve {
     pub(crate) rate_limit: Option<Rate>,
     /// What becomes of a prediction that the model worked on when the server died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: OnLostArg,
     /// How long a finished prediction can be looked up, and its output files be had
     #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "10m", value_parser = units::duration)]
     pub(crate) keep_for: Duration,
@@ -258,7 +258,7 @@ pub(crate) struct Serve {
     /// Where uploaded files and output files of Replicate's API are kept: `s3://BUCKET[/PREFIX]`, with the
     /// credentials of the usual variables AWS_…, or `file:///FOLDER` [default: in the data folder]
     #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL")]
-    pub(crate) files_store: Option<FilesStore>,
+    pub(crate) files_store: Option<FilesStoreUrl>,
     /// What the uploaded files and trained weights of one account may have together [default: no limit but the disk]
     #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
     pub(crate) max_stored_files: Option<usize>,
@@ -270,7 +270,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
     pub(crate) max_file: usize,
     #[command(flatten)]
-    pub(crate) letters: Letters,
+    pub(crate) webhook: WebhookArgs,
     /// How many connections may be open at once; others wait to be accepted [default: what the limit of
     /// open files allows]
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", value_parser = units::count)]
@@ -309,7 +309,7 @@ pub(crate) struct Serve {
 
 /// What becomes of a prediction that the model worked on when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnLost {
+pub(crate) enum OnLostArg {
     /// It is run again, up to three times in all.
     Retry,
     /// It has failed.
@@ -332,7 +332,7 @@ pub(crate) enum ProgressMode {
 /// With a model folder the model is loaded, runs once, and is gone. With the URL of a running server
 /// the prediction is sent there.
 #[derive(Debug, Args)]
-pub(crate) struct Predict {
+pub(crate) struct PredictArgs {
     /// A model's folder, a script with a Runpod handler, or the URL of a server
     pub(crate) target: String,
     /// An input as `name=value`, or `name=@file` to send a file. Numbers, lists and objects are
@@ -361,7 +361,7 @@ pub(crate) struct Predict {
 
 /// Print the OpenAPI schema of a model. The model's code is read, not run.
 #[derive(Debug, Args)]
-pub(crate) struct Schema {
+pub(crate) struct SchemaArgs {
     /// The model's folder
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
@@ -371,7 +371,7 @@ pub(crate) struct Schema {
 
 /// Write a new model folder to start from.
 #[derive(Debug, Args)]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     /// The folder; it is made if it does not exist
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
@@ -379,7 +379,7 @@ pub(crate) struct Init {
 
 /// Make tokens for those who may call a server.
 #[derive(Debug, Args)]
-pub(crate) struct Token {
+pub(crate) struct TokenArgs {
     #[command(subcommand)]
     pub(crate) command: TokenCommand,
 }
@@ -387,12 +387,12 @@ pub(crate) struct Token {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Make a token and print it, this once
-    New(NewToken),
+    New(NewTokenArgs),
 }
 
 /// Make a token and print it, this once. A server needs only its hash: a line for `--tokens-file`.
 #[derive(Debug, Args)]
-pub(crate) struct NewToken {
+pub(crate) struct NewTokenArgs {
     /// Whose it is: 1 to 64 letters, digits, `_`, `.` and `-`. Jobs belong to the account, not to
     /// the token
     #[arg(long, value_name = "NAME", value_parser = Account::parse)]
@@ -407,7 +407,7 @@ pub(crate) struct NewToken {
 
 /// Check that this machine can run models.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// A model's folder to check too
     pub(crate) dir: Option<PathBuf>,
     /// The Python that runs models

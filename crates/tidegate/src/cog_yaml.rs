@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// The parts of `cog.yaml` that matter when a model runs; the others are for building images.
 #[derive(Debug, Default, Deserialize)]
@@ -14,21 +14,21 @@ pub(crate) struct CogYaml {
     pub(crate) predict: Option<String>,
     pub(crate) run: Option<String>,
     pub(crate) train: Option<String>,
-    pub(crate) concurrency: Option<Concurrency>,
-    pub(crate) environment: Option<Environment>,
+    pub(crate) concurrency: Option<ConcurrencySetting>,
+    pub(crate) environment: Option<EnvironmentSetting>,
     /// What the model's image is called, and so the model.
     pub(crate) image: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the key `max` below it: `concurrency: {max: 4}`")]
-pub(crate) struct Concurrency {
+pub(crate) struct ConcurrencySetting {
     pub(crate) max: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Environment {
+pub(crate) enum EnvironmentSetting {
     Lines(Vec<String>),
     Map(std::collections::BTreeMap<String, serde_yaml_ng::Value>),
 }
@@ -40,7 +40,7 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     }
     serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        Usage::new(format!("{}{place}: {error}", file.display()))
+        UsageError::new(format!("{}{place}: {error}", file.display()))
             .hint("the keys that are read are predict, run, train, concurrency.max, environment and image")
             .into()
     })
@@ -48,25 +48,27 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
 
 /// The variables that `file` sets.
 pub(crate) fn environment(
-    environment: Option<Environment>,
+    environment: Option<EnvironmentSetting>,
     file: &Path,
 ) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let variable = |name: &str, value: &str, entry: &str| {
         if !can_be_set(name, value) {
             let message = format!("{}: `environment` has the entry {entry:?}", file.display());
-            return Err(Usage::new(message).hint("write it as `NAME=value`").into());
+            return Err(UsageError::new(message)
+                .hint("write it as `NAME=value`")
+                .into());
         }
         Ok((name.into(), value.into()))
     };
     match environment {
         None => Ok(Vec::new()),
-        Some(Environment::Map(map)) => {
+        Some(EnvironmentSetting::Map(map)) => {
             let pairs = map.iter().map(|(name, value)| (name, scalar(value)));
             pairs
                 .map(|(name, value)| variable(name, &value, &format!("{name}: {value}")))
                 .collect()
         }
-        Some(Environment::Lines(lines)) => {
+        Some(EnvironmentSetting::Lines(lines)) => {
             let pairs = lines
                 .iter()
                 .map(|line| (line, line.split_once('=').unwrap_or_default()));

@@ -16,13 +16,13 @@ use toml::{Spanned, Value};
 
 use crate::cli::Cli;
 use crate::compat;
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// Reads the command line, and the file that it names. Help and mistakes on it are clap's to tell.
 pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
     let mut matches = Cli::command().try_get_matches_from(arguments)?;
     if let Some(path) = matches.get_one::<PathBuf>("config") {
-        let settings = Settings::read(path)?;
+        let settings = ConfigFile::read(path)?;
         let command = settings.as_defaults(Cli::command(), &commands_of(&matches));
         matches = command.try_get_matches_from(arguments)?;
     }
@@ -39,20 +39,20 @@ fn commands_of(matches: &ArgMatches) -> Vec<String> {
 
 /// What a file says, checked.
 #[derive(Debug)]
-struct Settings(Vec<Setting>);
+struct ConfigFile(Vec<ConfigEntry>);
 
 #[derive(Debug)]
-struct Setting {
+struct ConfigEntry {
     /// The flag's name.
     flag: String,
     /// As they would stand on the command line.
     values: Vec<String>,
 }
 
-impl Settings {
-    fn read(path: &Path) -> Result<Self, Usage> {
+impl ConfigFile {
+    fn read(path: &Path) -> Result<Self, UsageError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            Usage::new(format!(
+            UsageError::new(format!(
                 "the configuration `{}` cannot be read: {error}",
                 path.display()
             ))
@@ -61,9 +61,9 @@ impl Settings {
         Self::parse(&text).map_err(|wrong| wrong.of(path, &text))
     }
 
-    fn parse(text: &str) -> Result<Self, Wrong> {
+    fn parse(text: &str) -> Result<Self, ConfigError> {
         let said: BTreeMap<Spanned<String>, Spanned<Value>> =
-            toml::from_str(text).map_err(|error| Wrong {
+            toml::from_str(text).map_err(|error| ConfigError {
                 place: error.span().unwrap_or_default(),
                 what: error.message().to_owned(),
                 hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
@@ -94,9 +94,13 @@ impl Settings {
     }
 }
 
-fn setting(known: &Command, key: Spanned<String>, value: Spanned<Value>) -> Result<Setting, Wrong> {
+fn setting(
+    known: &Command,
+    key: Spanned<String>,
+    value: Spanned<Value>,
+) -> Result<ConfigEntry, ConfigError> {
     let name = key.get_ref();
-    let unknown = |hint: String| Wrong {
+    let unknown = |hint: String| ConfigError {
         place: key.span(),
         what: format!("there is no setting `{name}`"),
         hint,
@@ -115,7 +119,7 @@ fn setting(known: &Command, key: Spanned<String>, value: Spanned<Value>) -> Resu
         )
     })?;
     let place = value.span();
-    let bad = |why: String| Wrong {
+    let bad = |why: String| ConfigError {
         place: place.clone(),
         what: format!("`{name}` cannot be used: {why}"),
         hint: hint(known),
@@ -132,7 +136,7 @@ fn setting(known: &Command, key: Spanned<String>, value: Spanned<Value>) -> Resu
         .iter()
         .try_for_each(|value| check(known, value))
         .map_err(bad)?;
-    Ok(Setting { flag, values })
+    Ok(ConfigEntry { flag, values })
 }
 
 /// A flag that has a variable in the environment has a key too; others are for one call only.
@@ -203,20 +207,20 @@ fn hint(flag: &Arg) -> String {
 
 /// What is wrong with a file, and where.
 #[derive(Debug)]
-struct Wrong {
+struct ConfigError {
     place: Range<usize>,
     what: String,
     hint: String,
 }
 
-impl Wrong {
-    fn of(self, path: &Path, text: &str) -> Usage {
+impl ConfigError {
+    fn of(self, path: &Path, text: &str) -> UsageError {
         let line = 1 + text
             .bytes()
             .take(self.place.start)
             .filter(|byte| *byte == b'\n')
             .count();
-        Usage::new(format!("{}:{line}: {}", path.display(), self.what)).hint(self.hint)
+        UsageError::new(format!("{}:{line}: {}", path.display(), self.what)).hint(self.hint)
     }
 }
 
@@ -225,7 +229,7 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> String {
-        let wrong = Settings::parse(text).unwrap_err();
+        let wrong = ConfigFile::parse(text).unwrap_err();
         wrong.of(Path::new("tidegate.toml"), text).to_string()
     }
 
@@ -233,7 +237,7 @@ mod tests {
     fn every_flag_with_a_variable_has_a_key() {
         let text = "queue = 5\nkeep_for = \"1h\"\nwatch = true\nheader_timeout = 1.5\nlog_level = \"debug\"\n\
                     endpoint = [\"a\", \"b\"]\nallow_private_networks = [\"10.0.0.0/8\", \"::1\"]\n";
-        let Settings(settings) = Settings::parse(text).unwrap();
+        let ConfigFile(settings) = ConfigFile::parse(text).unwrap();
         let said: BTreeMap<_, _> = settings
             .into_iter()
             .map(|setting| (setting.flag, setting.values.join(" ")))

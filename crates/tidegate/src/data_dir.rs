@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tidegate_core::chain;
 use tidegate_store::{OpenError, Options, Sqlite};
 
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// What the command line says about the data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl FromStr for DataDir {
 }
 
 /// A data folder that is open.
-pub(crate) struct Opened {
+pub(crate) struct OpenDataDir {
     pub(crate) folder: PathBuf,
     pub(crate) store: Arc<Sqlite>,
 }
@@ -44,9 +44,9 @@ pub(crate) fn open(
     said: Option<&DataDir>,
     model: &Path,
     port: u16,
-) -> Result<Option<Opened>, Usage> {
+) -> Result<Option<OpenDataDir>, UsageError> {
     let open = |folder: &Path| {
-        Sqlite::open(folder, &Options::default()).map(|store| Opened {
+        Sqlite::open(folder, &Options::default()).map(|store| OpenDataDir {
             folder: folder.to_owned(),
             store: Arc::new(store),
         })
@@ -75,8 +75,8 @@ pub(crate) fn open(
     }
 }
 
-fn refused(error: OpenError) -> Usage {
-    Usage::new(format!("--data-dir cannot be used: {}", chain(&error)))
+fn refused(error: OpenError) -> UsageError {
+    UsageError::new(format!("--data-dir cannot be used: {}", chain(&error)))
         .hint("give another folder, or `none` to keep jobs in memory only")
 }
 

@@ -10,7 +10,7 @@ use tidegate_core::blobs::Blobs;
 use tidegate_core::store::Documents;
 use tidegate_store::{Bucket, Folder};
 
-use crate::data_dir::Opened;
+use crate::data_dir::OpenDataDir;
 
 /// What a bucket is opened with; the model must not have it, for all files of all accounts are in there.
 pub(crate) const SECRETS: [&str; 3] = [
@@ -26,14 +26,14 @@ const NAME: &str = "name";
 
 /// What the command line says about the place of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FilesStore {
+pub(crate) enum FilesStoreUrl {
     /// Below a prefix of a bucket.
     Bucket { bucket: String, prefix: String },
     /// In a folder.
     Folder(PathBuf),
 }
 
-impl FromStr for FilesStore {
+impl FromStr for FilesStoreUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -57,7 +57,7 @@ impl FromStr for FilesStore {
 }
 
 /// A place that is open.
-pub(crate) struct Place {
+pub(crate) struct BlobLocation {
     pub(crate) blobs: Arc<dyn Blobs>,
     /// Where files are written until they have come.
     pub(crate) spool: PathBuf,
@@ -65,20 +65,23 @@ pub(crate) struct Place {
 
 /// Opens the place. In one that others may use too, what belongs to this data folder is kept apart: what belongs to
 /// nothing is removed at the start, and that must not be somebody else's.
-pub(crate) async fn open(said: Option<&FilesStore>, data: &Opened) -> anyhow::Result<Place> {
+pub(crate) async fn open(
+    said: Option<&FilesStoreUrl>,
+    data: &OpenDataDir,
+) -> anyhow::Result<BlobLocation> {
     let own = data.folder.join(FOLDER);
     match said {
         None => in_folder(own).context("the folder `files` in the data folder cannot be used"),
-        Some(FilesStore::Folder(folder)) => in_folder(folder.join(name(&*data.store).await?))
+        Some(FilesStoreUrl::Folder(folder)) => in_folder(folder.join(name(&*data.store).await?))
             .context("the folder of --files-store cannot be used"),
-        Some(FilesStore::Bucket { bucket, prefix }) => {
+        Some(FilesStoreUrl::Bucket { bucket, prefix }) => {
             let client = tidegate_net::unguarded()
                 .context("there is no way out to the bucket of --files-store")?;
             let root = format!("{prefix}/{}", name(&*data.store).await?);
             let spool = in_folder(own)
                 .context("the folder `files` in the data folder cannot be used")?
                 .spool;
-            Ok(Place {
+            Ok(BlobLocation {
                 blobs: Arc::new(Bucket::s3(bucket, &root, client)?),
                 spool,
             })
@@ -86,8 +89,8 @@ pub(crate) async fn open(said: Option<&FilesStore>, data: &Opened) -> anyhow::Re
     }
 }
 
-fn in_folder(folder: PathBuf) -> anyhow::Result<Place> {
-    Ok(Place {
+fn in_folder(folder: PathBuf) -> anyhow::Result<BlobLocation> {
+    Ok(BlobLocation {
         blobs: Arc::new(Folder::open(folder.clone())?),
         spool: folder,
     })
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn places() {
         let bucket = |bucket: &str, prefix: &str| {
-            Ok(FilesStore::Bucket {
+            Ok(FilesStoreUrl::Bucket {
                 bucket: bucket.to_owned(),
                 prefix: prefix.to_owned(),
             })
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!("s3://b/a/c/".parse(), bucket("b", "a/c"));
         assert_eq!(
             "file:///srv/files".parse(),
-            Ok(FilesStore::Folder("/srv/files".into()))
+            Ok(FilesStoreUrl::Folder("/srv/files".into()))
         );
         for bad in [
             "",
@@ -134,7 +137,7 @@ mod tests {
             "https://b.example/",
             "s3://key:secret@b",
         ] {
-            assert!(bad.parse::<FilesStore>().is_err(), "{bad}");
+            assert!(bad.parse::<FilesStoreUrl>().is_err(), "{bad}");
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// The input that `--json` and `-i` make together; a later one counts more.
 pub(crate) fn read(
@@ -21,7 +21,7 @@ pub(crate) fn read(
     };
     for pair in pairs {
         let (name, text) = pair.split_once('=').ok_or_else(|| {
-            Usage::new(format!("`-i {pair}` has no `=`"))
+            UsageError::new(format!("`-i {pair}` has no `=`"))
                 .hint("write -i name=value, or -i name=@file")
         })?;
         check_name(name, schema)?;
@@ -31,13 +31,13 @@ pub(crate) fn read(
 }
 
 /// The input of a job for trying a handler, `{"input": {…}}`, as Runpod's users write it.
-pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, Usage> {
+pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, UsageError> {
     let hint = "write {\"input\": {\"name\": \"value\"}}";
     let job: Value = serde_json::from_str(text)
-        .map_err(|error| Usage::new(format!("{place} is not JSON: {error}")).hint(hint))?;
+        .map_err(|error| UsageError::new(format!("{place} is not JSON: {error}")).hint(hint))?;
     match job.get("input").cloned() {
         Some(Value::Object(input)) => Ok(input),
-        Some(_) | None => Err(Usage::new(format!("{place} has no object `input`")).hint(hint)),
+        Some(_) | None => Err(UsageError::new(format!("{place} has no object `input`")).hint(hint)),
     }
 }
 
@@ -67,24 +67,24 @@ fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
             std::io::read_to_string(std::io::stdin()).context("could not read standard input")?
         }
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            Usage::new(format!("could not read `{file}`: {error}"))
+            UsageError::new(format!("could not read `{file}`: {error}"))
                 .hint("after @ comes the path of a file, or - for standard input")
         })?,
         None => json.to_owned(),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Usage::new("--json is not an object")
+        Ok(_) => Err(UsageError::new("--json is not an object")
             .hint("write --json '{\"name\": \"value\"}'")
             .into()),
-        Err(error) => Err(Usage::new(format!("--json is not JSON: {error}"))
+        Err(error) => Err(UsageError::new(format!("--json is not JSON: {error}"))
             .hint("write --json '{\"name\": \"value\"}'")
             .into()),
     }
 }
 
 /// A server drops what the model does not know; a person who types it has made a mistake.
-fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
+fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
     let known: Vec<&str> = ["Input", "TrainingInput"]
         .into_iter()
         .filter_map(|component| {
@@ -104,7 +104,7 @@ fn check_name(name: &str, schema: &Value) -> Result<(), Usage> {
     } else {
         format!("it takes {}", known.join(", "))
     };
-    Err(Usage::new(format!("the model has no input `{name}`")).hint(hint))
+    Err(UsageError::new(format!("the model has no input `{name}`")).hint(hint))
 }
 
 fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
@@ -120,7 +120,7 @@ fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
         Some("string") => Ok(text.into()),
         Some(other) => serde_json::from_str(text).map_err(|error| {
             let hint = format!("`{name}` is of type {other}; write it as JSON");
-            Usage::new(format!("`-i {name}={text}` cannot be read: {error}"))
+            UsageError::new(format!("`-i {name}={text}` cannot be read: {error}"))
                 .hint(hint)
                 .into()
         }),
@@ -167,7 +167,7 @@ fn example_of(property: &Value) -> Value {
 
 fn data_uri(file: &Path) -> anyhow::Result<String> {
     let body = std::fs::read(file).map_err(|error| {
-        Usage::new(format!("could not read `{}`: {error}", file.display()))
+        UsageError::new(format!("could not read `{}`: {error}", file.display()))
             .hint("after @ comes the path of a file")
     })?;
     let mime = mime_guess::from_path(file)
@@ -213,7 +213,7 @@ mod tests {
         ] {
             let error = read(json, &[pair.to_owned()], &schema()).unwrap_err();
             assert!(
-                error.downcast_ref::<Usage>().is_some(),
+                error.downcast_ref::<UsageError>().is_some(),
                 "{json:?} {pair}: {error}"
             );
         }

@@ -1,5 +1,6 @@
 //! The program: command line, configuration, wiring. It decides nothing about jobs.
 
+mod admin_client;
 mod build_info;
 mod cli;
 mod cog_yaml;
@@ -7,35 +8,34 @@ mod commands;
 mod compat;
 mod config;
 mod data_dir;
+mod edge_config;
 mod exit;
-mod failure;
 mod files_store;
-mod front;
 #[cfg(test)]
 mod fuzz;
 mod inputs;
 mod listen;
-mod model;
+mod model_factory;
+mod model_source;
 mod models;
 mod outputs;
-mod platform;
 mod progress;
 mod python;
 mod realtime;
 mod reload;
-mod remote;
+mod replicate_setup;
 mod run_as;
 mod runpod_config;
 mod runpod_env;
-mod runpod_lines;
+mod runpod_log_format;
 mod secrets;
 mod shutdown;
+mod source_version;
 mod telemetry;
 mod tokens;
 mod units;
-mod version;
+mod usage_error;
 mod webhook_secrets;
-mod wiring;
 
 use std::process::ExitCode;
 
@@ -43,6 +43,6 @@ fn main() -> ExitCode {
     secrets::hide();
     match realtime::command_line(&std::env::args_os().collect::<Vec<_>>()).and_then(commands::run) {
         Ok(code) => code,
-        Err(error) => failure::report(&error),
+        Err(error) => usage_error::report(&error),
     }
 }

@@ -10,11 +10,11 @@ use tidegate_runtime::{Observer, Phase};
 
 use crate::build_info;
 use crate::cli::{LogFormat, ProgressMode};
-use crate::model::Model;
+use crate::model_source::ModelSource;
 
 /// Shows how the children of a model get on.
-pub(crate) struct Progress {
-    look: Look,
+pub(crate) struct StartupProgress {
+    output: ProgressOutput,
     /// Which model, where there are several.
     model: Option<String>,
     /// Turns while worker 0 loads.
@@ -26,28 +26,28 @@ pub(crate) struct Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Moving,
+enum ProgressOutput {
+    Spinner,
     Lines,
     Log,
 }
 
-impl Progress {
+impl StartupProgress {
     pub(crate) fn new(
         mode: ProgressMode,
         format: LogFormat,
         workers: usize,
         on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
     ) -> Self {
-        let look = match (mode, format) {
-            (ProgressMode::None, _) | (_, LogFormat::Json) => Look::Log,
+        let output = match (mode, format) {
+            (ProgressMode::None, _) | (_, LogFormat::Json) => ProgressOutput::Log,
             (ProgressMode::Auto, LogFormat::Console) if std::io::stderr().is_terminal() => {
-                Look::Moving
+                ProgressOutput::Spinner
             }
-            (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => Look::Lines,
+            (ProgressMode::Auto | ProgressMode::Plain, LogFormat::Console) => ProgressOutput::Lines,
         };
         Self {
-            look,
+            output,
             model: None,
             spinner: Mutex::new(None),
             on_ready,
@@ -57,24 +57,24 @@ impl Progress {
 
     /// The same for one model of several: lines with its name, and nothing that moves.
     pub(crate) fn of_model(self, name: &str) -> Self {
-        let look = if self.look == Look::Moving {
-            Look::Lines
+        let output = if self.output == ProgressOutput::Spinner {
+            ProgressOutput::Lines
         } else {
-            self.look
+            self.output
         };
         Self {
-            look,
+            output,
             model: Some(name.to_owned()),
             ..self
         }
     }
 
     /// The first thing anybody wants to know: what is served, and where.
-    pub(crate) fn announce(&self, model: &Model, url: &str) {
+    pub(crate) fn announce(&self, model: &ModelSource, url: &str) {
         let (dir, predictor) = (model.dir.display(), &model.predictor_ref);
-        match self.look {
-            Look::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
-            Look::Moving | Look::Lines => self.say(&format!(
+        match self.output {
+            ProgressOutput::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
+            ProgressOutput::Spinner | ProgressOutput::Lines => self.say(&format!(
                 "tidegate {} · {dir} ({predictor}) · {url}",
                 build_info::VERSION
             )),
@@ -84,9 +84,9 @@ impl Progress {
     /// The same for several models.
     pub(crate) fn announce_all<'a>(&self, names: impl Iterator<Item = &'a str>, url: &str) {
         let names: Vec<&str> = names.collect();
-        match self.look {
-            Look::Log => tracing::info!(%url, models = names.join(","), "listening"),
-            Look::Moving | Look::Lines => {
+        match self.output {
+            ProgressOutput::Log => tracing::info!(%url, models = names.join(","), "listening"),
+            ProgressOutput::Spinner | ProgressOutput::Lines => {
                 self.say(&format!(
                     "tidegate {} · {} models · {url}\n  {}",
                     build_info::VERSION,
@@ -99,7 +99,7 @@ impl Progress {
 
     /// One line for people; nothing when only log lines are wanted.
     pub(crate) fn say(&self, line: &str) {
-        if self.look == Look::Log {
+        if self.output == ProgressOutput::Log {
             return;
         }
         match &*self
@@ -163,7 +163,7 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
+impl Observer for StartupProgress {
     fn phase(&self, worker: usize, phase: Phase<'_>) {
         let name = match (&self.model, worker) {
             (None, 0) => String::new(),
@@ -171,27 +171,27 @@ impl Observer for Progress {
             (Some(model), 0) => format!(" ({model})"),
             (Some(model), worker) => format!(" ({model}, worker {worker})"),
         };
-        match (self.look, phase) {
-            (Look::Log, phase) => {
+        match (self.output, phase) {
+            (ProgressOutput::Log, phase) => {
                 let _in_model = self.model.as_deref().map(|model| tracing::info_span!("of", model).entered());
                 Self::log(worker, phase);
             }
-            (Look::Moving, Phase::Loading { .. }) if worker == 0 => self.spin("loading the model".to_owned()),
-            (Look::Moving | Look::Lines, Phase::Loading { pid }) => self.say(&format!("  loading the model{name}, process {pid}")),
-            (Look::Moving | Look::Lines, Phase::Log { text, .. }) => self.say(&format!("  | {}", text.trim_end_matches('\n'))),
-            (Look::Moving | Look::Lines, Phase::Ready { after, slots }) => {
+            (ProgressOutput::Spinner, Phase::Loading { .. }) if worker == 0 => self.spin("loading the model".to_owned()),
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Loading { pid }) => self.say(&format!("  loading the model{name}, process {pid}")),
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Log { text, .. }) => self.say(&format!("  | {}", text.trim_end_matches('\n'))),
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Ready { after, slots }) => {
                 self.still();
                 let slots = if slots == 1 { "1 slot".to_owned() } else { format!("{slots} slots") };
                 self.say(&format!("  ready{name} after {:.2} s with {slots}", after.as_secs_f64()));
             }
-            (Look::Moving | Look::Lines, Phase::Failed { reason }) => {
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Failed { reason }) => {
                 self.still();
                 self.say(&format!("  setup failed{name}:\n{}", indented(reason)));
             }
-            (Look::Moving | Look::Lines, Phase::Died { reason, .. }) => {
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Died { reason, .. }) => {
                 self.say(&format!("  the model's process died{name} and is being replaced: {reason}"))
             }
-            (Look::Moving | Look::Lines, Phase::Defunct { reason }) => {
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Defunct { reason }) => {
                 self.say(&format!("  the model's process died{name} ; the model is defunct until one works again: {reason}"))
             }
         }
@@ -202,9 +202,9 @@ impl Observer for Progress {
                     awaited.checked_sub(1)
                 })
                 == Ok(1)
-            && let Some(greeting) = (self.on_ready)()
+            && let Some(banner) = (self.on_ready)()
         {
-            self.say(&greeting);
+            self.say(&banner);
         }
     }
 }

@@ -7,22 +7,26 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{Cli, Command, Letters, Serve, Worker};
+use crate::cli::{Cli, Command, ServeArgs, WebhookArgs, WorkerArgs};
 use crate::config;
-use crate::failure::Usage;
-use crate::runpod_env::Realtime;
+use crate::runpod_env::RealtimeEnv;
+use crate::usage_error::UsageError;
 
 /// What was said on the command line, as it is to be run.
 pub(crate) fn command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
     let matches = config::read(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    match Realtime::read()? {
+    match RealtimeEnv::read()? {
         Some(realtime) => Ok(served_there(cli, &matches, realtime)?),
         None => Ok(cli),
     }
 }
 
-fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Result<Cli, Usage> {
+fn served_there(
+    mut cli: Cli,
+    matches: &ArgMatches,
+    realtime: RealtimeEnv,
+) -> Result<Cli, UsageError> {
     cli.command = match cli.command {
         Command::Serve(args) if is_script(&args.dir) => {
             Command::Serve(Box::new(at(*args, matches, realtime)))
@@ -36,20 +40,20 @@ fn served_there(mut cli: Cli, matches: &ArgMatches, realtime: Realtime) -> Resul
 }
 
 /// Flags count more than the variables, also those in a file, and our own variables more than Runpod's.
-fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
+fn at(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -> ServeArgs {
     let serve = matches.subcommand().map(|(_, given)| given);
-    let said = |name: &str| Said::of(serve, name);
+    let said = |name: &str| FlagSource::of(serve, name);
     let mut args = args;
     // `PORT` is everybody's, and the other one is meant for handlers.
-    if said("port") != Said::ByFlag {
-        args.door.port = realtime.port;
+    if said("port") != FlagSource::CommandLine {
+        args.listen.port = realtime.port;
     }
-    if said("host") == Said::Nothing {
-        "0.0.0.0".clone_into(&mut args.door.host);
+    if said("host") == FlagSource::Default {
+        "0.0.0.0".clone_into(&mut args.listen.host);
         // Who sets the variable wants to be reached there, and has no other way to say so.
-        args.door.allow_anonymous = true;
+        args.listen.allow_anonymous = true;
     }
-    if said("workers") == Said::Nothing {
+    if said("workers") == FlagSource::Default {
         args.workers = realtime.workers;
     }
     args
@@ -57,27 +61,27 @@ fn at(args: Serve, matches: &ArgMatches, realtime: Realtime) -> Serve {
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum FlagSource {
     /// From the command line, or from the file that it names.
-    ByFlag,
+    CommandLine,
     /// From a variable.
-    ByVariable,
+    Environment,
     /// It is the usual one.
-    Nothing,
+    Default,
 }
 
-impl Said {
+impl FlagSource {
     fn of(serve: Option<&ArgMatches>, name: &str) -> Self {
         match serve.and_then(|given| given.value_source(name)) {
-            Some(ValueSource::CommandLine) => Self::ByFlag,
-            Some(ValueSource::EnvVariable) => Self::ByVariable,
+            Some(ValueSource::CommandLine) => Self::CommandLine,
+            Some(ValueSource::EnvVariable) => Self::Environment,
             // What a file says takes the place of the usual value.
             _ if serve.and_then(|given| given.get_raw(name)?.next_back())
                 != usual(name).as_deref() =>
             {
-                Self::ByFlag
+                Self::CommandLine
             }
-            _ => Self::Nothing,
+            _ => Self::Default,
         }
     }
 }
@@ -94,19 +98,19 @@ fn usual(name: &str) -> Option<OsString> {
         .map(|value| value.as_os_str().to_owned())
 }
 
-fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage> {
+fn instead_of_working(worker: WorkerArgs, realtime: RealtimeEnv) -> Result<ServeArgs, UsageError> {
     let words = [
         OsStr::new("tidegate"),
         OsStr::new("serve"),
         worker.target.as_os_str(),
     ];
-    let broken = |error: clap::Error| Usage::new(error.to_string());
+    let broken = |error: clap::Error| UsageError::new(error.to_string());
     let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
-        return Err(Usage::new("`serve` is no command"));
+        return Err(UsageError::new("`serve` is no command"));
     };
     let serve = *serve;
-    let serve = Serve {
+    let serve = ServeArgs {
         model: worker.model,
         concurrency: worker.concurrency,
         cancel_grace: worker.cancel_grace,
@@ -115,9 +119,9 @@ fn instead_of_working(worker: Worker, realtime: Realtime) -> Result<Serve, Usage
         data_dir: worker.data_dir,
         on_lost: worker.on_lost,
         max_file: worker.max_file,
-        letters: Letters {
+        webhook: WebhookArgs {
             allow_private_networks: worker.allow_private_networks,
-            ..serve.letters
+            ..serve.webhook
         },
         ..serve
     };
@@ -134,12 +138,12 @@ fn is_script(target: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const THERE: Realtime = Realtime {
+    const THERE: RealtimeEnv = RealtimeEnv {
         port: 8001,
         workers: 3,
     };
 
-    fn served(words: &[&str]) -> Serve {
+    fn served(words: &[&str]) -> ServeArgs {
         let matches = Cli::command().try_get_matches_from(words).unwrap();
         let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
         let Command::Serve(args) = cli.command else {
@@ -157,10 +161,10 @@ mod tests {
             let args = served(&words);
             assert_eq!(
                 (
-                    args.door.host.as_str(),
-                    args.door.port,
+                    args.listen.host.as_str(),
+                    args.listen.port,
                     args.workers,
-                    args.door.allow_anonymous
+                    args.listen.allow_anonymous
                 ),
                 ("0.0.0.0", 8001, 3, true)
             );
@@ -182,14 +186,14 @@ mod tests {
         ]);
         assert_eq!(
             (
-                args.door.host.as_str(),
-                args.door.port,
+                args.listen.host.as_str(),
+                args.listen.port,
                 args.workers,
-                args.door.allow_anonymous
+                args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, 1, false)
         );
-        assert_eq!(served(&["tidegate", "serve", "folder"]).door.port, 5000);
+        assert_eq!(served(&["tidegate", "serve", "folder"]).listen.port, 5000);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "host = \"192.0.2.1\"\nport = 9\nworkers = 2\n").unwrap();
         let words: Vec<OsString> = [
@@ -207,10 +211,10 @@ mod tests {
         };
         assert_eq!(
             (
-                args.door.host.as_str(),
-                args.door.port,
+                args.listen.host.as_str(),
+                args.listen.port,
                 args.workers,
-                args.door.allow_anonymous
+                args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, 2, false)
         );

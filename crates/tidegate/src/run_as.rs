@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use rustix::process::{getegid, geteuid};
 use tidegate_runtime::RunAs;
 
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// Reads `USER`, `USER:GROUP` or numbers in their places.
-pub(crate) fn read(text: &str) -> Result<RunAs, Usage> {
+pub(crate) fn read(text: &str) -> Result<RunAs, UsageError> {
     let list = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let user = find(text, &list("/etc/passwd"), &list("/etc/group"))?;
     let same = user.uid == geteuid().as_raw() && user.gid == getegid().as_raw();
     if !geteuid().is_root() && !same {
-        let usage = Usage::new(format!(
+        let usage = UsageError::new(format!(
             "--run-as `{text}`: only root can run the model as another user"
         ));
         return Err(
@@ -24,9 +24,9 @@ pub(crate) fn read(text: &str) -> Result<RunAs, Usage> {
 }
 
 /// Looks a user up in the text of `/etc/passwd`, and a group in that of `/etc/group`.
-fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, Usage> {
+fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, UsageError> {
     let unknown = |what: &str, name: &str| {
-        let usage = Usage::new(format!(
+        let usage = UsageError::new(format!(
             "--run-as `{text}`: there is no {what} `{name}` on this machine"
         ));
         usage.hint("give a name that exists, or numbers like 65534:65534")

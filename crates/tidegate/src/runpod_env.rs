@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_runpod_worker::Templates;
 
-use crate::failure::Usage;
 use crate::runpod_config;
+use crate::usage_error::UsageError;
 
 const TAKE: &str = "RUNPOD_WEBHOOK_GET_JOB";
 const DONE: &str = "RUNPOD_WEBHOOK_POST_OUTPUT";
@@ -41,7 +41,7 @@ pub(crate) struct RunpodEnv {
 }
 
 impl RunpodEnv {
-    pub(crate) fn read() -> Result<Self, Usage> {
+    pub(crate) fn read() -> Result<Self, UsageError> {
         let mut read = Self::from(variable)?;
         // It counts more than the variable for Runpod's own workers too.
         if let Some(key) = runpod_config::key() {
@@ -50,7 +50,7 @@ impl RunpodEnv {
         Ok(read)
     }
 
-    fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, Usage> {
+    fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, UsageError> {
         let filled = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         let templates = match (filled(TAKE), filled(DONE)) {
             (Some(take), Some(done)) => Some(Templates {
@@ -78,19 +78,19 @@ impl RunpodEnv {
     }
 }
 
-fn interval(said: Option<String>) -> Result<Duration, Usage> {
+fn interval(said: Option<String>) -> Result<Duration, UsageError> {
     let Some(text) = said else {
         return Ok(DEFAULT_INTERVAL);
     };
     let wrong = |_| {
-        Usage::new(format!("{INTERVAL} is `{text}`, which is no number"))
+        UsageError::new(format!("{INTERVAL} is `{text}`, which is no number"))
             .hint("give milliseconds, such as 10000")
     };
     Ok(Duration::from_millis(text.trim().parse().map_err(wrong)?).max(SHORTEST_INTERVAL))
 }
 
 /// What a server of a handler says to a platform that it takes no jobs from.
-pub(crate) struct Life {
+pub(crate) struct HeartbeatEnv {
     /// `RUNPOD_WEBHOOK_PING`
     pub(crate) ping: String,
     /// `RUNPOD_POD_ID`
@@ -101,8 +101,8 @@ pub(crate) struct Life {
     pub(crate) every: Duration,
 }
 
-impl Life {
-    pub(crate) fn read() -> Result<Option<Self>, Usage> {
+impl HeartbeatEnv {
+    pub(crate) fn read() -> Result<Option<Self>, UsageError> {
         let filled = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let (Some(ping), Some(worker)) = (filled(PING), filled(POD)) else {
             return Ok(None);
@@ -119,19 +119,19 @@ impl Life {
 
 /// Where a handler is served instead of fetching jobs, when the environment says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Realtime {
+pub(crate) struct RealtimeEnv {
     /// `RUNPOD_REALTIME_PORT`
     pub(crate) port: u16,
     /// `RUNPOD_REALTIME_CONCURRENCY`: processes that run the handler.
     pub(crate) workers: u16,
 }
 
-impl Realtime {
-    pub(crate) fn read() -> Result<Option<Self>, Usage> {
+impl RealtimeEnv {
+    pub(crate) fn read() -> Result<Option<Self>, UsageError> {
         Self::from(variable)
     }
 
-    fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Usage> {
+    fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, UsageError> {
         let number = |name: &str, usual: u16, most: u16| match get(name)
             .filter(|value| !value.trim().is_empty())
         {
@@ -142,7 +142,7 @@ impl Realtime {
                 .ok()
                 .filter(|number| *number <= most)
                 .ok_or_else(|| {
-                    Usage::new(format!(
+                    UsageError::new(format!(
                         "{name} is `{text}`, which is no number up to {most}"
                     ))
                     .hint("give a number, or leave it away")
@@ -181,8 +181,8 @@ fn filter(level: &str) -> Option<&'static str> {
     }
 }
 
-fn missing(name: &str, what: &str, path: &str) -> Usage {
-    Usage::new(format!(
+fn missing(name: &str, what: &str, path: &str) -> UsageError {
+    UsageError::new(format!(
         "{name} is not set, so it is not known where {what}"
     ))
     .hint(format!(
@@ -194,7 +194,7 @@ fn missing(name: &str, what: &str, path: &str) -> Usage {
 mod tests {
     use super::*;
 
-    fn env(pairs: &[(&str, &str)]) -> Result<RunpodEnv, Usage> {
+    fn env(pairs: &[(&str, &str)]) -> Result<RunpodEnv, UsageError> {
         RunpodEnv::from(|name| {
             pairs
                 .iter()
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_handler_is_served_where_the_environment_says() {
         let realtime = |pairs: &'static [(&str, &str)]| {
-            Realtime::from(|name| {
+            RealtimeEnv::from(|name| {
                 pairs
                     .iter()
                     .find(|(key, _)| *key == name)
@@ -247,7 +247,7 @@ mod tests {
         };
         assert_eq!(
             realtime(&[(REALTIME_PORT, "8001")]).unwrap(),
-            Some(Realtime {
+            Some(RealtimeEnv {
                 port: 8001,
                 workers: 1
             })
@@ -255,14 +255,14 @@ mod tests {
         let both = realtime(&[(REALTIME_PORT, " 8001 "), (REALTIME_WORKERS, "4")]).unwrap();
         assert_eq!(
             both,
-            Some(Realtime {
+            Some(RealtimeEnv {
                 port: 8001,
                 workers: 4
             })
         );
         for none in ["", "0"] {
             assert_eq!(
-                Realtime::from(|name| (name == REALTIME_PORT).then(|| none.to_owned())).unwrap(),
+                RealtimeEnv::from(|name| (name == REALTIME_PORT).then(|| none.to_owned())).unwrap(),
                 None
             );
         }

@@ -27,16 +27,16 @@ impl Signals {
     }
 
     /// Waits for the next signal that counts; gives the exit code that belongs to it.
-    pub(crate) async fn next(&mut self) -> Cause {
+    pub(crate) async fn next(&mut self) -> ShutdownCause {
         loop {
             tokio::select! {
                 _ = self.term.recv() => {
                     if !self.ignore_term {
-                        return Cause::Terminate;
+                        return ShutdownCause::Terminate;
                     }
                     tracing::info!("SIGTERM is ignored: this server ends on POST /shutdown or SIGINT");
                 }
-                _ = self.int.recv() => return Cause::Interrupt,
+                _ = self.int.recv() => return ShutdownCause::Interrupt,
             }
         }
     }
@@ -44,19 +44,19 @@ impl Signals {
 
 /// Why the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum ShutdownCause {
     /// SIGTERM: an orderly end is a success.
     Terminate,
     /// SIGINT
     Interrupt,
     /// POST /shutdown
-    Asked,
+    Requested,
 }
 
-impl Cause {
+impl ShutdownCause {
     pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Self::Terminate | Self::Asked => 0,
+            Self::Terminate | Self::Requested => 0,
             Self::Interrupt => exit::INTERRUPTED,
         }
     }

@@ -6,18 +6,18 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command, LogFormat};
 use crate::compat::CogEnv;
-use crate::failure::Usage;
-use crate::runpod_lines::RunpodLines;
+use crate::runpod_log_format::RunpodLogFormat;
+use crate::usage_error::UsageError;
 
 /// Starts logging. `default` is what is shown when nobody says anything.
-pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), Usage> {
+pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), UsageError> {
     let wanted = cli
         .log_level
         .as_deref()
         .or(env.log_filter.as_deref())
         .unwrap_or(default);
     let bad = |error| {
-        Usage::new(format!("the log filter `{wanted}` cannot be read: {error}"))
+        UsageError::new(format!("the log filter `{wanted}` cannot be read: {error}"))
             .hint("write it like `info` or `warn,model=debug`")
     };
     let filter = EnvFilter::try_new(wanted).map_err(bad)?;
@@ -28,7 +28,7 @@ pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), Usage>
     if unsaid && env.endpoint_id.is_some() && matches!(cli.command, Command::Worker(_)) {
         builder
             .with_ansi(false)
-            .event_format(RunpodLines)
+            .event_format(RunpodLogFormat)
             .try_init()
             .expect("logging is started once");
         return Ok(());

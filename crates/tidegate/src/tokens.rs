@@ -9,9 +9,9 @@ use anyhow::Context;
 use tidegate_core::Account;
 use tidegate_http::access::{Digest, Role, Table, Tokens};
 
-use crate::failure::Usage;
 use crate::reload::Reload;
 use crate::secrets;
+use crate::usage_error::UsageError;
 
 /// The variable with the tokens themselves.
 const LIST: &str = "TIDEGATE_API_TOKENS";
@@ -20,17 +20,17 @@ const SAFE_LEN: usize = 16;
 const MAKE_ONE: &str = "make one with `tidegate token new --account NAME`";
 
 /// Where tokens come from. The list itself is not kept: only hashes stay in memory.
-pub(crate) struct Sources {
+pub(crate) struct TokenSources {
     listed: Option<Table>,
     file: Option<PathBuf>,
 }
 
-impl Sources {
-    pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, Usage> {
+impl TokenSources {
+    pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, UsageError> {
         Self::of(secrets::variable(LIST), file)
     }
 
-    fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, Usage> {
+    fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, UsageError> {
         let listed = list.map(|list| {
             let mut table = Table::default();
             read_list(&list, &mut table).map(|()| table)
@@ -48,7 +48,7 @@ impl Sources {
         }
         let table = self.read()?;
         if table.is_empty() {
-            return Err(Usage::new(format!(
+            return Err(UsageError::new(format!(
                 "there are no tokens in {}, so nobody could call",
                 self.names()
             ))
@@ -94,13 +94,13 @@ impl Sources {
 }
 
 /// `token:account` or `token:account:admin`, separated by commas.
-fn read_list(list: &str, table: &mut Table) -> Result<(), Usage> {
+fn read_list(list: &str, table: &mut Table) -> Result<(), UsageError> {
     for (place, entry) in (1..).zip(list.split(',')) {
         let entry = entry.trim();
         if entry.is_empty() {
             continue;
         }
-        let bad = |what: &str| Usage::new(format!("entry {place} of {LIST}: {what}"));
+        let bad = |what: &str| UsageError::new(format!("entry {place} of {LIST}: {what}"));
         let form = || bad("it is not `token:account` or `token:account:admin`").hint(MAKE_ONE);
         let mut parts = entry.split(':');
         let (token, account) = (
@@ -138,14 +138,14 @@ pub(crate) fn check(token: &str) -> Result<(), &'static str> {
 /// Adds the tokens of a file to a table.
 fn read_file(file: &Path, table: &mut Table) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).map_err(|error| {
-        let usage = Usage::new(format!(
+        let usage = UsageError::new(format!(
             "the tokens file `{}` cannot be read: {error}",
             file.display()
         ));
         usage.hint("make it with `tidegate token new --account NAME --file FILE`")
     })?;
     read_lines(&text, table).map_err(|(line, what)| {
-        let usage = Usage::new(format!("`{}`, line {line}: {what}", file.display()));
+        let usage = UsageError::new(format!("`{}`, line {line}: {what}", file.display()));
         usage
             .hint("write lines like `sha256:HASH ACCOUNT` or `sha256:HASH ACCOUNT admin`")
             .into()
@@ -320,7 +320,7 @@ mod tests {
             0o600
         );
         let both = |list: &str| {
-            Sources::of(Some(list.into()), Some(file.clone()))
+            TokenSources::of(Some(list.into()), Some(file.clone()))
                 .unwrap()
                 .read()
         };
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn tokens_that_are_asked_for_must_be_there() {
         let open = |list: Option<&str>| {
-            Sources::of(list.map(Into::into), None)
+            TokenSources::of(list.map(Into::into), None)
                 .unwrap()
                 .open(&mut Reload::default())
         };

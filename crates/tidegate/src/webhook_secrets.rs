@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tidegate_service::Secrets;
 
 use crate::compat::WEBHOOK_SECRET;
-use crate::failure::Usage;
 use crate::reload::Reload;
+use crate::usage_error::UsageError;
 
 const HINT: &str = "one is made with: echo \"whsec_$(openssl rand -base64 32)\"";
 
@@ -15,8 +15,8 @@ pub(crate) fn read(
     text: Option<&str>,
     file: Option<&Path>,
     reload: &mut Reload,
-) -> Result<Secrets, Usage> {
-    let source = Source {
+) -> Result<Secrets, UsageError> {
+    let source = SecretSource {
         text: text.unwrap_or_default().to_owned(),
         file: file.map(Path::to_owned),
     };
@@ -32,30 +32,30 @@ pub(crate) fn read(
     Ok(secrets)
 }
 
-struct Source {
+struct SecretSource {
     text: String,
     file: Option<PathBuf>,
 }
 
-impl Source {
-    fn read(&self) -> Result<Secrets, Usage> {
+impl SecretSource {
+    fn read(&self) -> Result<Secrets, UsageError> {
         let given = Secrets::parse(&self.text)
-            .map_err(|error| Usage::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
+            .map_err(|error| UsageError::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
         let Some(file) = &self.file else {
             return Ok(given);
         };
         let place = format!("--webhook-secret-file {}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Usage::new(format!("{place}: {error}")).hint("give a file that can be read")
+            UsageError::new(format!("{place}: {error}")).hint("give a file that can be read")
         })?;
         let filed = Secrets::parse(&text)
-            .map_err(|error| Usage::new(format!("{place}: {error}")).hint(HINT))?;
+            .map_err(|error| UsageError::new(format!("{place}: {error}")).hint(HINT))?;
         if filed.is_empty() {
-            return Err(Usage::new(format!("{place}: there is no secret in it")).hint(HINT));
+            return Err(UsageError::new(format!("{place}: there is no secret in it")).hint(HINT));
         }
         // Both were readable, so together they are.
         Secrets::parse(&format!("{}\n{text}", self.text))
-            .map_err(|error| Usage::new(error.to_string()).hint(HINT))
+            .map_err(|error| UsageError::new(error.to_string()).hint(HINT))
     }
 }
 

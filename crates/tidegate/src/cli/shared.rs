@@ -12,7 +12,7 @@ use crate::units;
 
 /// Where a server listens, and whom it lets in.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Door {
+pub(crate) struct ListenArgs {
     /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
     /// --allow-anonymous
     #[arg(
@@ -42,7 +42,7 @@ pub(crate) struct Door {
 
 /// How webhooks are sent.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Letters {
+pub(crate) struct WebhookArgs {
     /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as
     /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
     #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use tidegate_runtime::Scratch;
 
-use crate::cli::{Doctor, Mode, ModelArgs};
+use crate::cli::{DoctorArgs, ModeArg, ModelArgs};
 use crate::compat::CogEnv;
-use crate::model::Model;
+use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::{build_info, exit};
 
@@ -21,8 +21,8 @@ import tidegate._native; print('native', tidegate._native.__file__)
 print('cog', 'real' if u.find_spec('cog') else 'shim')
 ";
 
-pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
-    let mut checks = Checks { failed: 0 };
+pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let mut checks = CheckReport { failed: 0 };
     checks.good(&format!("tidegate {}", build_info::LONG));
     match Scratch::new(None) {
         Ok(scratch) => checks.good(&format!(
@@ -51,7 +51,7 @@ pub(crate) fn doctor(args: &Doctor, env: &CogEnv) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn probe(checks: &mut Checks, python: Python) -> Option<Python> {
+fn probe(checks: &mut CheckReport, python: Python) -> Option<Python> {
     let program = python.program.display().to_string();
     let output = match python
         .command()
@@ -106,7 +106,7 @@ fn probe(checks: &mut Checks, python: Python) -> Option<Python> {
     Some(python)
 }
 
-fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
+fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
     let args = ModelArgs {
         python: None,
         predict: None,
@@ -116,9 +116,9 @@ fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
         rp_debugger: false,
         rp_log_level: None,
         script_args: Vec::new(),
-        mode: Mode::Predict,
+        mode: ModeArg::Predict,
     };
-    let model = match Model::read(dir, &args, env) {
+    let model = match ModelSource::read(dir, &args, env) {
         Ok(model) => model,
         Err(error) => {
             return checks.bad(
@@ -153,11 +153,11 @@ fn model(checks: &mut Checks, dir: &Path, python: &Python, env: &CogEnv) {
     }
 }
 
-struct Checks {
+struct CheckReport {
     failed: usize,
 }
 
-impl Checks {
+impl CheckReport {
     fn good(&self, text: &str) {
         Self::line("ok   ", text);
     }

@@ -7,18 +7,19 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin_client::AdminClient;
 use crate::cli::{
-    AddEndpoint, EndpointEnv, Endpoints, EndpointsCommand, EnvFormat, ListEndpoints, RemoveEndpoint,
+    AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
+    ListEndpointsArgs, RemoveEndpointArgs,
 };
-use crate::remote::Server;
 
 #[derive(Debug, Deserialize)]
-struct Listed {
-    endpoints: Vec<Entry>,
+struct EndpointList {
+    endpoints: Vec<EndpointRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct EndpointRow {
     name: String,
     url: String,
     waiting: usize,
@@ -27,16 +28,16 @@ struct Entry {
 }
 
 #[derive(Debug, Deserialize)]
-struct Removed {
+struct RemoveReply {
     canceled: usize,
 }
 
 #[derive(Debug, Deserialize)]
-struct Environment {
+struct WorkerEnv {
     env: BTreeMap<String, String>,
 }
 
-pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
+pub(crate) async fn endpoints(args: &EndpointsArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
         EndpointsCommand::List(args) => list(args).await?,
         EndpointsCommand::Add(args) => add(args).await?,
@@ -48,15 +49,15 @@ pub(crate) async fn endpoints(args: &Endpoints) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
-    let server = Server::platform(&args.remote)?;
+async fn list(args: &ListEndpointsArgs) -> anyhow::Result<String> {
+    let server = AdminClient::platform(&args.connect)?;
     if args.json {
         return Ok(
             String::from_utf8_lossy(&server.get_raw(&["admin", "endpoints"], &[]).await?)
                 .into_owned(),
         );
     }
-    let Listed { endpoints } = server.get(&["admin", "endpoints"], &[]).await?;
+    let EndpointList { endpoints } = server.get(&["admin", "endpoints"], &[]).await?;
     let width = endpoints
         .iter()
         .map(|entry| entry.name.len())
@@ -68,7 +69,7 @@ async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
         "ENDPOINT"
     )];
     lines.extend(endpoints.iter().map(|entry| {
-        let Entry {
+        let EndpointRow {
             name,
             url,
             waiting,
@@ -80,16 +81,16 @@ async fn list(args: &ListEndpoints) -> anyhow::Result<String> {
     Ok(lines.join("\n"))
 }
 
-async fn add(args: &AddEndpoint) -> anyhow::Result<String> {
-    let entry: Entry = Server::platform(&args.remote)?
+async fn add(args: &AddEndpointArgs) -> anyhow::Result<String> {
+    let entry: EndpointRow = AdminClient::platform(&args.connect)?
         .post_json(&["admin", "endpoints"], &json!({ "name": args.name }))
         .await?;
     Ok(entry.url)
 }
 
-async fn remove(args: &RemoveEndpoint) -> anyhow::Result<String> {
+async fn remove(args: &RemoveEndpointArgs) -> anyhow::Result<String> {
     let path = ["admin", "endpoints", &args.name, "remove"];
-    let Removed { canceled } = Server::platform(&args.remote)?
+    let RemoveReply { canceled } = AdminClient::platform(&args.connect)?
         .post_json(&path, &json!({ "force": args.force }))
         .await?;
     Ok(match canceled {
@@ -98,8 +99,8 @@ async fn remove(args: &RemoveEndpoint) -> anyhow::Result<String> {
     })
 }
 
-async fn env(args: &EndpointEnv) -> anyhow::Result<String> {
-    let Environment { env } = Server::platform(&args.remote)?
+async fn env(args: &EndpointEnvArgs) -> anyhow::Result<String> {
+    let WorkerEnv { env } = AdminClient::platform(&args.connect)?
         .get(&["admin", "endpoints", &args.name, "env"], &[])
         .await?;
     Ok(match args.format {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tidegate_net::{Client, Config, Networks};
 use tidegate_runpod_worker::{Addresses, Platform};
 
-use crate::failure::Usage;
-use crate::model::Model;
-use crate::runpod_env::Life;
+use crate::model_source::ModelSource;
+use crate::runpod_env::HeartbeatEnv;
+use crate::usage_error::UsageError;
 
 /// Where they go, and how often.
 pub(super) struct Heartbeat {
@@ -19,21 +19,24 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     /// One for a script, where the environment says where to. Without the worker's name nobody would know whose they
     /// are.
-    pub(super) fn of(model: Option<&Model>) -> Result<Option<Self>, Usage> {
+    pub(super) fn of(model: Option<&ModelSource>) -> Result<Option<Self>, UsageError> {
         let (
             Some(_),
-            Some(Life {
+            Some(HeartbeatEnv {
                 ping,
                 worker,
                 key,
                 every,
             }),
-        ) = (model.filter(|model| model.is_script()), Life::read()?)
+        ) = (
+            model.filter(|model| model.is_script()),
+            HeartbeatEnv::read()?,
+        )
         else {
             return Ok(None);
         };
         let addresses = Addresses::of_life(&ping, &worker).map_err(|bad| {
-            Usage::new(bad.to_string())
+            UsageError::new(bad.to_string())
                 .hint("set it to an address that the platform gives out, or leave it away")
         })?;
         let client = Client::new(Config {

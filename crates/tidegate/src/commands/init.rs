@@ -6,19 +6,19 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::cli::Init;
-use crate::failure::Usage;
+use crate::cli::InitArgs;
+use crate::usage_error::UsageError;
 
 const COG_YAML: &str = include_str!("init/cog.yaml");
 const PREDICT_PY: &str = include_str!("init/predict.py");
 
-pub(crate) fn init(args: &Init) -> anyhow::Result<ExitCode> {
+pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir)
         .with_context(|| format!("could not make the folder `{}`", dir.display()))?;
     let files = [("cog.yaml", COG_YAML), ("predict.py", PREDICT_PY)];
     if let Some((name, _)) = files.iter().find(|(name, _)| dir.join(name).exists()) {
-        return Err(Usage::new(format!(
+        return Err(UsageError::new(format!(
             "`{}` exists already and is left as it is",
             dir.join(name).display()
         ))

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use serde::Deserialize;
 
-use crate::cli::Logs;
+use crate::admin_client::AdminClient;
+use crate::cli::LogsArgs;
 use crate::exit;
-use crate::remote::Server;
 
 /// How long one question waits for more.
 const WAIT_S: &str = "20";
 
 #[derive(Debug, Deserialize)]
-struct Printed {
+struct LogChunk {
     logs: String,
     next: usize,
     over: bool,
@@ -21,19 +21,19 @@ struct Printed {
 }
 
 #[derive(Debug, Deserialize)]
-struct Ended {
+struct JobResult {
     error: Option<String>,
 }
 
-pub(crate) async fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
-    let server = Server::of(&args.remote)?;
+pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
+    let server = AdminClient::of(&args.connect)?;
     let job = server.find(&args.id, args.account.as_deref()).await?;
     let path = ["admin", "jobs", job.owner(), &job.id];
     let wait = if args.follow { WAIT_S } else { "0" };
     let mut next = 0;
     loop {
         let from = next.to_string();
-        let printed: Printed = server
+        let printed: LogChunk = server
             .get(
                 &[path[0], path[1], path[2], path[3], "logs"],
                 &[("from", &from), ("wait", wait)],
@@ -61,12 +61,12 @@ pub(crate) async fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
 }
 
 /// Says how the job ended, in the exit code and on stderr.
-async fn end(server: &Server, path: &[&str], status: &str) -> ExitCode {
+async fn end(server: &AdminClient, path: &[&str], status: &str) -> ExitCode {
     if status == "succeeded" {
         return ExitCode::SUCCESS;
     }
     let error = server
-        .get::<Ended>(path, &[])
+        .get::<JobResult>(path, &[])
         .await
         .ok()
         .and_then(|ended| ended.error);

@@ -1,9 +1,9 @@
 //! One file per command.
 
+mod banner;
 mod cancel;
 mod doctor;
 mod endpoints;
-mod greeting;
 mod heartbeat;
 mod init;
 mod logs;

@@ -30,16 +30,16 @@ use tidegate_service::{
 use tidegate_store::Memory;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::Platform;
+use crate::cli::PlatformArgs;
 use crate::compat::CogEnv;
-use crate::data_dir::{self, Opened};
-use crate::failure::Usage;
+use crate::data_dir::{self, OpenDataDir};
 use crate::listen::listen;
-use crate::platform::secret;
 use crate::reload::Reload;
-use crate::shutdown::{Cause, Signals};
-use crate::tokens::Sources;
-use crate::{build_info, exit, front, webhook_secrets};
+use crate::replicate_setup::secret;
+use crate::shutdown::{ShutdownCause, Signals};
+use crate::tokens::TokenSources;
+use crate::usage_error::UsageError;
+use crate::{build_info, edge_config, exit, webhook_secrets};
 
 /// Times that a job may be begun, when the server ends with it again and again. That is rarely the job's doing: it
 /// runs elsewhere, and its worker keeps it meanwhile. Workers that are lost with it are counted apart.
@@ -57,25 +57,29 @@ const WORKERS: &str = "runpod-worker-secret";
 /// Endpoints have no versions.
 const VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let started_at = Timestamp::now();
     let mut signals = Signals::listen(false)?;
     let mut reload = Reload::default();
-    let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
+    let tokens = TokenSources::new(args.listen.tokens_file.clone())?.open(&mut reload)?;
     let webhook_secrets = webhook_secrets::read(
         env.webhook_secret.as_deref(),
-        args.letters.webhook_secret_file.as_deref(),
+        args.webhook.webhook_secret_file.as_deref(),
         &mut reload,
     )?;
-    let edge = front::plain_edge(&args.door, &mut reload)?;
+    let edge = edge_config::plain_edge(&args.listen, &mut reload)?;
     let reload = reload.listen()?;
-    let listener = listen(&args.door, tokens.as_ref()).await?;
-    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
+    let listener = listen(&args.listen, tokens.as_ref()).await?;
+    let url = format!(
+        "{}://{}",
+        edge_config::scheme(&edge),
+        listener.local_addr()?
+    );
 
     let data = data_dir::open(
         args.data_dir.as_ref(),
         Path::new("platform"),
-        args.door.port,
+        args.listen.port,
     )?;
     let documents = data
         .as_ref()
@@ -192,7 +196,7 @@ pub(crate) async fn platform(args: &Platform, env: &CogEnv) -> anyhow::Result<Ex
         } => {}
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
-            return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
+            return Ok(ExitCode::from(if second == ShutdownCause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
         }
     }
     stop.cancel();
@@ -228,7 +232,7 @@ async fn drain(endpoints: &Endpoints, models: &ModelRegistry, patience: Duration
 
 /// Opens the endpoints of the command line and those of before.
 async fn open(
-    args: &Platform,
+    args: &PlatformArgs,
     models: &ModelRegistry,
     documents: Option<Arc<dyn Documents>>,
 ) -> anyhow::Result<Endpoints> {
@@ -271,7 +275,9 @@ async fn open(
         .context("the endpoints of before cannot be read")?;
     for name in &args.endpoints {
         endpoints.add(name).await.map_err(|error| match error {
-            NotOpened::Name(error) => Usage::new(format!("--endpoint `{name}`: {error}")).into(),
+            NotOpened::Name(error) => {
+                UsageError::new(format!("--endpoint `{name}`: {error}")).into()
+            }
             NotOpened::Unkept(_) => anyhow::Error::new(error),
         })?;
     }
@@ -280,15 +286,15 @@ async fn open(
 
 /// A desk that finds the jobs of all endpoints, with everything that theirs need.
 fn desk(
-    args: &Platform,
+    args: &PlatformArgs,
     env: &CogEnv,
     webhook_secrets: Secrets,
-    data: Option<&Opened>,
+    data: Option<&OpenDataDir>,
 ) -> anyhow::Result<JobService> {
     let scratch = Scratch::new(None)
         .context("could not make a folder for temporary files; is TMPDIR writable?")?;
     let net = Arc::new(Client::new(NetConfig {
-        networks: args.letters.allow_private_networks.clone(),
+        networks: args.webhook.allow_private_networks.clone(),
         ..NetConfig::default()
     }));
     let scratch_root = scratch.path().to_owned();
@@ -312,7 +318,7 @@ fn desk(
         webhook_token: env.webhook_token.clone(),
         webhook_secrets,
         webhook_throttle: env.throttle,
-        webhook_retry_for: args.letters.webhook_retry_for,
+        webhook_retry_for: args.webhook.webhook_retry_for,
         stream_history: 0,
         keep_for: args.keep_for,
         keep_data_for: None,

@@ -18,16 +18,16 @@ use tidegate_net::{Client, Config, Url};
 use tidegate_runtime::{Limits, Observer, Phase};
 use tidegate_service::{JobService, OnDuplicateId, OnLost, ResponseMode, Submission, Submitted};
 
-use crate::cli::Predict;
+use crate::cli::PredictArgs;
 use crate::compat::CogEnv;
-use crate::failure::Usage;
-use crate::model::Model;
+use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
+use crate::model_source::ModelSource;
 use crate::models::full_name;
 use crate::shutdown::Signals;
-use crate::wiring::{Outward, Setting, Workshop};
-use crate::{exit, inputs, outputs, remote};
+use crate::usage_error::UsageError;
+use crate::{admin_client, exit, inputs, outputs};
 
-pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn predict(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
         remotely(args).await?
     } else {
@@ -53,7 +53,7 @@ pub(crate) async fn predict(args: &Predict, env: &CogEnv) -> anyhow::Result<Exit
 }
 
 /// What came of it.
-struct Answer {
+struct PredictionResult {
     status: String,
     output: Value,
     error: Option<String>,
@@ -62,25 +62,25 @@ struct Answer {
     schema: Value,
 }
 
-async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
+async fn remotely(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
     let base = Url::parse(&args.target)
-        .map_err(|error| Usage::new(format!("`{}` is not a URL: {error}", args.target)))?;
+        .map_err(|error| UsageError::new(format!("`{}` is not a URL: {error}", args.target)))?;
     let at = |path: &str| -> anyhow::Result<Url> {
         let mut url = base.clone();
         url.path_segments_mut()
-            .map_err(|()| Usage::new(format!("`{base}` cannot be extended by a path")))?
+            .map_err(|()| UsageError::new(format!("`{base}` cannot be extended by a path")))?
             .pop_if_empty()
             .push(path);
         Ok(url)
     };
     let client = Client::new(Config::default());
-    let token = remote::token(args.token_file.as_deref())?;
+    let token = admin_client::token(args.token_file.as_deref())?;
     let fetched = client
         .fetch(&at("openapi.json")?, token.as_deref(), None)
         .await;
     let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
     if status.as_u16() == 401 {
-        return Err(Usage::new(format!(
+        return Err(UsageError::new(format!(
             "{base} does not let us in: {}",
             if token.is_some() {
                 "it does not know the token"
@@ -112,7 +112,7 @@ async fn remotely(args: &Predict) -> anyhow::Result<Answer> {
     if !status.is_success() {
         bail!("{base} answered {status}: {}", refusal(&answer));
     }
-    Ok(Answer {
+    Ok(PredictionResult {
         status: text(answer.remove("status")).unwrap_or_default(),
         output: answer.remove("output").unwrap_or_default(),
         error: text(answer.remove("error")),
@@ -153,9 +153,9 @@ fn refusal(answer: &Map<String, Value>) -> String {
     }
 }
 
-async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
-    let model = Model::read(Path::new(&args.target), &args.model, env)?;
-    let setting = Setting {
+async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionResult> {
+    let model = ModelSource::read(Path::new(&args.target), &args.model, env)?;
+    let setting = ModelConfig {
         workers: 1,
         slots: Some(1),
         room: None,
@@ -164,7 +164,7 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         respawn: false,
         keep_for: Duration::from_secs(60),
         keep_data_for: None,
-        outward: Outward::own(),
+        outward: OutboundConfig::own(),
         job_timeout: None,
         max_output: usize::MAX,
         waiting_memory: usize::MAX,
@@ -176,15 +176,15 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
         limits: Limits::default(),
     };
     let mut signals = Signals::listen(false)?;
-    let workshop = Workshop::open(&args.model, env, setting)?;
-    let runtime = workshop.start(&model, Arc::new(Terminal));
+    let factory = ModelFactory::open(&args.model, env, setting)?;
+    let runtime = factory.start(&model, Arc::new(StderrObserver));
     // Nothing is written down, so nobody asks for the version.
     let target = Target {
         model: full_name(&model, None, None),
         version: String::new(),
         deployment: None,
     };
-    let jobs = workshop.desk(Arc::new(runtime.clone()), target)?;
+    let jobs = factory.desk(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
         result = once(args, &model, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
@@ -197,7 +197,11 @@ async fn locally(args: &Predict, env: &CogEnv) -> anyhow::Result<Answer> {
 const TEST_INPUT: &str = "test_input.json";
 
 /// The input. Runpod's users keep one for trying a handler beside it.
-fn input_of(args: &Predict, model: &Model, document: &Value) -> anyhow::Result<Map<String, Value>> {
+fn input_of(
+    args: &PredictArgs,
+    model: &ModelSource,
+    document: &Value,
+) -> anyhow::Result<Map<String, Value>> {
     if let Some(text) = &args.test_input {
         return Ok(inputs::of_test(text, "--test-input")?);
     }
@@ -210,11 +214,15 @@ fn input_of(args: &Predict, model: &Model, document: &Value) -> anyhow::Result<M
     inputs::read(args.json.as_deref(), &args.inputs, document)
 }
 
-async fn once(args: &Predict, model: &Model, jobs: &JobService) -> anyhow::Result<Answer> {
+async fn once(
+    args: &PredictArgs,
+    model: &ModelSource,
+    jobs: &JobService,
+) -> anyhow::Result<PredictionResult> {
     until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
-        return Err(Usage::new("the model has no training function")
+        return Err(UsageError::new("the model has no training function")
             .hint("name it in cog.yaml: `train: \"train.py:train\"`")
             .into());
     }
@@ -239,14 +247,14 @@ async fn once(args: &Predict, model: &Model, jobs: &JobService) -> anyhow::Resul
         destination: None,
     };
     let submitted = jobs.submit(submission).await.map_err(|refusal| {
-        Usage::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes")
+        UsageError::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes")
     })?;
     let Submitted::New(mut ticket) = submitted else {
         bail!("a new job cannot be known already")
     };
     ticket.ended().await;
     let job = ticket.job().snapshot();
-    Ok(Answer {
+    Ok(PredictionResult {
         status: if job.status == Status::Succeeded {
             "succeeded"
         } else if job.status == Status::Canceled {
@@ -291,9 +299,9 @@ async fn until_ready(jobs: &JobService) -> anyhow::Result<()> {
 }
 
 /// Shows what setup prints.
-struct Terminal;
+struct StderrObserver;
 
-impl Observer for Terminal {
+impl Observer for StderrObserver {
     fn phase(&self, _worker: usize, phase: Phase<'_>) {
         if let Phase::Log { text, .. } = phase {
             write!(std::io::stderr().lock(), "{text}").ok();

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 
-use crate::cli::Ps;
-use crate::remote::{Job, Listed, Server};
+use crate::admin_client::{AdminClient, JobList, JobRow};
+use crate::cli::PsArgs;
 
-pub(crate) async fn ps(args: &Ps) -> anyhow::Result<ExitCode> {
-    let server = Server::of(&args.remote)?;
+pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
+    let server = AdminClient::of(&args.connect)?;
     let limit = args.limit.to_string();
     let mut query = vec![("limit", limit.as_str())];
     if !args.all {
@@ -24,7 +24,7 @@ pub(crate) async fn ps(args: &Ps) -> anyhow::Result<ExitCode> {
         out.write_all(&body).and_then(|()| writeln!(out)).ok();
         return Ok(ExitCode::SUCCESS);
     }
-    let Listed { jobs, scope } = server.get(&["admin", "jobs"], &query).await?;
+    let JobList { jobs, scope } = server.get(&["admin", "jobs"], &query).await?;
     out.write_all(table(&jobs, Timestamp::now()).as_bytes())
         .ok();
     let mut err = std::io::stderr().lock();
@@ -49,11 +49,11 @@ pub(crate) async fn ps(args: &Ps) -> anyhow::Result<ExitCode> {
 const HEAD: [&str; 7] = ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"];
 
 /// One line per job, in columns; nothing if there are none.
-fn table(jobs: &[Job], now: Timestamp) -> String {
+fn table(jobs: &[JobRow], now: Timestamp) -> String {
     if jobs.is_empty() {
         return String::new();
     }
-    let row = |job: &Job| {
+    let row = |job: &JobRow| {
         let age = now.duration_since(job.created_at).as_secs_f64();
         let account = job.account.clone().unwrap_or_else(|| "-".to_owned());
         let run = job.ran_s.map_or_else(|| "-".to_owned(), span);
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn columns_stand_below_each_other() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        let job = |id: &str, account: Option<&str>, ran_s| Job {
+        let job = |id: &str, account: Option<&str>, ran_s| JobRow {
             account: account.map(str::to_owned),
             id: id.to_owned(),
             model: "local/echo".to_owned(),

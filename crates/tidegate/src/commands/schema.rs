@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::cli::Schema;
+use crate::cli::SchemaArgs;
 use crate::compat::CogEnv;
 use crate::exit;
-use crate::model::Model;
+use crate::model_source::ModelSource;
 use crate::python::Python;
 
-pub(crate) fn schema(args: &Schema, env: &CogEnv) -> anyhow::Result<ExitCode> {
-    let model = Model::read(&args.dir, &args.model, env)?;
+pub(crate) fn schema(args: &SchemaArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let model = ModelSource::read(&args.dir, &args.model, env)?;
     let python = Python::find(args.model.python.as_deref())?;
     let mut command = python.command();
     command

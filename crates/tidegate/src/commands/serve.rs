@@ -26,107 +26,111 @@ use tidegate_store::Sqlite;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::greeting::{Emptied, Greeting, Screen};
+use super::banner::{Banner, BannerReset, StartupDisplay};
 use super::heartbeat::Heartbeat;
-use crate::cli::{self, LogFormat, ModelArgs, Serve};
+use crate::cli::{self, LogFormat, ModelArgs, ServeArgs};
 use crate::compat::CogEnv;
-use crate::failure::Usage;
-use crate::files_store::{self, FilesStore};
+use crate::files_store::{self, FilesStoreUrl};
 use crate::listen::listen;
-use crate::model::Model;
-use crate::models::{Manner, Offering, Wanted, Watch};
-use crate::platform::Platform;
+use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
+use crate::model_source::ModelSource;
+use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
-use crate::shutdown::{self, Cause, Signals};
-use crate::tokens::Sources;
-use crate::wiring::{Outward, Setting, Workshop};
-use crate::{build_info, data_dir, exit, front, run_as, webhook_secrets};
+use crate::replicate_setup::ReplicateSetup;
+use crate::shutdown::{self, ShutdownCause, Signals};
+use crate::tokens::TokenSources;
+use crate::usage_error::UsageError;
+use crate::{build_info, data_dir, edge_config, exit, run_as, webhook_secrets};
 
 /// Times that a job may be given to the model, when the server dies with it again and again.
 const ATTEMPTS: u32 = 3;
 
 pub(crate) async fn serve(
-    args: &Serve,
+    args: &ServeArgs,
     env: &CogEnv,
     format: LogFormat,
 ) -> anyhow::Result<ExitCode> {
     let started_at = Timestamp::now();
-    let wanted = Wanted::of(&args.dir);
+    let wanted = ServeTarget::of(&args.dir);
     check_for_several(args, &wanted)?;
     // Before anything else is opened: most mistakes are made here.
     let one = match &wanted {
-        Wanted::One(dir) => Some(Model::read(dir, &args.model, env)?),
-        Wanted::All(_) => None,
+        ServeTarget::Single(dir) => Some(ModelSource::read(dir, &args.model, env)?),
+        ServeTarget::Folder(_) => None,
     };
     let heartbeat = Heartbeat::of(one.as_ref())?;
     let mut signals = Signals::listen(args.await_explicit_shutdown)?;
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let mut reload = Reload::default();
-    let tokens = Sources::new(args.door.tokens_file.clone())?.open(&mut reload)?;
+    let tokens = TokenSources::new(args.listen.tokens_file.clone())?.open(&mut reload)?;
     let webhook_secrets = webhook_secrets::read(
         env.webhook_secret.as_deref(),
-        args.letters.webhook_secret_file.as_deref(),
+        args.webhook.webhook_secret_file.as_deref(),
         &mut reload,
     )?;
-    let edge = front::edge(args, &mut reload)?;
+    let edge = edge_config::edge(args, &mut reload)?;
     let changed = Arc::new(Notify::new());
     read_models_again(args, &changed, &mut reload);
     let reload = reload.listen()?;
-    let listener = listen(&args.door, tokens.as_ref()).await?;
-    let url = format!("{}://{}", front::scheme(&edge), listener.local_addr()?);
+    let listener = listen(&args.listen, tokens.as_ref()).await?;
+    let url = format!(
+        "{}://{}",
+        edge_config::scheme(&edge),
+        listener.local_addr()?
+    );
 
     let folder = one
         .as_ref()
         .map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
-    let data = data_dir::open(args.data_dir.as_ref(), folder, args.door.port)?;
-    let platform = Platform::of(args, data.as_ref()).await?;
+    let data = data_dir::open(args.data_dir.as_ref(), folder, args.listen.port)?;
+    let platform = ReplicateSetup::of(args, data.as_ref()).await?;
     let store_meter = data.as_ref().map(|data| data.store.meter());
     let (cabinet, store) = (platform.cabinet(), data.map(|data| data.store));
     let setting = setting(args, webhook_secrets.clone(), &platform, store.clone())?;
 
-    let workshop = Workshop::open(&args.model, env, setting)?;
+    let factory = ModelFactory::open(&args.model, env, setting)?;
     let nothing = Target {
         model: String::new(),
         version: String::new(),
         deployment: None,
     };
-    let models = ModelRegistry::new(workshop.desk(Arc::new(NoExecutor), nothing)?);
-    let greeting = Arc::new(Greeting {
+    let models = ModelRegistry::new(factory.desk(Arc::new(NoExecutor), nothing)?);
+    let banner = Arc::new(Banner {
         models: Mutex::new(Some(models.clone())),
         url: url.clone(),
         tokens: tokens.clone(),
         several: one.is_none(),
         said: AtomicBool::new(false),
     });
-    let _emptied = Emptied(Arc::clone(&greeting));
-    let progress = Screen {
+    let _emptied = BannerReset(Arc::clone(&banner));
+    let progress = StartupDisplay {
         mode: args.progress,
         format,
         workers: args.workers.into(),
-        greeting,
+        banner,
     };
     let screen = progress.clone();
-    let offering = Arc::new(Offering {
-        manner: manner(args),
+    let loader = Arc::new(ModelLoader {
+        load_policy: load_policy(args),
         owner: args.owner.clone(),
-        workshop,
+        factory,
         models: models.clone(),
-        observer_of: Box::new(move |name| screen.of(name)),
+        observer_for: Box::new(move |name| screen.of(name)),
         wanted,
         register: platform.register(),
         turn: tokio::sync::Mutex::default(),
     });
-    models.versions_made_by(Arc::downgrade(&offering) as Weak<dyn VersionMaker>);
-    let found = offering.read()?;
+    models.versions_made_by(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
+    let found = loader.read()?;
     match &one {
         Some(model) => progress.start().announce(model, &url),
         None => progress
             .start()
             .announce_all(found.keys().map(String::as_str), &url),
     }
-    offering.open(found).await?;
-    offering.open_trained().await?;
+    loader.open(found).await?;
+    loader.open_trained().await?;
     let resumed = models
         .resume()
         .await
@@ -187,11 +191,11 @@ pub(crate) async fn serve(
         Consumer::new("here"),
         upkeep::Rules::default(),
     );
-    let keeping_up = Watch {
+    let keeping_up = ModelWatcher {
         asked: changed,
         files: args.watch,
     }
-    .keep_up(&offering);
+    .run(&loader);
     let life = Heartbeat::beat(heartbeat);
     tokio::pin!(http, reload, files, lines, keeping_up, life);
     let cause = tokio::select! {
@@ -202,7 +206,7 @@ pub(crate) async fn serve(
         () = &mut keeping_up => unreachable!("it looks after models for ever"),
         () = &mut life => unreachable!("it says that it lives for ever"),
         cause = signals.next() => cause,
-        () = asked.cancelled() => Cause::Asked,
+        () = asked.cancelled() => ShutdownCause::Requested,
     };
     tracing::info!(?cause, "shutting down");
     stop.cancel();
@@ -212,14 +216,14 @@ pub(crate) async fn serve(
         () = lines => unreachable!("it looks after the lines for ever"),
         second = signals.next() => {
             tracing::warn!("a second signal: ending at once");
-            return Ok(ExitCode::from(if second == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
+            return Ok(ExitCode::from(if second == ShutdownCause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
         }
     }
     Ok(ExitCode::from(cause.exit_code()))
 }
 
 /// What was said about one model does not fit several.
-fn check_for_several(args: &Serve, wanted: &Wanted) -> Result<(), Usage> {
+fn check_for_several(args: &ServeArgs, wanted: &ServeTarget) -> Result<(), UsageError> {
     let Some(root) = wanted.root() else {
         return Ok(());
     };
@@ -234,11 +238,11 @@ fn check_for_several(args: &Serve, wanted: &Wanted) -> Result<(), Usage> {
         "{flag} is for one model, and `{}` is a folder of models",
         root.display()
     );
-    Err(Usage::new(message).hint("name what is to be called in the cog.yaml of each model"))
+    Err(UsageError::new(message).hint("name what is to be called in the cog.yaml of each model"))
 }
 
 /// SIGHUP reads the models again; but who closes a terminal wants the server to end.
-fn read_models_again(args: &Serve, changed: &Arc<Notify>, reload: &mut Reload) {
+fn read_models_again(args: &ServeArgs, changed: &Arc<Notify>, reload: &mut Reload) {
     if args.watch || !reload.actions.is_empty() || !std::io::stderr().is_terminal() {
         let changed = Arc::clone(changed);
         reload.actions.push((
@@ -251,32 +255,33 @@ fn read_models_again(args: &Serve, changed: &Arc<Notify>, reload: &mut Reload) {
     }
 }
 
-fn manner(args: &Serve) -> Manner {
+fn load_policy(args: &ServeArgs) -> LoadPolicy {
     if args.lazy || args.idle_timeout.is_some() || args.max_loaded.is_some() {
-        Manner::OnDemand {
+        LoadPolicy::OnDemand {
             idle_timeout: args.idle_timeout,
             berths: Berths::new(args.max_loaded.map(usize::from)),
         }
     } else {
-        Manner::Eager
+        LoadPolicy::Eager
     }
 }
 
 fn setting(
-    args: &Serve,
+    args: &ServeArgs,
     webhook_secrets: Secrets,
-    platform: &Platform,
+    platform: &ReplicateSetup,
     store: Option<Arc<Sqlite>>,
-) -> Result<Setting, Usage> {
+) -> Result<ModelConfig, UsageError> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
-        let usage =
-            Usage::new("--worker-processes has no effect on root, and the model would run as root");
+        let usage = UsageError::new(
+            "--worker-processes has no effect on root, and the model would run as root",
+        );
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
     let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
-    Ok(Setting {
+    Ok(ModelConfig {
         workers: args.workers.into(),
         slots: args.concurrency,
         room: None,
@@ -291,12 +296,12 @@ fn setting(
         store: store.map(|store| store as Arc<dyn Store>),
         cabinet: platform.cabinet(),
         hidden_env: match &args.files_store {
-            Some(FilesStore::Bucket { .. }) => &files_store::SECRETS,
-            Some(FilesStore::Folder(_)) | None => &[],
+            Some(FilesStoreUrl::Bucket { .. }) => &files_store::SECRETS,
+            Some(FilesStoreUrl::Folder(_)) | None => &[],
         },
         on_lost: match args.on_lost {
-            cli::OnLost::Retry => OnLost::Retry { attempts: ATTEMPTS },
-            cli::OnLost::Fail => OnLost::Fail,
+            cli::OnLostArg::Retry => OnLost::Retry { attempts: ATTEMPTS },
+            cli::OnLostArg::Fail => OnLost::Fail,
         },
         run_as,
         limits: Limits {
@@ -308,17 +313,17 @@ fn setting(
                 MAX_INLINE_FILE
             }),
         },
-        outward: Outward {
-            networks: args.letters.allow_private_networks.clone(),
+        outward: OutboundConfig {
+            networks: args.webhook.allow_private_networks.clone(),
             max_file: args.max_file as u64,
             webhook_secrets,
-            webhook_retry_for: args.letters.webhook_retry_for,
+            webhook_retry_for: args.webhook.webhook_retry_for,
             voice: platform.voice.clone(),
         },
     })
 }
 
-fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
+fn face_config(args: &ServeArgs, env: &CogEnv, abroad: Abroad) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
@@ -328,7 +333,7 @@ fn face_config(args: &Serve, env: &CogEnv, abroad: Abroad) -> cog::Config {
     }
 }
 
-fn handler_config(args: &Serve, env: &CogEnv) -> runpod::local::Config {
+fn handler_config(args: &ServeArgs, env: &CogEnv) -> runpod::local::Config {
     runpod::local::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,

@@ -8,19 +8,19 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_http::access::Role;
 
-use crate::cli::{NewToken, Token, TokenCommand};
+use crate::cli::{NewTokenArgs, TokenArgs, TokenCommand};
 use crate::tokens;
 
 /// What every token begins with, so that those who look for leaked secrets know it.
 const PREFIX: &str = "tg_";
 
-pub(crate) fn token(args: &Token) -> anyhow::Result<ExitCode> {
+pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         TokenCommand::New(args) => new(args),
     }
 }
 
-fn new(args: &NewToken) -> anyhow::Result<ExitCode> {
+fn new(args: &NewTokenArgs) -> anyhow::Result<ExitCode> {
     let mut bits = [0; 24];
     getrandom::fill(&mut bits)
         .map_err(|error| anyhow!("the system gives no random bits: {error}"))?;

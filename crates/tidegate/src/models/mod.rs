@@ -1,12 +1,12 @@
 //! The models of a server: found in folders, loaded, and kept up with.
 
-mod folder;
+mod loader;
 mod names;
-mod offering;
+mod serve_target;
 mod trained;
-mod watch;
+mod watcher;
 
-pub(crate) use folder::Wanted;
+pub(crate) use loader::{LoadPolicy, ModelLoader};
 pub(crate) use names::{full_name, slug};
-pub(crate) use offering::{Manner, Offering};
-pub(crate) use watch::Watch;
+pub(crate) use serve_target::ServeTarget;
+pub(crate) use watcher::ModelWatcher;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::model::Model;
+use crate::model_source::ModelSource;
 
 /// Who owns models of which nobody says whose they are.
 const NOBODY: &str = "local";
 
 /// The full name of a model. What `owner` says counts more than the `image` in `cog.yaml`, and that more
 /// than the folders `root/owner/name` or `root/name`.
-pub(crate) fn full_name(model: &Model, root: Option<&Path>, owner: Option<&str>) -> String {
+pub(crate) fn full_name(model: &ModelSource, root: Option<&Path>, owner: Option<&str>) -> String {
     let (image_owner, image_name) = model.image.as_deref().map(of_image).unwrap_or_default();
     let folder = |path: &Path| path.file_name().map(|name| slug(&name.to_string_lossy()));
     let parent = model
@@ -62,8 +62,8 @@ pub(crate) fn slug(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn model(dir: &str, image: Option<&str>) -> Model {
-        Model {
+    fn model(dir: &str, image: Option<&str>) -> ModelSource {
+        ModelSource {
             dir: dir.into(),
             script: None,
             predictor_ref: "predict.py:Predictor".to_owned(),

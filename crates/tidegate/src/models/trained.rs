@@ -17,9 +17,9 @@ use tidegate_service::{
     JobService, ServedVersion, TrainedVersion, Training, VersionError, VersionMaker,
 };
 
-use super::offering::{Manner, Offering};
-use crate::model::Model;
-use crate::wiring::Starter;
+use super::loader::{LoadPolicy, ModelLoader};
+use crate::model_factory::ModelStarter;
+use crate::model_source::ModelSource;
 
 /// How a model is told where its weights are.
 const COG_WEIGHTS: &str = "COG_WEIGHTS";
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(5 * 60);
 /// How long is waited until the source has said what it takes.
 const UNTIL_READ: Duration = Duration::from_secs(20);
 
-impl Offering {
+impl ModelLoader {
     /// Offers all that are written down. To be called once, with the models of the folders in place.
     pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
@@ -101,19 +101,19 @@ impl Offering {
         trained: &TrainedVersion,
         source: &ServedVersion,
     ) -> anyhow::Result<ServedVersion> {
-        let model = Model {
+        let model = ModelSource {
             dir: source.folder.clone(),
-            ..self.workshop.read(&source.folder)?
+            ..self.factory.read(&source.folder)?
         };
         // The code is the same, and so is what it takes.
         source.jobs.described(UNTIL_READ).await;
         let schema = match source.jobs.description() {
             Some(schema) => Bytes::clone(&schema.document),
-            None => schema_of(&self.workshop.launch(&model)).await?,
+            None => schema_of(&self.factory.launch(&model)).await?,
         };
-        let (idle_timeout, berths) = match &self.manner {
-            Manner::Eager => (Some(IDLE), Berths::new(None)),
-            Manner::OnDemand {
+        let (idle_timeout, berths) = match &self.load_policy {
+            LoadPolicy::Eager => (Some(IDLE), Berths::new(None)),
+            LoadPolicy::OnDemand {
                 idle_timeout,
                 berths,
             } => (*idle_timeout, berths.clone()),
@@ -152,11 +152,11 @@ impl Offering {
     }
 
     /// Loads the model with the weights, which are brought anew each time: it may have written into them.
-    fn start_of(&self, trained: &TrainedVersion, model: &Model) -> Start {
+    fn start_of(&self, trained: &TrainedVersion, model: &ModelSource) -> Start {
         let (register, trained) = (Arc::clone(&self.register), trained.clone());
         let (starter, observer) = (
-            self.workshop.starter(model),
-            (self.observer_of)(&trained.full_name()),
+            self.factory.starter(model),
+            (self.observer_for)(&trained.full_name()),
         );
         Box::new(move || {
             let (register, trained, starter, observer) = (
@@ -181,7 +181,7 @@ impl Offering {
                     )
                 })?;
                 starter.scratch().hand_over(&luggage).map_err(failed)?;
-                let starter: Starter =
+                let starter: ModelStarter =
                     starter.with_env(COG_WEIGHTS, trained.weights_in(luggage.path()));
                 Ok(Started {
                     runtime: starter.start(observer),
@@ -193,7 +193,7 @@ impl Offering {
 }
 
 #[async_trait]
-impl VersionMaker for Offering {
+impl VersionMaker for ModelLoader {
     async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError> {
         let _turn = self.turn.lock().await;
         // What is trained may have been trained before: the code is that of its source.
@@ -246,7 +246,7 @@ impl VersionMaker for Offering {
     }
 }
 
-impl Offering {
+impl ModelLoader {
     async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         self.register.remove(trained).await?;
         self.models.forget(trained);

@@ -1,8 +1,8 @@
 //! `tidegate worker`: runs jobs that a Runpod platform hands out, or one to try.
 
-mod keeping;
-mod once;
-mod porter;
+mod job_codec;
+mod journal;
+mod test_job;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -22,15 +22,15 @@ use tidegate_runtime::{Limits, Observer, Phase, Runtime};
 use tidegate_service as service;
 use tokio_util::sync::CancellationToken;
 
-use self::porter::{Carrying, habits};
-use crate::cli::{self, Worker};
+use self::job_codec::{ModelJobCodec, habits};
+use crate::cli::{self, WorkerArgs};
 use crate::compat::CogEnv;
 use crate::exit;
-use crate::failure::Usage;
-use crate::model::Model;
+use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
+use crate::model_source::ModelSource;
 use crate::runpod_env::RunpodEnv;
-use crate::shutdown::{Cause, Signals};
-use crate::wiring::{Outward, Setting, Workshop};
+use crate::shutdown::{ShutdownCause, Signals};
+use crate::usage_error::UsageError;
 
 /// Jobs at once that a `concurrency_modifier` can have; each costs a socket.
 const ROOM: u32 = 128;
@@ -38,23 +38,27 @@ const ROOM: u32 = 128;
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 pub(crate) async fn worker(
-    args: &Worker,
+    args: &WorkerArgs,
     env: &CogEnv,
     runpod: &RunpodEnv,
 ) -> anyhow::Result<ExitCode> {
-    let mut model = Model::read(&args.target, &args.model, env)?;
+    let mut model = ModelSource::read(&args.target, &args.model, env)?;
     let mut signals = Signals::listen(false)?;
     // Before the model is loaded: what is wrong here is said at once.
     let purpose = match (&args.test_input, &runpod.templates) {
-        (None, Some(templates)) => Purpose::Pull(Post::open(args, &model, runpod, templates)?),
-        (Some(_), _) | (None, None) => Purpose::Try(once::trial(args.test_input.as_deref())?),
+        (None, Some(templates)) => {
+            WorkerMode::Pull(PlatformConnection::open(args, &model, runpod, templates)?)
+        }
+        (Some(_), _) | (None, None) => {
+            WorkerMode::Try(test_job::trial(args.test_input.as_deref())?)
+        }
     };
-    let workshop = Workshop::open(&args.model, env, setting(args))?;
-    if matches!(purpose, Purpose::Pull(_)) && model.is_script() {
-        model.env.push(unchecked(workshop.scratch())?);
+    let factory = ModelFactory::open(&args.model, env, setting(args))?;
+    if matches!(purpose, WorkerMode::Pull(_)) && model.is_script() {
+        model.env.push(unchecked(factory.scratch())?);
     }
-    let runtime = workshop.start(&model, Arc::new(Shown));
-    let carrying = Carrying::new(workshop.carrier()?, Arc::new(runtime.clone()));
+    let runtime = factory.start(&model, Arc::new(LogObserver));
+    let carrying = ModelJobCodec::new(factory.carrier()?, Arc::new(runtime.clone()));
     let ready = tokio::select! {
         ready = until_ready(&runtime) => ready,
         cause = signals.next() => {
@@ -64,8 +68,10 @@ pub(crate) async fn worker(
     };
     let code = match (ready, purpose) {
         (Err(reason), purpose) => unfit(&reason, purpose).await,
-        (Ok(()), Purpose::Try(job)) => once::run(&runtime, carrying, &job, &mut signals).await?,
-        (Ok(()), Purpose::Pull(post)) => {
+        (Ok(()), WorkerMode::Try(job)) => {
+            test_job::run(&runtime, carrying, &job, &mut signals).await?
+        }
+        (Ok(()), WorkerMode::Pull(post)) => {
             pull(args, runpod, &runtime, carrying, post, &mut signals).await
         }
     };
@@ -82,34 +88,34 @@ fn unchecked(scratch: &Path) -> anyhow::Result<(OsString, OsString)> {
 }
 
 /// What a worker is there for.
-enum Purpose {
+enum WorkerMode {
     /// One job.
     Try(Job),
     /// All that a platform has.
-    Pull(Post),
+    Pull(PlatformConnection),
 }
 
 /// The platform, and what is kept for it.
-struct Post {
+struct PlatformConnection {
     platform: Arc<Platform>,
     journal: tidegate_runpod_worker::Journal,
 }
 
-impl Post {
+impl PlatformConnection {
     fn open(
-        args: &Worker,
-        model: &Model,
+        args: &WorkerArgs,
+        model: &ModelSource,
         runpod: &RunpodEnv,
         templates: &Templates,
     ) -> anyhow::Result<Self> {
-        let kept = keeping::open(
+        let kept = journal::open(
             args.data_dir.as_ref(),
             &model.dir.join(&model.predictor_ref),
             runpod.worker.as_deref(),
         )?;
         let addresses = Addresses::read(templates, &kept.worker).map_err(|bad| {
             let message = bad.to_string();
-            Usage::new(message).hint(format!(
+            UsageError::new(message).hint(format!(
                 "set {} to an address that the platform gives out",
                 bad.variable
             ))
@@ -133,19 +139,19 @@ impl Post {
 }
 
 async fn pull(
-    args: &Worker,
+    args: &WorkerArgs,
     runpod: &RunpodEnv,
     runtime: &Runtime,
-    carrying: Carrying,
-    post: Post,
+    carrying: ModelJobCodec,
+    post: PlatformConnection,
     signals: &mut Signals,
 ) -> ExitCode {
     let options = Options {
         ping_every: runpod.ping_every,
         habits: habits(runtime.schema().as_deref()),
         on_lost: match args.on_lost {
-            cli::OnLost::Retry => OnLost::Retry,
-            cli::OnLost::Fail => OnLost::Fail,
+            cli::OnLostArg::Retry => OnLost::Retry,
+            cli::OnLostArg::Fail => OnLost::Fail,
         },
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
     };
@@ -168,8 +174,8 @@ async fn pull(
             over = &mut run => return ended(over, &platform).await,
             cause = signals.next() => {
                 if leave.is_cancelled() {
-                    tracing::warn!("a second signal: ending at once; what is in hand is left to the next worker");
-                    return ExitCode::from(if cause == Cause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED });
+                    tracing::warn!("a second signal: ending at test_job; what is in hand is left to the next worker");
+                    return ExitCode::from(if cause == ShutdownCause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED });
                 }
                 tracing::info!("no more jobs are taken; those in hand are finished");
                 leave.cancel();
@@ -190,13 +196,13 @@ async fn ended(over: Over, platform: &Platform) -> ExitCode {
 }
 
 /// The model could not be loaded, or a fitness check says that the machine is not fit for it.
-async fn unfit(reason: &str, purpose: Purpose) -> ExitCode {
+async fn unfit(reason: &str, purpose: WorkerMode) -> ExitCode {
     writeln!(
         std::io::stderr().lock(),
         "error: the model could not be loaded\n{reason}"
     )
     .ok();
-    if let Purpose::Pull(post) = purpose {
+    if let WorkerMode::Pull(post) = purpose {
         let (check, reason) =
             fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
         post.platform.unhealthy(check, reason).await;
@@ -228,13 +234,13 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
     }
 }
 
-fn setting(args: &Worker) -> Setting {
-    let outward = Outward {
+fn setting(args: &WorkerArgs) -> ModelConfig {
+    let outward = OutboundConfig {
         networks: args.allow_private_networks.clone(),
         max_file: args.max_file as u64,
-        ..Outward::own()
+        ..OutboundConfig::own()
     };
-    Setting {
+    ModelConfig {
         workers: 1,
         slots: args.concurrency,
         room: Some(ROOM),
@@ -257,9 +263,9 @@ fn setting(args: &Worker) -> Setting {
 }
 
 /// Shows what the model prints outside of jobs, and when it had to be replaced.
-struct Shown;
+struct LogObserver;
 
-impl Observer for Shown {
+impl Observer for LogObserver {
     fn phase(&self, _worker: usize, phase: Phase<'_>) {
         match phase {
             Phase::Log { text, .. } => tracing::info!(target: "model", "{}", text.trim_end()),

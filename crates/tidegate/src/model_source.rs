@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::cli::{Mode, ModelArgs};
+use crate::cli::{ModeArg, ModelArgs};
 use crate::cog_yaml;
 use crate::compat::CogEnv;
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// A model and what is known about it before its code is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Model {
+pub(crate) struct ModelSource {
     /// Absolute.
     pub(crate) dir: PathBuf,
     /// The Python file that was given in the place of a folder; absolute.
@@ -30,7 +30,7 @@ pub(crate) struct Model {
 /// In the place of a name: the file is run as a script, and hands over its handler by itself.
 const SCRIPT: &str = "__main__";
 
-impl Model {
+impl ModelSource {
     /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
         if dir.is_file() {
@@ -42,7 +42,7 @@ impl Model {
                 "`{word}` after `--` is for a script, and `{}` is a model's folder",
                 dir.display()
             );
-            return Err(Usage::new(message)
+            return Err(UsageError::new(message)
                 .hint("leave `--` and what follows it away")
                 .into());
         }
@@ -66,7 +66,7 @@ impl Model {
                 "`{}` has both `run: {run}` and `predict: {predict}`",
                 file.display()
             );
-            return Err(Usage::new(message)
+            return Err(UsageError::new(message)
                 .hint("keep one of them; `run` is the newer name")
                 .into());
         }
@@ -84,7 +84,7 @@ impl Model {
         let predictor_ref = match given {
             Some(given) => given,
             // A model that only trains has nothing else to answer with.
-            None if args.mode == Mode::Train && train_ref.is_some() => {
+            None if args.mode == ModeArg::Train && train_ref.is_some() => {
                 train_ref.clone().unwrap_or_default()
             }
             None => return Err(no_predictor(&dir, text.is_some()).into()),
@@ -127,7 +127,8 @@ impl Model {
             } => Some("--predict"),
             ModelArgs { train: Some(_), .. } => Some("--train"),
             ModelArgs {
-                mode: Mode::Train, ..
+                mode: ModeArg::Train,
+                ..
             } => Some("--mode train"),
             ModelArgs { .. } => None,
         };
@@ -136,7 +137,7 @@ impl Model {
                 "{flag} is for a model's folder, and `{}` is a script",
                 path.display()
             );
-            return Err(Usage::new(message)
+            return Err(UsageError::new(message)
                 .hint("a script says itself what is run: `runpod.serverless.start({\"handler\": handler})`")
                 .into());
         }
@@ -188,7 +189,7 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
 
 fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize().map_err(|error| {
-        Usage::new(format!("there is no folder `{}` ({error})", dir.display()))
+        UsageError::new(format!("there is no folder `{}` ({error})", dir.display()))
             .hint("give the folder that holds the model's cog.yaml")
     })?;
     if found.is_dir() {
@@ -197,18 +198,18 @@ fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
     Err(not_a_folder(&found).into())
 }
 
-fn not_a_folder(path: &Path) -> Usage {
+fn not_a_folder(path: &Path) -> UsageError {
     let hint = path.parent().map_or_else(String::new, |parent| {
         format!("tidegate serve {}", parent.display())
     });
-    Usage::new(format!(
+    UsageError::new(format!(
         "`{}` is neither a folder nor a Python file",
         path.display()
     ))
     .hint(hint)
 }
 
-fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
+fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
     let example = ["run.py", "predict.py"]
         .into_iter()
         .find(|name| dir.join(name).is_file());
@@ -220,16 +221,16 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> Usage {
     };
     if has_yaml {
         let message = format!("`{}` names no predictor", dir.join("cog.yaml").display());
-        return Usage::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
+        return UsageError::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
     }
     let message = format!("there is no cog.yaml in `{}`", dir.display());
     if example.is_some() {
-        return Usage::new(message).hint(format!(
+        return UsageError::new(message).hint(format!(
             "tidegate serve {} --predict {file}:{name}",
             dir.display()
         ));
     }
-    Usage::new(message).hint(format!(
+    UsageError::new(message).hint(format!(
         "tidegate init {} makes a model to start from",
         dir.display()
     ))
@@ -260,7 +261,7 @@ fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<
         format!("{}:{}: ", dir.join("cog.yaml").display(), line + 1)
     });
     let missing = dir.join(file);
-    Err(Usage::new(format!(
+    Err(UsageError::new(format!(
         "{place}the predictor is `{reference}`, but there is no file `{}`",
         missing.display()
     ))
@@ -282,12 +283,12 @@ mod tests {
         Only::parse_from(std::iter::once(&"test").chain(words)).model
     }
 
-    fn read(files: &[(&str, &str)], words: &[&str]) -> Result<Model, String> {
+    fn read(files: &[(&str, &str)], words: &[&str]) -> Result<ModelSource, String> {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        Model::read(dir.path(), &args(words), &CogEnv::default())
+        ModelSource::read(dir.path(), &args(words), &CogEnv::default())
             .map_err(|error| format!("{error:#}"))
     }
 
@@ -369,7 +370,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::fs::write(dir.path().join("cog.yaml"), "predict: other.py:P").unwrap();
         let read = |path: &Path, words: &[&str]| {
-            Model::read(path, &args(words), &CogEnv::default())
+            ModelSource::read(path, &args(words), &CogEnv::default())
                 .map_err(|error| format!("{error:#}"))
         };
         let model = read(&file, &[]).unwrap();

@@ -20,18 +20,18 @@ use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, room_in,
 };
 
-use crate::cli::{Mode, ModelArgs};
+use crate::cli::{ModeArg, ModelArgs};
 use crate::compat::CogEnv;
-use crate::failure::Usage;
-use crate::model::Model;
+use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::secrets;
+use crate::usage_error::UsageError;
 
 /// Deaths in a row without a finished job before a model is given up.
 const GIVE_UP_AFTER: u32 = 5;
 
 /// What differs between the commands that run a model.
-pub(crate) struct Setting {
+pub(crate) struct ModelConfig {
     pub(crate) workers: usize,
     pub(crate) slots: Option<u32>,
     /// Slots for code that changes its mind about how many jobs it wants at once.
@@ -51,11 +51,11 @@ pub(crate) struct Setting {
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: Limits,
-    pub(crate) outward: Outward,
+    pub(crate) outward: OutboundConfig,
 }
 
 /// Whom the server calls, and how.
-pub(crate) struct Outward {
+pub(crate) struct OutboundConfig {
     pub(crate) networks: Networks,
     pub(crate) max_file: u64,
     pub(crate) webhook_secrets: Secrets,
@@ -64,7 +64,7 @@ pub(crate) struct Outward {
     pub(crate) voice: Voice,
 }
 
-impl Outward {
+impl OutboundConfig {
     /// For who types the addresses themselves: no guard, and nobody to be told.
     pub(crate) fn own() -> Self {
         let max_file = NetConfig::default().max_file;
@@ -80,22 +80,22 @@ impl Outward {
 }
 
 /// What all models of a server are run with.
-pub(crate) struct Workshop {
+pub(crate) struct ModelFactory {
     args: ModelArgs,
     env: CogEnv,
-    setting: Setting,
+    setting: ModelConfig,
     python: Python,
     scratch: Scratch,
 }
 
 /// Starts one model, as often as it is wanted.
 #[derive(Clone)]
-pub(crate) struct Starter {
+pub(crate) struct ModelStarter {
     launch: Launch,
     scratch: Scratch,
 }
 
-impl Starter {
+impl ModelStarter {
     /// Starts the model's children.
     pub(crate) fn start(&self, observer: Arc<dyn Observer>) -> Runtime {
         Runtime::start(self.launch.clone(), self.scratch.clone(), observer)
@@ -113,8 +113,12 @@ impl Starter {
     }
 }
 
-impl Workshop {
-    pub(crate) fn open(args: &ModelArgs, env: &CogEnv, setting: Setting) -> anyhow::Result<Self> {
+impl ModelFactory {
+    pub(crate) fn open(
+        args: &ModelArgs,
+        env: &CogEnv,
+        setting: ModelConfig,
+    ) -> anyhow::Result<Self> {
         let python = Python::find(args.python.as_deref())?;
         let scratch = Scratch::new(setting.run_as.as_ref())
             .context("could not make a folder for temporary files; is TMPDIR writable?")?;
@@ -133,8 +137,8 @@ impl Workshop {
     }
 
     /// Reads a model's folder.
-    pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<Model> {
-        Model::read(folder, &self.args, &self.env)
+    pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<ModelSource> {
+        ModelSource::read(folder, &self.args, &self.env)
     }
 
     /// The desk of a model, with everything that a desk needs.
@@ -171,8 +175,8 @@ impl Workshop {
             keep_for: setting.keep_for,
             keep_data_for: setting.keep_data_for,
             predictions_are: match args.mode {
-                Mode::Predict => JobKind::Prediction,
-                Mode::Train => JobKind::Training,
+                ModeArg::Predict => JobKind::Prediction,
+                ModeArg::Train => JobKind::Training,
             },
             job_timeout: setting.job_timeout,
             max_output: setting.max_output,
@@ -214,20 +218,20 @@ impl Workshop {
     }
 
     /// Starts a model.
-    pub(crate) fn start(&self, model: &Model, observer: Arc<dyn Observer>) -> Runtime {
+    pub(crate) fn start(&self, model: &ModelSource, observer: Arc<dyn Observer>) -> Runtime {
         self.starter(model).start(observer)
     }
 
     /// What starts a model later.
-    pub(crate) fn starter(&self, model: &Model) -> Starter {
-        Starter {
+    pub(crate) fn starter(&self, model: &ModelSource) -> ModelStarter {
+        ModelStarter {
             launch: self.launch(model),
             scratch: self.scratch.clone(),
         }
     }
 
     /// How a model is run.
-    pub(crate) fn launch(&self, model: &Model) -> Launch {
+    pub(crate) fn launch(&self, model: &ModelSource) -> Launch {
         let Self {
             args,
             env,
@@ -242,8 +246,8 @@ impl Workshop {
             predictor_ref: model.predictor_ref.clone(),
             train_ref: model.train_ref.clone(),
             mode: match args.mode {
-                Mode::Predict => control::Mode::Predict,
-                Mode::Train => control::Mode::Train,
+                ModeArg::Predict => control::Mode::Predict,
+                ModeArg::Train => control::Mode::Train,
             },
             slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
             room: setting.room,
@@ -274,9 +278,9 @@ impl Workshop {
     }
 }
 
-fn upload_url(text: &str) -> Result<Url, Usage> {
+fn upload_url(text: &str) -> Result<Url, UsageError> {
     check_address(text, &Networks::everything()).map_err(|error| {
-        Usage::new(format!("--upload-url `{text}` cannot be used: {error}"))
+        UsageError::new(format!("--upload-url `{text}` cannot be used: {error}"))
             .hint("give an http or https address")
     })
 }

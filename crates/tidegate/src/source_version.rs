@@ -14,7 +14,7 @@ const READ_UP_TO: u64 = 64 * 1024 * 1024;
 
 /// What is known of a model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct SourceVersion {
     /// 64 hexadecimal digits.
     pub(crate) id: String,
     /// When one of them was changed last.
@@ -22,7 +22,7 @@ pub(crate) struct Version {
 }
 
 /// Reads the files of a model. Hidden folders, compiled Python and what `.dockerignore` names do not count.
-pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
+pub(crate) fn of_folder(folder: &Path) -> io::Result<SourceVersion> {
     let (folder, files) = files_of(folder)?;
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
     for name in &files {
@@ -37,7 +37,7 @@ pub(crate) fn of_folder(folder: &Path) -> io::Result<Version> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    Ok(Version { id, changed_at })
+    Ok(SourceVersion { id, changed_at })
 }
 
 /// Tells one state of the files from another without reading them.

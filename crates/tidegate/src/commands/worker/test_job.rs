@@ -13,10 +13,10 @@ use tidegate_runpod_worker::Job;
 use tidegate_runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::porter::{Carrying, habits};
+use super::job_codec::{ModelJobCodec, habits};
 use crate::exit;
-use crate::failure::Usage;
 use crate::shutdown::Signals;
+use crate::usage_error::UsageError;
 
 const FILE: &str = "test_input.json";
 const EXAMPLE: &str = r#"--test-input '{"input": {}}'"#;
@@ -33,7 +33,7 @@ pub(super) fn trial(said: Option<&str>) -> anyhow::Result<Job> {
         let hint = format!(
             "set RUNPOD_WEBHOOK_GET_JOB and RUNPOD_WEBHOOK_POST_OUTPUT to the platform's addresses, or run one job with {EXAMPLE}"
         );
-        return Err(Usage::new(message).hint(hint).may_pass().into());
+        return Err(UsageError::new(message).hint(hint).transient().into());
     }
     let text = std::fs::read_to_string(FILE).with_context(|| format!("could not read {FILE}"))?;
     job(FILE, &text)
@@ -41,9 +41,9 @@ pub(super) fn trial(said: Option<&str>) -> anyhow::Result<Job> {
 
 fn job(whence: &str, text: &str) -> anyhow::Result<Job> {
     let wrong = |what: String| {
-        Usage::new(format!("{whence} {what}"))
+        UsageError::new(format!("{whence} {what}"))
             .hint(EXAMPLE)
-            .may_pass()
+            .transient()
     };
     // What is in them is the handler's, to the last digit.
     let mut members: BTreeMap<String, &RawValue> =
@@ -69,7 +69,7 @@ fn job(whence: &str, text: &str) -> anyhow::Result<Job> {
 /// Runs it; what came of it is printed.
 pub(super) async fn run(
     runtime: &Runtime,
-    carrying: Carrying,
+    carrying: ModelJobCodec,
     job: &Job,
     signals: &mut Signals,
 ) -> anyhow::Result<ExitCode> {

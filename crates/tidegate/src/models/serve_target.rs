@@ -7,37 +7,37 @@ const COG_YAML: &str = "cog.yaml";
 
 /// What `tidegate serve DIR` is asked to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ServeTarget {
     /// The model in this folder.
-    One(PathBuf),
+    Single(PathBuf),
     /// The models in the folders of this one.
-    All(PathBuf),
+    Folder(PathBuf),
 }
 
-impl Wanted {
+impl ServeTarget {
     /// A folder without a model of its own, but with models in it, is a folder of models.
     pub(crate) fn of(dir: &Path) -> Self {
         match dir.canonicalize() {
             Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => {
-                Self::All(root)
+                Self::Folder(root)
             }
-            Ok(_) | Err(_) => Self::One(dir.to_owned()),
+            Ok(_) | Err(_) => Self::Single(dir.to_owned()),
         }
     }
 
     /// The folders of the models, by name.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         match self {
-            Self::One(dir) => vec![dir.clone()],
-            Self::All(root) => models_in(root),
+            Self::Single(dir) => vec![dir.clone()],
+            Self::Folder(root) => models_in(root),
         }
     }
 
     /// The folder that holds several.
     pub(crate) fn root(&self) -> Option<&Path> {
         match self {
-            Self::One(_) => None,
-            Self::All(root) => Some(root),
+            Self::Single(_) => None,
+            Self::Folder(root) => Some(root),
         }
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_folder_with_a_cog_yaml_is_one_model_whatever_is_in_it() {
         let (_kept, root) = with(&["cog.yaml", "other/cog.yaml"]);
-        assert_eq!(Wanted::of(&root), Wanted::One(root));
+        assert_eq!(ServeTarget::of(&root), ServeTarget::Single(root));
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
             "x/y/z/cog.yaml",
             "empty/file",
         ]);
-        let wanted = Wanted::of(&root);
+        let wanted = ServeTarget::of(&root);
         assert_eq!(wanted.root(), Some(root.as_path()));
         assert_eq!(wanted.folders(), [root.join("ann/a"), root.join("b")]);
     }
@@ -110,6 +110,6 @@ mod tests {
     #[test]
     fn a_folder_without_any_is_taken_for_one_model_that_lacks_its_file() {
         let (_kept, root) = with(&["predict.py"]);
-        assert_eq!(Wanted::of(&root), Wanted::One(root));
+        assert_eq!(ServeTarget::of(&root), ServeTarget::Single(root));
     }
 }

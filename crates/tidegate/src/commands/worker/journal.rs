@@ -7,14 +7,14 @@ use tidegate_core::chain;
 use tidegate_runpod_worker::{Journal, OpenError};
 
 use crate::data_dir::{DataDir, usual};
-use crate::failure::Usage;
+use crate::usage_error::UsageError;
 
 /// Workers of one script on one machine that nobody gave a name.
 const NAMELESS: usize = 64;
 const NAME_FILE: &str = "worker.id";
 
 /// An open journal, and whose it is.
-pub(super) struct Kept {
+pub(super) struct WorkerJournal {
     pub(super) journal: Journal,
     pub(super) worker: String,
 }
@@ -24,7 +24,7 @@ pub(super) fn open(
     said: Option<&DataDir>,
     target: &Path,
     worker: Option<&str>,
-) -> Result<Kept, Usage> {
+) -> Result<WorkerJournal, UsageError> {
     match said {
         Some(DataDir::None) => Ok(in_memory(worker)),
         Some(DataDir::At(folder)) => open_at(folder, worker).map_err(|error| refused(&error)),
@@ -52,7 +52,7 @@ pub(super) fn open(
     }
 }
 
-fn open_at(folder: &Path, worker: Option<&str>) -> Result<Kept, OpenError> {
+fn open_at(folder: &Path, worker: Option<&str>) -> Result<WorkerJournal, OpenError> {
     let journal = Journal::open(folder)?;
     let file = folder.join(NAME_FILE);
     // A worker without a name gets one that stays: by another one the platform would not know its jobs.
@@ -65,11 +65,11 @@ fn open_at(folder: &Path, worker: Option<&str>) -> Result<Kept, OpenError> {
             fresh
         }
     };
-    Ok(Kept { journal, worker })
+    Ok(WorkerJournal { journal, worker })
 }
 
-fn in_memory(worker: Option<&str>) -> Kept {
-    Kept {
+fn in_memory(worker: Option<&str>) -> WorkerJournal {
+    WorkerJournal {
         journal: Journal::in_memory(),
         worker: worker.map_or_else(fresh, str::to_owned),
     }
@@ -89,14 +89,14 @@ fn folders(target: &Path, worker: Option<&str>) -> Vec<PathBuf> {
         .collect()
 }
 
-fn refused(error: &OpenError) -> Usage {
+fn refused(error: &OpenError) -> UsageError {
     let hint = match error {
         OpenError::InUse(_) => "give each worker a RUNPOD_POD_ID or a --data-dir of its own",
         OpenError::Unusable(..) => {
             "give another folder with --data-dir, or `none` to keep jobs in memory only"
         }
     };
-    Usage::new(chain(error).to_string()).hint(hint)
+    UsageError::new(chain(error).to_string()).hint(hint)
 }
 
 /// A random name in the form that platforms are used to.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_net::Networks;
 
-use super::{ModelArgs, OnLost};
+use super::{ModelArgs, OnLostArg};
 use crate::data_dir::DataDir;
 use crate::units;
 
@@ -16,7 +16,7 @@ use crate::units;
 /// variables RUNPOD_WEBHOOK_GET_JOB and RUNPOD_WEBHOOK_POST_OUTPUT say. Without them one job is run, from
 /// --test-input or `test_input.json`.
 #[derive(Debug, Args)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerArgs {
     /// The script with the handler, or the model's folder
     #[arg(default_value = ".", value_name = "TARGET")]
     pub(crate) target: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     pub(crate) data_dir: Option<DataDir>,
     /// What becomes of a job that was worked on when the worker died
     #[arg(long, env = "TIDEGATE_ON_LOST", value_enum, default_value = "retry")]
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: OnLostArg,
     /// The largest file that an input names or brings along, and the largest output file that is uploaded
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size)]
     pub(crate) max_file: usize,

@@ -6,37 +6,37 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::folder::Wanted;
-use super::offering::Offering;
-use crate::version;
+use super::loader::ModelLoader;
+use super::serve_target::ServeTarget;
+use crate::source_version;
 
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Whether and how changes are noticed.
-pub(crate) struct Watch {
+pub(crate) struct ModelWatcher {
     /// Somebody says that there are some.
     pub(crate) asked: Arc<Notify>,
     /// Whether the files themselves are looked at.
     pub(crate) files: bool,
 }
 
-impl Watch {
+impl ModelWatcher {
     /// Keeps an offering up with its folders, for ever.
-    pub(crate) async fn keep_up(self, offering: &Offering) {
-        let mut seen = self.look(&offering.wanted).await;
+    pub(crate) async fn run(self, loader: &ModelLoader) {
+        let mut seen = self.look(&loader.wanted).await;
         let mut moving = false;
         loop {
             let asked = tokio::select! {
                 () = self.asked.notified() => true,
                 () = tokio::time::sleep(EVERY), if self.files => false,
             };
-            let now = self.look(&offering.wanted).await;
+            let now = self.look(&loader.wanted).await;
             let changed = now != seen;
             seen = now;
             // Files that are still being written are left alone until they come to rest.
             if asked || (moving && !changed) {
-                offering.renew().await;
+                loader.renew().await;
                 moving = false;
             } else {
                 moving |= changed;
@@ -45,12 +45,12 @@ impl Watch {
     }
 
     /// All folders, each with what tells one state of its files from another.
-    async fn look(&self, wanted: &Wanted) -> Vec<(u64, PathBuf)> {
+    async fn look(&self, wanted: &ServeTarget) -> Vec<(u64, PathBuf)> {
         if !self.files {
             return Vec::new();
         }
         let wanted = wanted.clone();
-        let print = |folder: PathBuf| (version::fingerprint(&folder), folder);
+        let print = |folder: PathBuf| (source_version::fingerprint(&folder), folder);
         let look = move || wanted.folders().into_iter().map(print).collect();
         tokio::task::spawn_blocking(look).await.unwrap_or_default()
     }

@@ -9,19 +9,19 @@ use tidegate_service::{ModelRegistry, ModelSchema};
 
 use crate::cli::{LogFormat, ProgressMode};
 use crate::inputs;
-use crate::progress::Progress;
+use crate::progress::StartupProgress;
 
 /// Shows how the models of a server get on.
 #[derive(Clone)]
-pub(super) struct Screen {
+pub(super) struct StartupDisplay {
     pub(super) mode: ProgressMode,
     pub(super) format: LogFormat,
     pub(super) workers: usize,
-    pub(super) greeting: Arc<Greeting>,
+    pub(super) banner: Arc<Banner>,
 }
 
 /// How to go on from here.
-pub(super) struct Greeting {
+pub(super) struct Banner {
     /// Emptied in the end: the models hold the runtimes, which hold the observers, which hold this.
     pub(super) models: Mutex<Option<ModelRegistry>>,
     pub(super) url: String,
@@ -31,23 +31,23 @@ pub(super) struct Greeting {
     pub(super) said: AtomicBool,
 }
 
-impl Screen {
+impl StartupDisplay {
     /// For what concerns all models.
-    pub(super) fn start(&self) -> Progress {
-        Progress::new(self.mode, self.format, 0, Box::new(|| None))
+    pub(super) fn start(&self) -> StartupProgress {
+        StartupProgress::new(self.mode, self.format, 0, Box::new(|| None))
     }
 
     /// For one model.
     pub(super) fn of(&self, name: &str) -> Arc<dyn Observer> {
-        let (greeting, of) = (Arc::clone(&self.greeting), name.to_owned());
-        let progress = Progress::new(
+        let (banner, of) = (Arc::clone(&self.banner), name.to_owned());
+        let progress = StartupProgress::new(
             self.mode,
             self.format,
             self.workers,
-            Box::new(move || greeting.once(&of)),
+            Box::new(move || banner.once(&of)),
         );
         // A version that was trained is told by its whole name, also beside the only model.
-        let is_named = self.greeting.several || name.contains(':');
+        let is_named = self.banner.several || name.contains(':');
         Arc::new(if is_named {
             progress.of_model(name)
         } else {
@@ -57,9 +57,9 @@ impl Screen {
 }
 
 /// Lets go of the models when the server is over, however it ends.
-pub(super) struct Emptied(pub(super) Arc<Greeting>);
+pub(super) struct BannerReset(pub(super) Arc<Banner>);
 
-impl Drop for Emptied {
+impl Drop for BannerReset {
     fn drop(&mut self) {
         self.0
             .models
@@ -69,7 +69,7 @@ impl Drop for Emptied {
     }
 }
 
-impl Greeting {
+impl Banner {
     /// The first model that is ready is the one to try.
     fn once(&self, name: &str) -> Option<String> {
         let models = self

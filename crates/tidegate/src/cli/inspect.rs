@@ -6,7 +6,7 @@ use clap::Args;
 
 /// A server that runs, and how we are let in.
 #[derive(Debug, Args)]
-pub(crate) struct Remote {
+pub(crate) struct ConnectArgs {
     /// Where the server is
     #[arg(
         long,
@@ -24,9 +24,9 @@ pub(crate) struct Remote {
 ///
 /// With the token of an administrator these are the jobs of all accounts, otherwise those of one's own.
 #[derive(Debug, Args)]
-pub(crate) struct Ps {
+pub(crate) struct PsArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// Show those that are over too, as long as the server keeps them
     #[arg(long, short)]
     pub(crate) all: bool,
@@ -46,9 +46,9 @@ pub(crate) struct Ps {
 
 /// Print what a job of a running server has printed.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// The job
     pub(crate) id: String,
     /// Go on until the job is over; the exit code is 0 if it succeeded and 1 if not
@@ -61,9 +61,9 @@ pub(crate) struct Logs {
 
 /// Stop jobs of a running server. The ids of those that stop are printed.
 #[derive(Debug, Args)]
-pub(crate) struct Cancel {
+pub(crate) struct CancelArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// The jobs
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<String>,
@@ -74,9 +74,9 @@ pub(crate) struct Cancel {
 
 /// Have a running server send the last webhook of a job again, under the same webhook-id.
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// The message's own id, `msg_…`; GET /admin/deliveries lists them
     #[arg(value_name = "WEBHOOK_ID")]
     pub(crate) id: String,

@@ -8,13 +8,13 @@ use crate::exit;
 /// A mistake on the caller's side, which asking again will not mend.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Usage {
+pub(crate) struct UsageError {
     message: String,
     hint: Option<String>,
     code: u8,
 }
 
-impl Usage {
+impl UsageError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -24,7 +24,7 @@ impl Usage {
     }
 
     /// Not a mistake after all: asking again may help.
-    pub(crate) fn may_pass(mut self) -> Self {
+    pub(crate) fn transient(mut self) -> Self {
         self.code = exit::FAILED;
         self
     }
@@ -44,7 +44,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
     }
     let mut err = std::io::stderr().lock();
-    let usage = error.downcast_ref::<Usage>();
+    let usage = error.downcast_ref::<UsageError>();
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     // Nobody is left to tell when stderr is closed.
     writeln!(err, "error: {}", causes.join("\n  because ")).ok();

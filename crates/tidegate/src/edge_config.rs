@@ -7,22 +7,22 @@ use std::time::Duration;
 use tidegate_core::chain;
 use tidegate_http::edge::{Edge, Tls, descriptors};
 
-use crate::cli::{Door, Serve};
-use crate::failure::Usage;
+use crate::cli::{ListenArgs, ServeArgs};
 use crate::reload::Reload;
+use crate::usage_error::UsageError;
 
 /// How long headers may take, and how long an idle connection is kept, where nothing is said.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
-pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
+pub(crate) fn edge(args: &ServeArgs, reload: &mut Reload) -> Result<Edge, UsageError> {
     Ok(Edge {
         max_connections: args
             .max_connections
             .unwrap_or_else(descriptors::default_connections),
         header_timeout: args.header_timeout,
-        ..plain_edge(&args.door, reload)?
+        ..plain_edge(&args.listen, reload)?
     })
 }
 
@@ -31,19 +31,19 @@ pub(crate) fn edge(args: &Serve, reload: &mut Reload) -> Result<Edge, Usage> {
 fn certificate<'a>(
     certificate: Option<&'a Path>,
     key: Option<&'a Path>,
-) -> Result<Option<(&'a Path, &'a Path)>, Usage> {
+) -> Result<Option<(&'a Path, &'a Path)>, UsageError> {
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(Usage::new("--tls-cert needs --tls-key")
+        (Some(_), None) => Err(UsageError::new("--tls-cert needs --tls-key")
             .hint("name the key of the certificate with --tls-key FILE")),
-        (None, Some(_)) => Err(Usage::new("--tls-key needs --tls-cert")
+        (None, Some(_)) => Err(UsageError::new("--tls-key needs --tls-cert")
             .hint("name the certificate with --tls-cert FILE")),
     }
 }
 
 /// The same with the usual limits.
-pub(crate) fn plain_edge(door: &Door, reload: &mut Reload) -> Result<Edge, Usage> {
+pub(crate) fn plain_edge(door: &ListenArgs, reload: &mut Reload) -> Result<Edge, UsageError> {
     descriptors::raise_limit();
     let files = certificate(door.tls_cert.as_deref(), door.tls_key.as_deref())?;
     let tls = files
@@ -68,10 +68,10 @@ pub(crate) fn scheme(edge: &Edge) -> &'static str {
     if edge.tls.is_some() { "https" } else { "http" }
 }
 
-fn tls(certificate: &Path, key: &Path) -> Result<Arc<Tls>, Usage> {
+fn tls(certificate: &Path, key: &Path) -> Result<Arc<Tls>, UsageError> {
     Tls::load(certificate, key).map(Arc::new).map_err(|error| {
         let hint =
             "both are PEM files, and --tls-key is the key of the first certificate in --tls-cert";
-        Usage::new(format!("no HTTPS: {}", chain(&error))).hint(hint)
+        UsageError::new(format!("no HTTPS: {}", chain(&error))).hint(hint)
     })
 }

@@ -13,10 +13,10 @@ use tracing_subscriber::registry::LookupSpan;
 const LONGEST: usize = 4096;
 
 /// Writes events in Runpod's words.
-pub(crate) struct RunpodLines;
+pub(crate) struct RunpodLogFormat;
 
 #[derive(Debug, Default)]
-struct Read {
+struct LogFields {
     job: Option<String>,
     batch: Option<String>,
     message: String,
@@ -25,14 +25,14 @@ struct Read {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     #[serde(rename = "requestId")]
     job: Option<&'a str>,
     message: &'a str,
     level: &'a str,
 }
 
-impl<S, N> FormatEvent<S, N> for RunpodLines
+impl<S, N> FormatEvent<S, N> for RunpodLogFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -43,13 +43,13 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut read = Read::default();
+        let mut read = LogFields::default();
         event.record(&mut read);
         writeln!(writer, "{}", read.line(*event.metadata().level()))
     }
 }
 
-impl Read {
+impl LogFields {
     fn line(&self, level: Level) -> String {
         let batch = self
             .batch
@@ -64,7 +64,7 @@ impl Read {
             Level::DEBUG => "DEBUG",
             Level::TRACE => "TRACE",
         };
-        let line = Line {
+        let line = LogLine {
             job: self.job.as_deref(),
             message: &message,
             level,
@@ -73,7 +73,7 @@ impl Read {
     }
 }
 
-impl Visit for Read {
+impl Visit for LogFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "job" => self.job = Some(value.to_owned()),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_line_names_its_job() {
-        let read = Read {
+        let read = LogFields {
             job: Some("a".to_owned()),
             batch: None,
             message: "Finished.".to_owned(),
@@ -124,7 +124,7 @@ mod tests {
             read.line(Level::INFO),
             r#"{"requestId":"a","message":"Finished. took=1s","level":"INFO"}"#
         );
-        let of_a_batch = Read {
+        let of_a_batch = LogFields {
             batch: Some("b".to_owned()),
             ..read
         };
@@ -132,9 +132,9 @@ mod tests {
             of_a_batch.line(Level::INFO),
             r#"{"requestId":"a","message":"[batchId=b] Finished. took=1s","level":"INFO"}"#
         );
-        let nobodys = Read {
+        let nobodys = LogFields {
             message: "x".to_owned(),
-            ..Read::default()
+            ..LogFields::default()
         };
         assert_eq!(
             nobodys.line(Level::WARN),

@@ -23,19 +23,19 @@ const PROGRESS: &str = "progress";
 const BESIDE_ERROR: &str = "beside_error";
 
 /// Carries jobs with the desk's own tools.
-pub(super) struct Carrying {
+pub(super) struct ModelJobCodec {
     carrier: JobIo,
     executor: Arc<dyn Executor>,
 }
 
-impl Carrying {
+impl ModelJobCodec {
     pub(super) fn new(carrier: JobIo, executor: Arc<dyn Executor>) -> Self {
         Self { carrier, executor }
     }
 }
 
 #[async_trait]
-impl Porter for Carrying {
+impl Porter for ModelJobCodec {
     async fn carry_in(&self, job: &Job) -> Result<Carried, String> {
         let carried = self
             .carrier

@@ -14,12 +14,12 @@ use tidegate_service::{ModelRegistry, TrainedVersions};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::folder::Wanted;
 use super::names::full_name;
-use crate::failure::Usage;
-use crate::model::Model;
-use crate::version;
-use crate::wiring::Workshop;
+use super::serve_target::ServeTarget;
+use crate::model_factory::ModelFactory;
+use crate::model_source::ModelSource;
+use crate::source_version;
+use crate::usage_error::UsageError;
 
 /// How often is looked whether a new version is loaded.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ const CHANGED_AGAIN: Duration = Duration::from_secs(1);
 
 /// When models are loaded.
 #[derive(Clone)]
-pub(crate) enum Manner {
+pub(crate) enum LoadPolicy {
     /// At once, and they stay.
     Eager,
     /// When somebody wants them.
@@ -41,31 +41,31 @@ pub(crate) enum Manner {
 }
 
 /// Told how the children of a model get on, by the model's name; or by that of a version that was trained.
-pub(crate) type ObserverOf = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
+pub(crate) type ObserverFactory = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
 
 /// Puts the models of a folder on offer.
-pub(crate) struct Offering {
-    pub(crate) wanted: Wanted,
+pub(crate) struct ModelLoader {
+    pub(crate) wanted: ServeTarget,
     pub(crate) owner: Option<String>,
-    pub(crate) manner: Manner,
-    pub(crate) workshop: Workshop,
+    pub(crate) load_policy: LoadPolicy,
+    pub(crate) factory: ModelFactory,
     pub(crate) models: ModelRegistry,
-    pub(crate) observer_of: ObserverOf,
+    pub(crate) observer_for: ObserverFactory,
     /// Where versions that were trained are written down.
     pub(crate) register: Arc<TrainedVersions>,
     /// Whoever changes them; the others wait.
     pub(crate) turn: Mutex<()>,
 }
 
-impl Offering {
+impl ModelLoader {
     /// Reads what there is. One that cannot be read is left out if there are others.
-    pub(crate) fn read(&self) -> anyhow::Result<BTreeMap<String, Model>> {
-        let mut found: BTreeMap<String, Model> = BTreeMap::new();
+    pub(crate) fn read(&self) -> anyhow::Result<BTreeMap<String, ModelSource>> {
+        let mut found: BTreeMap<String, ModelSource> = BTreeMap::new();
         let mut first_error = None;
         for folder in self.wanted.folders() {
-            let model = match self.workshop.read(&folder) {
+            let model = match self.factory.read(&folder) {
                 // By the way it was found: a link in the folder of models is a model there.
-                Ok(model) if self.wanted.root().is_some() => Model {
+                Ok(model) if self.wanted.root().is_some() => ModelSource {
                     dir: folder,
                     ..model
                 },
@@ -85,7 +85,7 @@ impl Offering {
                     other.dir.display(),
                     model.dir.display()
                 );
-                return Err(Usage::new(message)
+                return Err(UsageError::new(message)
                     .hint("rename one of the folders, or change `image` in its cog.yaml")
                     .into());
             }
@@ -98,7 +98,7 @@ impl Offering {
     }
 
     /// Puts models on offer for the first time. Those that are loaded at once get ready meanwhile.
-    pub(crate) async fn open(&self, found: BTreeMap<String, Model>) -> anyhow::Result<()> {
+    pub(crate) async fn open(&self, found: BTreeMap<String, ModelSource>) -> anyhow::Result<()> {
         let alone = found.len() == 1;
         for (name, model) in found {
             match self.prepare(&name, &model).await {
@@ -150,14 +150,14 @@ impl Offering {
         }
     }
 
-    async fn renew_one(&self, name: &str, model: &Model) -> anyhow::Result<()> {
+    async fn renew_one(&self, name: &str, model: &ModelSource) -> anyhow::Result<()> {
         let known = self.models.get(name);
         let seen = version_of(model.source()).await?;
         if known.is_some_and(|known| known.now().id() == seen.id) {
             return Ok(());
         }
         let version = self.prepare(name, model).await?;
-        if let Manner::Eager = self.manner
+        if let LoadPolicy::Eager = self.load_policy
             && let Err(error) = works(&*version.executor(), model.source()).await
         {
             version.executor().stop().await;
@@ -177,18 +177,18 @@ impl Offering {
     async fn prepare(
         &self,
         name: &str,
-        model: &Model,
+        model: &ModelSource,
     ) -> anyhow::Result<tidegate_service::ServedVersion> {
         let seen = version_of(model.source()).await?;
-        let executor: Arc<dyn Executor> = match &self.manner {
-            Manner::Eager => Arc::new(self.workshop.start(model, (self.observer_of)(name))),
-            Manner::OnDemand {
+        let executor: Arc<dyn Executor> = match &self.load_policy {
+            LoadPolicy::Eager => Arc::new(self.factory.start(model, (self.observer_for)(name))),
+            LoadPolicy::OnDemand {
                 idle_timeout,
                 berths,
             } => {
-                let launch = self.workshop.launch(model);
+                let launch = self.factory.launch(model);
                 let schema = schema_of(&launch).await?;
-                let (starter, observer) = (self.workshop.starter(model), (self.observer_of)(name));
+                let (starter, observer) = (self.factory.starter(model), (self.observer_for)(name));
                 let start = move || Started {
                     runtime: starter.start(Arc::clone(&observer)),
                     luggage: None,
@@ -246,14 +246,14 @@ async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
 
 async fn fingerprint(folder: &Path) -> Option<u64> {
     let owned = folder.to_owned();
-    tokio::task::spawn_blocking(move || version::fingerprint(&owned))
+    tokio::task::spawn_blocking(move || source_version::fingerprint(&owned))
         .await
         .ok()
 }
 
-async fn version_of(folder: &Path) -> anyhow::Result<version::Version> {
+async fn version_of(folder: &Path) -> anyhow::Result<source_version::SourceVersion> {
     let owned = folder.to_owned();
-    let seen = tokio::task::spawn_blocking(move || version::of_folder(&owned)).await?;
+    let seen = tokio::task::spawn_blocking(move || source_version::of_folder(&owned)).await?;
     seen.with_context(|| {
         format!(
             "the files of the model in `{}` cannot be read",

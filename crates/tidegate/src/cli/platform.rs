@@ -6,16 +6,16 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use tidegate_net::Url;
 
-use super::{Door, Letters, Remote};
+use super::{ConnectArgs, ListenArgs, WebhookArgs};
 use crate::data_dir::DataDir;
-use crate::{platform, units};
+use crate::{replicate_setup, units};
 
 /// Serve endpoints to Runpod's clients and workers.
 ///
 /// Clients bring jobs to an endpoint with Runpod's API; workers that use Runpod's SDK come for them. The
 /// server runs no model itself. `tidegate endpoints env NAME` prints what a worker is started with.
 #[derive(Debug, Args)]
-pub(crate) struct Platform {
+pub(crate) struct PlatformArgs {
     /// An endpoint to open; may be given several times. Those of an earlier start are there again
     #[arg(
         long = "endpoint",
@@ -25,13 +25,13 @@ pub(crate) struct Platform {
     )]
     pub(crate) endpoints: Vec<String>,
     #[command(flatten)]
-    pub(crate) door: Door,
+    pub(crate) listen: ListenArgs,
     /// Where jobs and endpoints are written down, so that they survive a restart; `none` keeps them in
     /// memory only [default: a folder for this port under ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<DataDir>,
     /// The address by which workers reach the server [default: the one that is listened on]
-    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = platform::public_url)]
+    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url)]
     pub(crate) public_url: Option<Url>,
     /// A worker that has pinged and then says nothing for so long is lost, and its jobs go to others
     #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration)]
@@ -58,12 +58,12 @@ pub(crate) struct Platform {
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
     #[command(flatten)]
-    pub(crate) letters: Letters,
+    pub(crate) webhook: WebhookArgs,
 }
 
 /// Look after the endpoints of a running platform. With tokens, an administrator's is needed.
 #[derive(Debug, Args)]
-pub(crate) struct Endpoints {
+pub(crate) struct EndpointsArgs {
     #[command(subcommand)]
     pub(crate) command: EndpointsCommand,
 }
@@ -71,20 +71,20 @@ pub(crate) struct Endpoints {
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointsCommand {
     /// List the endpoints
-    List(ListEndpoints),
+    List(ListEndpointsArgs),
     /// Open an endpoint; it is there after a restart too
-    Add(AddEndpoint),
+    Add(AddEndpointArgs),
     /// Remove an endpoint; it stays away after a restart too
-    Remove(RemoveEndpoint),
+    Remove(RemoveEndpointArgs),
     /// Print the environment that a worker of an endpoint is started with
-    Env(EndpointEnv),
+    Env(EndpointEnvArgs),
 }
 
 /// List the endpoints.
 #[derive(Debug, Args)]
-pub(crate) struct ListEndpoints {
+pub(crate) struct ListEndpointsArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// Print the server's answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -92,9 +92,9 @@ pub(crate) struct ListEndpoints {
 
 /// Open an endpoint; it is there after a restart too.
 #[derive(Debug, Args)]
-pub(crate) struct AddEndpoint {
+pub(crate) struct AddEndpointArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// Its name: small letters, digits, `-` and `_`
     pub(crate) name: String,
 }
@@ -102,9 +102,9 @@ pub(crate) struct AddEndpoint {
 /// Remove an endpoint; it stays away after a restart too, unless the platform is started with `--endpoint`
 /// for it.
 #[derive(Debug, Args)]
-pub(crate) struct RemoveEndpoint {
+pub(crate) struct RemoveEndpointArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// The endpoint
     pub(crate) name: String,
     /// Remove it although it has jobs that are not over, and cancel these
@@ -114,9 +114,9 @@ pub(crate) struct RemoveEndpoint {
 
 /// Print the environment that a worker of an endpoint is started with. Each call names another worker.
 #[derive(Debug, Args)]
-pub(crate) struct EndpointEnv {
+pub(crate) struct EndpointEnvArgs {
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) connect: ConnectArgs,
     /// The endpoint
     pub(crate) name: String,
     /// How it is written

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_net::{Client, Config, Url};
 
-use crate::cli::Remote;
-use crate::failure::Usage;
+use crate::cli::ConnectArgs;
 use crate::secrets;
+use crate::usage_error::UsageError;
 
 /// Stands for nobody's account in the server's paths.
 const NOBODY: &str = "~";
@@ -18,30 +18,30 @@ const NOBODY: &str = "~";
 const LIKE_THIS: &str = "give it like --url http://127.0.0.1:5000";
 
 /// A server that runs somewhere.
-pub(crate) struct Server {
+pub(crate) struct AdminClient {
     base: Url,
     token: Option<String>,
     client: Client,
-    sought: Sought,
+    sought: ServerKind,
 }
 
 /// What is to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sought {
+enum ServerKind {
     Server,
     Platform,
 }
 
 /// A list of jobs.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Listed {
-    pub(crate) jobs: Vec<Job>,
+pub(crate) struct JobList {
+    pub(crate) jobs: Vec<JobRow>,
     pub(crate) scope: String,
 }
 
 /// A job in a few words.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct JobRow {
     pub(crate) account: Option<String>,
     pub(crate) id: String,
     pub(crate) model: String,
@@ -52,14 +52,14 @@ pub(crate) struct Job {
 }
 
 #[derive(Debug, Deserialize)]
-struct Refused {
+struct ErrorBody {
     error: String,
 }
 
-impl Server {
-    pub(crate) fn of(args: &Remote) -> anyhow::Result<Self> {
+impl AdminClient {
+    pub(crate) fn of(args: &ConnectArgs) -> anyhow::Result<Self> {
         let usage = |error: &dyn std::fmt::Display| {
-            Usage::new(format!(
+            UsageError::new(format!(
                 "`{}` is not the URL of a server: {error}",
                 args.url
             ))
@@ -74,14 +74,14 @@ impl Server {
             base,
             token: token(args.token_file.as_deref())?,
             client: Client::new(Config::default()),
-            sought: Sought::Server,
+            sought: ServerKind::Server,
         })
     }
 
     /// A server with endpoints.
-    pub(crate) fn platform(args: &Remote) -> anyhow::Result<Self> {
+    pub(crate) fn platform(args: &ConnectArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            sought: Sought::Platform,
+            sought: ServerKind::Platform,
             ..Self::of(args)?
         })
     }
@@ -128,10 +128,10 @@ impl Server {
     }
 
     /// The one job with this id.
-    pub(crate) async fn find(&self, id: &str, account: Option<&str>) -> anyhow::Result<Job> {
+    pub(crate) async fn find(&self, id: &str, account: Option<&str>) -> anyhow::Result<JobRow> {
         let mut query = vec![("id", id)];
         query.extend(account.map(|account| ("account", account)));
-        let Listed { mut jobs, scope } = self.get(&["admin", "jobs"], &query).await?;
+        let JobList { mut jobs, scope } = self.get(&["admin", "jobs"], &query).await?;
         match (jobs.pop(), jobs.len()) {
             (Some(job), 0) => Ok(job),
             (Some(last), _) => {
@@ -140,7 +140,7 @@ impl Server {
                     .chain([&last])
                     .map(|job| job.account.as_deref().unwrap_or(NOBODY))
                     .collect();
-                let usage = Usage::new(format!(
+                let usage = UsageError::new(format!(
                     "several accounts have a job `{id}`: {}",
                     owners.join(", ")
                 ));
@@ -152,8 +152,8 @@ impl Server {
                 } else {
                     ""
                 };
-                let usage =
-                    Usage::new(format!("{} knows no job `{id}`{whose}", self.base)).may_pass();
+                let usage = UsageError::new(format!("{} knows no job `{id}`{whose}", self.base))
+                    .transient();
                 Err(usage
                     .hint("`tidegate ps --all` lists those that it knows")
                     .into())
@@ -171,18 +171,18 @@ impl Server {
         let answered = self.client.fetch(&url, self.token.as_deref(), body).await;
         let (status, body) = answered.map_err(|error| {
             let start = match self.sought {
-                Sought::Server => "tidegate serve DIR",
-                Sought::Platform => "tidegate platform",
+                ServerKind::Server => "tidegate serve DIR",
+                ServerKind::Platform => "tidegate platform",
             };
             let hint =
                 format!("start one with `{start}`, or say where it is with --url or TIDEGATE_URL");
             anyhow!(error).context(
-                Usage::new(format!("no server answers at {}", self.base))
-                    .may_pass()
+                UsageError::new(format!("no server answers at {}", self.base))
+                    .transient()
                     .hint(hint),
             )
         })?;
-        let said = serde_json::from_slice::<Refused>(&body)
+        let said = serde_json::from_slice::<ErrorBody>(&body)
             .map(|refused| refused.error)
             .ok();
         match (status.as_u16(), said) {
@@ -193,20 +193,20 @@ impl Server {
                 } else {
                     "it wants a token"
                 };
-                let usage = Usage::new(format!("{} does not let us in: {why}", self.base));
+                let usage = UsageError::new(format!("{} does not let us in: {why}", self.base));
                 Err(usage
                     .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
                     .into())
             }
-            (403, Some(error)) => Err(Usage::new(format!(
+            (403, Some(error)) => Err(UsageError::new(format!(
                 "{} does not allow it: {error}",
                 self.base
             ))
             .hint("use the token of an administrator")
             .into()),
-            (404, Some(error)) if self.sought == Sought::Platform => {
+            (404, Some(error)) if self.sought == ServerKind::Platform => {
                 let hint = "`tidegate endpoints list` shows the endpoints that there are; only a `tidegate platform` has some";
-                Err(Usage::new(error).may_pass().hint(hint).into())
+                Err(UsageError::new(error).transient().hint(hint).into())
             }
             (_, Some(error)) => bail!("{error}"),
             (_, None) => bail!("{} ({status})", self.strange()),
@@ -225,8 +225,9 @@ impl Server {
         let segments = url.path_segments_mut().map(|mut segments| {
             segments.pop_if_empty().extend(path);
         });
-        segments
-            .map_err(|()| Usage::new(format!("`{}` cannot be extended by a path", self.base)))?;
+        segments.map_err(|()| {
+            UsageError::new(format!("`{}` cannot be extended by a path", self.base))
+        })?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -234,7 +235,7 @@ impl Server {
     }
 }
 
-impl Job {
+impl JobRow {
     /// Its account as the server's paths name it.
     pub(crate) fn owner(&self) -> &str {
         self.account.as_deref().unwrap_or(NOBODY)
@@ -246,7 +247,7 @@ pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let (place, text) = match file {
         Some(file) => {
             let bad = |error| {
-                Usage::new(format!(
+                UsageError::new(format!(
                     "the token file `{}` cannot be read: {error}",
                     file.display()
                 ))
@@ -263,7 +264,9 @@ pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     };
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Usage::new(format!("{place} does not hold one token and nothing else")).into());
+        return Err(
+            UsageError::new(format!("{place} does not hold one token and nothing else")).into(),
+        );
     }
     Ok(Some(token.to_owned()))
 }

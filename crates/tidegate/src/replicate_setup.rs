@@ -10,11 +10,11 @@ use tidegate_net::{Networks, Url, check_address};
 use tidegate_service::{FileRules, FileStore, Secrets, TrainedVersions};
 use tidegate_store::Memory;
 
-use crate::cli::Serve;
-use crate::data_dir::Opened;
-use crate::failure::Usage;
-use crate::files_store::{self, Place};
+use crate::cli::ServeArgs;
+use crate::data_dir::OpenDataDir;
+use crate::files_store::{self, BlobLocation};
 use crate::models::slug;
+use crate::usage_error::UsageError;
 
 /// Where the secrets are kept that make addresses of streams and of files.
 const SHELF: &str = "replicate";
@@ -22,7 +22,7 @@ const STREAMS: &str = "stream-secret";
 const FILES: &str = "files-secret";
 
 /// What the models of a server have in common for who calls them.
-pub(crate) struct Platform {
+pub(crate) struct ReplicateSetup {
     pub(crate) voice: Voice,
     documents: Option<Arc<dyn Documents>>,
     /// Things that callers make; without a place to write, in memory.
@@ -31,8 +31,8 @@ pub(crate) struct Platform {
     public_url: Option<Url>,
 }
 
-impl Platform {
-    pub(crate) async fn of(args: &Serve, data: Option<&Opened>) -> anyhow::Result<Self> {
+impl ReplicateSetup {
+    pub(crate) async fn of(args: &ServeArgs, data: Option<&OpenDataDir>) -> anyhow::Result<Self> {
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status {
             Aborted::AsCanceled
@@ -69,7 +69,7 @@ impl Platform {
     /// The face. Webhooks are signed from now on, if the secret for it can be kept.
     pub(crate) async fn face(
         self,
-        args: &Serve,
+        args: &ServeArgs,
         own_url: &str,
         webhook_secrets: Secrets,
     ) -> anyhow::Result<replicate::Config> {
@@ -94,20 +94,20 @@ impl Platform {
 
 /// Opens the files that are kept.
 async fn files(
-    args: &Serve,
-    data: Option<&Opened>,
+    args: &ServeArgs,
+    data: Option<&OpenDataDir>,
 ) -> anyhow::Result<Option<(Arc<FileStore>, Arc<Links>)>> {
     let Some(data) = data else {
         return match &args.files_store {
             None => Ok(None),
-            Some(_) => Err(Usage::new(
+            Some(_) => Err(UsageError::new(
                 "--files-store needs a data folder, for what is known about the files",
             )
             .hint("give one with --data-dir")
             .into()),
         };
     };
-    let Place { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
+    let BlobLocation { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
     // The files of a job are its data.
     let keep_jobs_for = args
         .keep_data_for
@@ -157,14 +157,14 @@ pub(crate) fn owner(text: &str) -> Result<String, String> {
 }
 
 /// Reads `--public-url`.
-pub(crate) fn public_url(text: &str) -> Result<Url, Usage> {
+pub(crate) fn public_url(text: &str) -> Result<Url, UsageError> {
     let hint =
         "give the address by which callers reach the server, like `https://models.example.com`";
     let url = check_address(text, &Networks::everything())
-        .map_err(|error| Usage::new(error.to_string()).hint(hint))?;
+        .map_err(|error| UsageError::new(error.to_string()).hint(hint))?;
     match url.query().or(url.fragment()) {
         None => Ok(url),
-        Some(_) => Err(Usage::new("it has a `?` or a `#`").hint(hint)),
+        Some(_) => Err(UsageError::new("it has a `?` or a `#`").hint(hint)),
     }
 }
 
