@@ -32,7 +32,7 @@ ACTOR = "the actor: the client, the caller, the worker, the server, the model"
 BANNED = (
     # Pronouns in place of the actor.
     Banned(r"whoever", ACTOR),
-    Banned(r"nobody", "`no client`, `no worker`, or what is absent"),
+    Banned(r"(?<!run-as )(?<![\"'])nobody", "`no client`, `no worker`, or what is absent"),
     Banned(r"somebody", ACTOR),
     Banned(r"anybody", "`any client` or another actor"),
     Banned(r"everybody", "`all clients` or another actor"),
