@@ -40,13 +40,13 @@ PAGES_WITH_TESTS = "docs/reliability*.md"
 
 # Pages whose language is checked with `--sources` only, until they are rewritten.
 PENDING_REWRITE = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "CHANGELOG.md",
     "bench/",
     "changelog.d/",
-    "docs/",
+    "docs/architecture.md",
+    "docs/decisions/",
+    "docs/fuzzing.md",
+    "docs/reliability.md",
+    "docs/torture.md",
     "tests/",
 )
 

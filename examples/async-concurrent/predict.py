@@ -1,4 +1,4 @@
-"""Eight predictions at once in one process: what waits for other servers does not block the rest."""
+"""Eight concurrent predictions in one process: a prediction that waits does not block the others."""
 
 import asyncio
 import time

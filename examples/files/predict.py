@@ -1,4 +1,4 @@
-"""A file in, two files out: counts the words of a text and draws them as a bar chart."""
+"""One input file, two output files: counts the words of a text and draws a bar chart."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""A stream from asynchronous code, with inputs checked by Runpod's own validator."""
+"""An asynchronous stream, with inputs checked by Runpod's validator."""
 
 import asyncio
 

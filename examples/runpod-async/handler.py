@@ -1,4 +1,4 @@
-"""Four jobs at once in one process, and a check that the process is fit before it gets the first."""
+"""Four concurrent jobs in one process, and a fitness check that runs before the first job."""
 
 import asyncio
 import shutil

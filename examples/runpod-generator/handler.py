@@ -1,4 +1,4 @@
-"""Each `yield` is a part of the stream; all of them together are the output."""
+"""Each `yield` is a part of the stream; the output is the list of all parts."""
 
 import runpod
 

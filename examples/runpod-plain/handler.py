@@ -1,4 +1,4 @@
-"""The smallest handler: one job in, one result out, with a progress update on the way."""
+"""The smallest handler: one job, one result, one progress update."""
 
 import runpod
 

@@ -1,4 +1,4 @@
-"""Text as it is made: each `yield` reaches the caller at once."""
+"""Streams text: each `yield` is sent to the client immediately."""
 
 import time
 

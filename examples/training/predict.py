@@ -1,4 +1,4 @@
-"""Scales a number by what was learnt; `COG_WEIGHTS` names the file that training wrote."""
+"""Divides a number by a trained mean; `COG_WEIGHTS` is the path of the weights."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Learns the mean of the numbers in a file, one per line, and writes it down as weights."""
+"""Computes the mean of the numbers in a file, one per line, and returns it as weights."""
 
 import json
 import tempfile
@@ -12,7 +12,7 @@ class TrainingOutput(BaseModel):
 
 def train(
     data: Path = Input(description="Numbers, one per line"),
-    epochs: int = Input(description="How often to go over them", default=3, ge=1, le=100),
+    epochs: int = Input(description="Number of passes over the data", default=3, ge=1, le=100),
 ) -> TrainingOutput:
     numbers = [float(line) for line in data.read_text().split()]
     mean = 0.0
