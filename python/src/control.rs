@@ -14,9 +14,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_ipc::control::{Request, Response};
+use tidegate_ipc::control::{ControlRequest, ControlResponse};
 use tidegate_ipc::frame;
-use tidegate_ipc::slot::LogSource;
+use tidegate_ipc::slot::WireLogSource;
 
 use crate::frame_buffer::{FillStatus, FrameBuffer};
 use crate::line_buffer::LineBuffer;
@@ -102,7 +102,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Control {
     /// Waits for the next request.
-    pub(crate) fn read(&self) -> io::Result<Option<Request>> {
+    pub(crate) fn read(&self) -> io::Result<Option<ControlRequest>> {
         let mut received = lock(&self.received);
         loop {
             match received.fill(|buffer| (&self.input).read(buffer)) {
@@ -121,24 +121,24 @@ impl Control {
     }
 
     /// Queues a message without waiting.
-    pub(crate) fn send(&self, message: &Response) {
+    pub(crate) fn send(&self, message: &ControlResponse) {
         frame::append_json(&mut lock(&self.pending).bytes, message);
         self.changed.notify_all();
     }
 
     /// Queues output that was printed outside of any job.
-    pub(crate) fn log(&self, source: LogSource, bytes: &[u8]) {
+    pub(crate) fn log(&self, source: WireLogSource, bytes: &[u8]) {
         lock(&self.line_buffers)[source as usize]
             .push(bytes, |line| self.send_line(source, line.into_owned()));
     }
 
     /// Queues output that has no line break yet.
-    pub(crate) fn flush_lines(&self, source: LogSource) {
+    pub(crate) fn flush_lines(&self, source: WireLogSource) {
         lock(&self.line_buffers)[source as usize]
             .flush(|line| self.send_line(source, line.into_owned()));
     }
 
-    fn send_line(&self, source: LogSource, data: String) {
+    fn send_line(&self, source: WireLogSource, data: String) {
         let mut pending = lock(&self.pending);
         // A single line above the limit is still sent when nothing else waits.
         if !pending.bytes.is_empty() && pending.bytes.len() + data.len() > MAX_PENDING_BYTES {
@@ -146,7 +146,7 @@ impl Control {
             pending.dropped_since.get_or_insert_with(Instant::now);
             return;
         }
-        frame::append_json(&mut pending.bytes, &Response::Log { source, data });
+        frame::append_json(&mut pending.bytes, &ControlResponse::Log { source, data });
         drop(pending);
         self.changed.notify_all();
         if !SETUP_DONE.load(Ordering::Relaxed) {
@@ -178,7 +178,7 @@ impl Control {
                 let interval_millis = since.elapsed().as_millis() as u64;
                 frame::append_json(
                     &mut batch,
-                    &Response::DroppedLogs {
+                    &ControlResponse::DroppedLogs {
                         count,
                         interval_millis,
                     },
@@ -193,7 +193,7 @@ impl Control {
         }
     }
 
-    fn run_reader(&self, requests: &mpsc::Sender<Request>) {
+    fn run_reader(&self, requests: &mpsc::Sender<ControlRequest>) {
         while let Ok(Some(request)) = self.read() {
             // The dispatcher lives as long as the process.
             requests.send(request).ok();
@@ -219,7 +219,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
         .map(drop)
 }
 
-fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<Request>) {
+fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<ControlRequest>) {
     loop {
         cancel_signal::resend_if_due();
         let next = match health::next_deadline()
@@ -233,11 +233,11 @@ fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<Request>) {
             None => requests.recv().map_err(mpsc::RecvTimeoutError::from),
         };
         match next {
-            Ok(Request::Cancel { slot, nth }) => slot::cancel(slot, nth),
-            Ok(Request::Healthcheck { id }) => health::check(control, id),
-            Ok(Request::Shutdown) => shut_down(control),
+            Ok(ControlRequest::Cancel { slot, nth }) => slot::cancel(slot, nth),
+            Ok(ControlRequest::Healthcheck { id }) => health::check(control, id),
+            Ok(ControlRequest::Shutdown) => shut_down(control),
             // The server sends `Init` only once.
-            Ok(Request::Init(_)) => {}
+            Ok(ControlRequest::Init(_)) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => health::expire(control),
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
@@ -245,7 +245,7 @@ fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<Request>) {
 }
 
 fn shut_down(control: &Control) {
-    control.send(&Response::ShuttingDown);
+    control.send(&ControlResponse::ShuttingDown);
     // Without slots the model's setup still runs, and it cannot be finished in a useful way.
     if !slot::stop_reading() {
         control.flush(Duration::from_secs(1));

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use tidegate_ipc::control::{HealthcheckStatus, Response};
+use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
 
 use crate::control::{Control, channel, lock};
 use crate::lifecycle::truncate;
@@ -54,7 +54,7 @@ fn send_result(control: &Control, id: u64, error: Option<String>) {
     } else {
         HealthcheckStatus::Unhealthy
     };
-    control.send(&Response::HealthcheckResult {
+    control.send(&ControlResponse::HealthcheckResult {
         id,
         status,
         error: error.map(truncate),

@@ -14,10 +14,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tidegate_ipc::LOGS_SENT;
+use tidegate_ipc::MAX_LOG_BYTES_SENT;
 use tidegate_ipc::control;
 use tidegate_ipc::frame;
-use tidegate_ipc::slot::{FileOutput, FileOutputKind, Kind, LogSource, Predict, Response};
+use tidegate_ipc::slot::{
+    FileOutput, FileOutputKind, PredictRequest, SlotResponse, WireJobKind, WireLogSource,
+};
 
 use crate::config::config;
 use crate::control::{channel, lock};
@@ -38,7 +40,7 @@ pub(crate) struct ChildJob {
     slot: Arc<SlotState>,
     serial: u64,
     id: String,
-    kind: Kind,
+    kind: WireJobKind,
     /// Dropped when the job ends: a thread that outlives the job keeps the job alive, but not its input.
     input: Mutex<Option<PyResult<Py<PyAny>>>>,
     files: Option<Py<PyDict>>,
@@ -72,7 +74,7 @@ impl ChildJob {
         py: Python<'_>,
         slot: Arc<SlotState>,
         serial: u64,
-        predict: &Predict<'_>,
+        predict: &PredictRequest<'_>,
     ) -> PyResult<Self> {
         let files = PyDict::new(py);
         for (pointer, path) in &predict.files {
@@ -134,7 +136,7 @@ impl ChildJob {
             job.raise_at_next_bytecode(py);
         }
         if let Ok(control) = channel() {
-            control.send(&control::Response::Cancelled {
+            control.send(&control::ControlResponse::Cancelled {
                 slot: job.slot.number,
             });
         }
@@ -222,7 +224,7 @@ impl ChildJob {
                 mime_type: Some(place.mime_type.as_str().into()),
                 offset: place.offset,
             };
-            frame::append_json(frames, &Response::FileOutput(file));
+            frame::append_json(frames, &SlotResponse::FileOutput(file));
         }
         if encoded.json.len() <= SPILL_ABOVE {
             return Ok(false);
@@ -235,7 +237,7 @@ impl ChildJob {
             mime_type: Some("application/json".into()),
             offset: 0,
         };
-        frame::append_json(frames, &Response::FileOutput(file));
+        frame::append_json(frames, &SlotResponse::FileOutput(file));
         Ok(true)
     }
 
@@ -270,35 +272,35 @@ impl ChildJob {
 
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
         let mut line_buffers = lock(&self.line_buffers);
-        for source in [LogSource::Stdout, LogSource::Stderr] {
+        for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
             line_buffers[source as usize]
-                .flush(|data| frame::append_json(frames, &Response::Log { source, data }));
+                .flush(|data| frame::append_json(frames, &SlotResponse::Log { source, data }));
         }
     }
 
     /// Sends printed bytes. Returns `false` if the job has ended and the output is not the job's.
-    pub(crate) fn log(&self, py: Python<'_>, source: LogSource, bytes: &[u8]) -> bool {
+    pub(crate) fn log(&self, py: Python<'_>, source: WireLogSource, bytes: &[u8]) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
         }
-        if self.log_bytes.fetch_add(bytes.len(), Ordering::Relaxed) > LOGS_SENT {
+        if self.log_bytes.fetch_add(bytes.len(), Ordering::Relaxed) > MAX_LOG_BYTES_SENT {
             return true;
         }
         let mut frames = Vec::new();
         lock(&self.line_buffers)[source as usize].push(bytes, |data| {
-            frame::append_json(&mut frames, &Response::Log { source, data })
+            frame::append_json(&mut frames, &SlotResponse::Log { source, data })
         });
         frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 
     /// Sends an unfinished line. Returns `false` if the job has ended.
-    pub(crate) fn flush(&self, py: Python<'_>, source: LogSource) -> bool {
+    pub(crate) fn flush(&self, py: Python<'_>, source: WireLogSource) -> bool {
         if self.ended.load(Ordering::Relaxed) {
             return false;
         }
         let mut frames = Vec::new();
         lock(&self.line_buffers)[source as usize]
-            .flush(|data| frame::append_json(&mut frames, &Response::Log { source, data }));
+            .flush(|data| frame::append_json(&mut frames, &SlotResponse::Log { source, data }));
         frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 }
@@ -314,7 +316,7 @@ impl ChildJob {
     /// Whether the job is for `train`.
     #[getter]
     fn is_training(&self) -> bool {
-        self.kind == Kind::Training
+        self.kind == WireJobKind::Training
     }
 
     /// The input object. Raises `ValueError` if it cannot be represented.
@@ -477,7 +479,7 @@ impl ChildJob {
         self.end(py, Vec::new(), |out| {
             append(
                 out,
-                &Response::Failed {
+                &SlotResponse::Failed {
                     id: self.id.as_str().into(),
                     error: error.into(),
                 },
@@ -490,7 +492,7 @@ impl ChildJob {
         self.end(py, Vec::new(), |out| {
             append(
                 out,
-                &Response::Cancelled {
+                &SlotResponse::Cancelled {
                     id: self.id.as_str().into(),
                 },
             )
@@ -500,7 +502,7 @@ impl ChildJob {
     /// Asks the server to replace this child after the job. Only before the job's end.
     fn retire(&self, py: Python<'_>) {
         let mut frames = Vec::new();
-        frame::append_json(&mut frames, &Response::Retire);
+        frame::append_json(&mut frames, &SlotResponse::Retire);
         self.send(py, &frames, AfterSend::KeepOpen);
     }
 
@@ -557,7 +559,7 @@ fn write_done(out: &mut Vec<u8>, id: &str, output: Option<&[u8]>, seconds: f64, 
     out.extend_from_slice(b"}}");
 }
 
-fn read_input<'py>(py: Python<'py>, predict: &Predict<'_>) -> PyResult<Bound<'py, PyAny>> {
+fn read_input<'py>(py: Python<'py>, predict: &PredictRequest<'_>) -> PyResult<Bound<'py, PyAny>> {
     if let Some(path) = &predict.input_file {
         let text = std::fs::read_to_string(path.as_ref())?;
         // A leftover is harmless: the server removes the scratch folder.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyConnectionError, PyEOFError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::value::RawValue;
-use tidegate_ipc::control::{self as wire, Mode, Request, Response, Stage};
-use tidegate_ipc::slot::LogSource;
+use tidegate_ipc::control::{self as wire, ControlRequest, ControlResponse, FatalStage, ModelMode};
+use tidegate_ipc::slot::WireLogSource;
 
 use crate::control::{self, channel};
 use crate::encode::to_json;
@@ -40,7 +40,7 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
     sys::set_no_new_privileges()?;
     let control = channel()?;
     let request = py.detach(|| control.read())?;
-    let Some(Request::Init(init)) = request else {
+    let Some(ControlRequest::Init(init)) = request else {
         return Err(PyEOFError::new_err(
             "the server closed the control channel before it sent `init`",
         ));
@@ -52,9 +52,9 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
         model_dir: init.model_dir,
         predictor_ref: init.predictor_ref,
         train_ref: init.train_ref,
-        train_mode: init.mode == Mode::Train,
+        train_mode: init.mode == ModelMode::Train,
         num_slots: init.num_slots,
-        max_slots: init.room,
+        max_slots: init.max_slots,
         socket: init.socket,
         max_output_file: init.limits.output_file,
     })
@@ -70,7 +70,7 @@ pub(crate) fn start_threads() -> PyResult<()> {
 /// Sends the model's schema to the server, before the model is loaded.
 #[pyfunction]
 pub(crate) fn send_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
-    channel()?.send(&Response::Described {
+    channel()?.send(&ControlResponse::Schema {
         schema: schema_json(schema)?,
     });
     Ok(())
@@ -96,7 +96,7 @@ pub(crate) fn send_ready(
     let schema = schema_json(schema)?;
     let control = channel()?;
     control::mark_setup_done();
-    for source in [LogSource::Stdout, LogSource::Stderr] {
+    for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
         control.flush_lines(source);
     }
     let slots: Vec<u32> = (0..n_slots).collect();
@@ -108,9 +108,9 @@ pub(crate) fn send_ready(
         python,
         sdk,
     };
-    control.send(&Response::Ready(ready));
+    control.send(&ControlResponse::Ready(ready));
     for slot in slots {
-        control.send(&Response::Idle { slot });
+        control.send(&ControlResponse::Idle { slot });
     }
     Ok(())
 }
@@ -119,17 +119,17 @@ pub(crate) fn send_ready(
 #[pyfunction]
 pub(crate) fn send_fatal(stage: &str, reason: String, traceback: Option<String>) -> PyResult<()> {
     let stage = match stage {
-        "schema" => Stage::Schema,
-        "load" => Stage::Load,
-        "setup" => Stage::Setup,
-        "run" => Stage::Run,
+        "schema" => FatalStage::Schema,
+        "load" => FatalStage::Load,
+        "setup" => FatalStage::Setup,
+        "run" => FatalStage::Run,
         _ => return Err(PyValueError::new_err(format!("unknown stage `{stage}`"))),
     };
     let control = channel()?;
-    for source in [LogSource::Stdout, LogSource::Stderr] {
+    for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
         control.flush_lines(source);
     }
-    control.send(&Response::Fatal(wire::Fatal {
+    control.send(&ControlResponse::Fatal(wire::Fatal {
         stage,
         reason: truncate(reason),
         traceback: traceback.map(truncate),
@@ -141,8 +141,8 @@ pub(crate) fn send_fatal(stage: &str, reason: String, traceback: Option<String>)
 #[pyfunction]
 pub(crate) fn write_server_log(text: &str) -> PyResult<()> {
     let control = channel()?;
-    control.log(LogSource::Stderr, text.as_bytes());
-    control.flush_lines(LogSource::Stderr);
+    control.log(WireLogSource::Stderr, text.as_bytes());
+    control.flush_lines(WireLogSource::Stderr);
     Ok(())
 }
 
@@ -155,14 +155,14 @@ pub(crate) fn truncate(mut text: String) -> String {
 /// Reports how many concurrent jobs the handler wants from now on.
 #[pyfunction]
 pub(crate) fn send_concurrency(slots: u32) -> PyResult<()> {
-    channel()?.send(&Response::Wants { slots });
+    channel()?.send(&ControlResponse::DesiredConcurrency { slots });
     Ok(())
 }
 
 /// Writes a log record of the child itself. `level` is `error`, `warn`, `info` or `debug`.
 #[pyfunction]
 pub(crate) fn log(level: String, target: String, message: String) -> PyResult<()> {
-    channel()?.send(&Response::WorkerLog {
+    channel()?.send(&ControlResponse::ChildLog {
         target,
         level,
         message: truncate(message),
@@ -182,7 +182,7 @@ pub(crate) fn exit_after(seconds: f64, code: i32) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn exit_now(py: Python<'_>, code: i32) -> PyResult<()> {
     let control = channel()?;
-    for source in [LogSource::Stdout, LogSource::Stderr] {
+    for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
         control.flush_lines(source);
     }
     py.detach(|| control.flush(Duration::from_secs(1)));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
-use tidegate_ipc::slot::Request;
+use tidegate_ipc::slot::SlotRequest;
 
 use crate::control::lock;
 use crate::frame_buffer::{FillStatus, FrameBuffer};
@@ -198,9 +198,10 @@ impl Slot {
     /// Turns the received frame into the slot's current job.
     fn take(&self, py: Python<'_>) -> PyResult<Py<ChildJob>> {
         let mut received = lock(&self.received);
-        let Request::Predict(predict) = serde_json::from_slice(received.frame()).map_err(|e| {
-            PyValueError::new_err(format!("the server sent a message that is not a job: {e}"))
-        })?;
+        let SlotRequest::Predict(predict) =
+            serde_json::from_slice(received.frame()).map_err(|e| {
+                PyValueError::new_err(format!("the server sent a message that is not a job: {e}"))
+            })?;
         let serial = {
             let mut current = lock(&self.state.current);
             current.serial += 1;

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use tidegate_ipc::slot::LogSource;
+use tidegate_ipc::slot::WireLogSource;
 
 use crate::config::{config, is_configured};
 use crate::control::{channel, is_fork};
@@ -40,7 +40,7 @@ pub(crate) fn current_job(py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
     owner(py)
 }
 
-fn emit(py: Python<'_>, source: LogSource, bytes: &[u8]) -> PyResult<()> {
+fn emit(py: Python<'_>, source: WireLogSource, bytes: &[u8]) -> PyResult<()> {
     if is_fork() {
         stdio::write_stderr(bytes);
         return Ok(());
@@ -52,7 +52,7 @@ fn emit(py: Python<'_>, source: LogSource, bytes: &[u8]) -> PyResult<()> {
     Ok(())
 }
 
-fn flush(py: Python<'_>, source: LogSource) -> PyResult<()> {
+fn flush(py: Python<'_>, source: WireLogSource) -> PyResult<()> {
     if is_fork() {
         return Ok(());
     }
@@ -62,10 +62,10 @@ fn flush(py: Python<'_>, source: LogSource) -> PyResult<()> {
     Ok(())
 }
 
-fn source(fd: i32) -> PyResult<LogSource> {
+fn source(fd: i32) -> PyResult<WireLogSource> {
     match fd {
-        1 => Ok(LogSource::Stdout),
-        2 => Ok(LogSource::Stderr),
+        1 => Ok(WireLogSource::Stdout),
+        2 => Ok(WireLogSource::Stderr),
         _ => Err(PyValueError::new_err(
             "only descriptors 1 and 2 have a stream",
         )),
@@ -75,7 +75,7 @@ fn source(fd: i32) -> PyResult<LogSource> {
 /// The text layer, like `io.TextIOBase`.
 #[pyclass(frozen, dict, module = "tidegate._native")]
 pub(crate) struct TextStream {
-    source: LogSource,
+    source: WireLogSource,
     fd: i32,
     buffer: Py<ByteStream>,
 }
@@ -209,7 +209,7 @@ impl TextStream {
 /// The binary layer, like `io.BufferedIOBase`.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct ByteStream {
-    source: LogSource,
+    source: WireLogSource,
     fd: i32,
 }
 
@@ -297,9 +297,9 @@ impl ByteStream {
     }
 }
 
-fn name(source: LogSource) -> &'static str {
+fn name(source: WireLogSource) -> &'static str {
     match source {
-        LogSource::Stdout => "<stdout>",
-        LogSource::Stderr => "<stderr>",
+        WireLogSource::Stdout => "<stdout>",
+        WireLogSource::Stderr => "<stderr>",
     }
 }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::slot::LogSource;
+use crate::slot::WireLogSource;
 
 /// Which slot of a child; counted from zero in the order in which the child connects them.
 pub type SlotId = u32;
@@ -14,9 +14,9 @@ pub type SlotId = u32;
 /// Parent to child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum ControlRequest {
     /// Load the model, run its setup, connect the slots.
-    Init(Init),
+    Init(ChildInit),
     /// Stop the job that runs on this slot. Ignored when it has ended.
     Cancel {
         /// The slot whose job is to stop.
@@ -36,7 +36,7 @@ pub enum Request {
 
 /// What a child needs to know before it can load a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Init {
+pub struct ChildInit {
     /// The model's folder. The child starts elsewhere, so that a `json.py` in it cannot break the child's
     /// own imports, and moves there before it loads the model.
     pub model_dir: String,
@@ -45,23 +45,23 @@ pub struct Init {
     /// The same for training, when the model has it.
     pub train_ref: Option<String>,
     /// `predict`, or `train` to answer predictions with the training function.
-    pub mode: Mode,
+    pub mode: ModelMode,
     /// How many jobs at once; without it the model's own `@concurrent` decides.
     pub num_slots: Option<u32>,
     /// How many slots code gets that changes its mind about how many jobs it wants at once. Without it, it is
     /// asked once.
-    #[serde(default)]
-    pub room: Option<u32>,
+    #[serde(default, rename = "room")]
+    pub max_slots: Option<u32>,
     /// The parent listens here; the child connects once per slot before it reports `Ready`.
     pub socket: String,
     /// What the child must bound itself to before it loads anything.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: ResourceLimits,
 }
 
 /// What the system lets each process of a child have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Memory of its own, in bytes: `MemoryError` above it.
     pub memory: Option<u64>,
     /// Processes and threads of its user.
@@ -74,7 +74,7 @@ pub struct Limits {
 /// Which of the model's functions answers predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum ModelMode {
     /// `run` or `predict`.
     Predict,
     /// `train`.
@@ -84,9 +84,10 @@ pub enum Mode {
 /// Child to parent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Response {
+pub enum ControlResponse {
     /// The model's code has been read; it is loaded next.
-    Described {
+    #[serde(rename = "described")]
+    Schema {
         /// The model's OpenAPI document, the same that `Ready` has.
         schema: Box<RawValue>,
     },
@@ -95,12 +96,13 @@ pub enum Response {
     /// A line printed outside of any job: during setup, or by a thread that belongs to no running job.
     Log {
         /// Where it was printed.
-        source: LogSource,
+        source: WireLogSource,
         /// The text with its line break, if it had one.
         data: String,
     },
     /// The child's own remarks, not the user's.
-    WorkerLog {
+    #[serde(rename = "worker_log")]
+    ChildLog {
         /// Which part of the child speaks.
         target: String,
         /// `error`, `warn`, `info` or `debug`.
@@ -126,7 +128,8 @@ pub enum Response {
         error: String,
     },
     /// How many jobs at once the model's code wants from now on.
-    Wants {
+    #[serde(rename = "wants")]
+    DesiredConcurrency {
         /// As many.
         slots: u32,
     },
@@ -173,7 +176,7 @@ pub struct Ready {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fatal {
     /// What the child was doing.
-    pub stage: Stage,
+    pub stage: FatalStage,
     /// One sentence.
     pub reason: String,
     /// The user's traceback, when there is one.
@@ -183,7 +186,7 @@ pub struct Fatal {
 /// What a child was doing when it gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum FatalStage {
     /// Reading the model's signature.
     Schema,
     /// Importing the model.

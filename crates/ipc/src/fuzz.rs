@@ -3,7 +3,7 @@
 use tidegate_fuzzing::{parts, pieces};
 
 use crate::frame::{self, HEADER, MAX, Oversized};
-use crate::slot::{Predict, append_predict};
+use crate::slot::{PredictRequest, append_predict};
 use crate::{control, slot};
 
 /// A stream has the same frames however it comes, and what is no frame is refused at the same place.
@@ -72,11 +72,11 @@ pub fn messages(input: &[u8]) {
             }
         };
     }
-    round_trip!(control::Request);
-    round_trip!(control::Response);
-    round_trip!(slot::Request<'_>);
-    round_trip!(slot::Response<'_>);
-    if let Ok(slot::Request::Predict(predict @ Predict { input: Some(_), .. })) =
+    round_trip!(control::ControlRequest);
+    round_trip!(control::ControlResponse);
+    round_trip!(slot::SlotRequest<'_>);
+    round_trip!(slot::SlotResponse<'_>);
+    if let Ok(slot::SlotRequest::Predict(predict @ PredictRequest { input: Some(_), .. })) =
         serde_json::from_slice(input)
     {
         put_together(predict);
@@ -84,13 +84,13 @@ pub fn messages(input: &[u8]) {
 }
 
 /// The parent writes a job's input in without reading it.
-fn put_together(mut predict: Predict<'_>) {
+fn put_together(mut predict: PredictRequest<'_>) {
     let before = format!("{predict:?}");
     let input = predict.input.take().map_or("", |input| input.get());
     let mut buffer = Vec::new();
     append_predict(&mut buffer, predict, input.as_bytes());
     assert_eq!(frame::complete(&buffer), Ok(Some(buffer.len() - HEADER)));
-    let slot::Request::Predict(again) =
+    let slot::SlotRequest::Predict(again) =
         serde_json::from_slice(&buffer[HEADER..]).expect("a job reads back");
     assert_eq!(format!("{again:?}"), before);
 }

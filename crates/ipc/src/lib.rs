@@ -18,7 +18,7 @@ pub mod slot;
 
 /// Once a job has printed this many bytes, its child sends no more of them: the server keeps fewer, and
 /// both would only be kept busy.
-pub const LOGS_SENT: usize = 17 * 1024 * 1024;
+pub const MAX_LOG_BYTES_SENT: usize = 17 * 1024 * 1024;
 
 /// Inputs above this many bytes travel through a file instead of the slot's socket.
 pub const SPILL_ABOVE: usize = 6 * 1024 * 1024;

@@ -15,20 +15,20 @@ use crate::frame;
 /// Parent to child.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request<'a> {
+pub enum SlotRequest<'a> {
     /// Run one job.
     #[serde(borrow)]
-    Predict(Predict<'a>),
+    Predict(PredictRequest<'a>),
 }
 
 /// One job for a child.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Predict<'a> {
+pub struct PredictRequest<'a> {
     /// The job's id; comes back in its last message.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
     /// Which of the model's functions to call.
-    pub kind: Kind,
+    pub kind: WireJobKind,
     /// The input object, checked by the parent; absent when it is in `input_file`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub input: Option<&'a RawValue>,
@@ -46,10 +46,10 @@ pub struct Predict<'a> {
 
 /// Appends `predict` as one frame with `input` in it. The bytes are taken as they are: the caller
 /// knows that they are one JSON object, and a second parse of a large input costs milliseconds.
-pub fn append_predict(buffer: &mut Vec<u8>, predict: Predict<'_>, input: &[u8]) {
+pub fn append_predict(buffer: &mut Vec<u8>, predict: PredictRequest<'_>, input: &[u8]) {
     debug_assert!(predict.input.is_none(), "the input is given once");
     frame::append(buffer, |out| {
-        serde_json::to_writer(&mut *out, &Request::Predict(predict))
+        serde_json::to_writer(&mut *out, &SlotRequest::Predict(predict))
             .expect("a Vec never fails to write");
         out.truncate(out.len() - 2);
         out.extend_from_slice(b",\"input\":");
@@ -61,7 +61,7 @@ pub fn append_predict(buffer: &mut Vec<u8>, predict: Predict<'_>, input: &[u8]) 
 /// Which of the model's functions a job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum WireJobKind {
     /// `run` or `predict`.
     Prediction,
     /// `train`.
@@ -71,11 +71,11 @@ pub enum Kind {
 /// Child to parent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Response<'a> {
+pub enum SlotResponse<'a> {
     /// A line that the job printed.
     Log {
         /// Where.
-        source: LogSource,
+        source: WireLogSource,
         /// The text with its line break, if it had one.
         #[serde(borrow)]
         data: Cow<'a, str>,
@@ -93,11 +93,11 @@ pub enum Response<'a> {
         /// Dots make nested objects.
         #[serde(borrow)]
         name: Cow<'a, str>,
-        /// `null` with [`MetricMode::Replace`] takes the metric away.
+        /// `null` with [`WireMetricMode::Replace`] takes the metric away.
         #[serde(borrow)]
         value: &'a RawValue,
         /// How it joins what is there.
-        mode: MetricMode,
+        mode: WireMetricMode,
     },
     /// The child wants to be replaced once the jobs that it has are over. Sent before a job's last message.
     Retire,
@@ -134,7 +134,7 @@ pub enum Response<'a> {
 /// Where a line was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LogSource {
+pub enum WireLogSource {
     /// `sys.stdout`
     Stdout,
     /// `sys.stderr`
@@ -168,7 +168,7 @@ pub enum FileOutputKind {
 /// How a metric joins the value that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MetricMode {
+pub enum WireMetricMode {
     /// Takes its place.
     Replace,
     /// Is added to it.

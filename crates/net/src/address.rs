@@ -2,11 +2,11 @@
 
 use url::Url;
 
-use crate::Networks;
+use crate::AllowedNetworks;
 
 /// An address that is never called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAddress {
+pub enum InvalidUrl {
     /// It is not a URL.
     #[error("it is not a URL ({0})")]
     Unreadable(String),
@@ -25,16 +25,16 @@ pub enum BadAddress {
 }
 
 /// Reads an address: http or https, with a host that may be called.
-pub fn check_address(text: &str, networks: &Networks) -> Result<Url, BadAddress> {
-    let url = Url::parse(text).map_err(|error| BadAddress::Unreadable(error.to_string()))?;
+pub fn parse_url(text: &str, networks: &AllowedNetworks) -> Result<Url, InvalidUrl> {
+    let url = Url::parse(text).map_err(|error| InvalidUrl::Unreadable(error.to_string()))?;
     check_url(&url, networks)?;
     Ok(url)
 }
 
-pub(crate) fn check_url(url: &Url, networks: &Networks) -> Result<(), BadAddress> {
+pub(crate) fn check_url(url: &Url, networks: &AllowedNetworks) -> Result<(), InvalidUrl> {
     match url.scheme() {
         "http" | "https" => networks.check(url),
-        other => Err(BadAddress::Scheme(other.to_owned())),
+        other => Err(InvalidUrl::Scheme(other.to_owned())),
     }
 }
 
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn only_web_addresses_pass() {
-        let networks = Networks::everything();
-        assert!(check_address("https://example.com/x?y=1", &networks).is_ok());
+        let networks = AllowedNetworks::all();
+        assert!(parse_url("https://example.com/x?y=1", &networks).is_ok());
         for bad in [
             "",
             "example.com",
@@ -54,13 +54,13 @@ mod tests {
             "http://",
             "javascript:1",
         ] {
-            assert!(check_address(bad, &networks).is_err(), "{bad:?}");
+            assert!(parse_url(bad, &networks).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn private_addresses_are_refused_however_they_are_written() {
-        let networks = Networks::public();
+        let networks = AllowedNetworks::public();
         for host in [
             "127.0.0.1",
             "127.1",
@@ -80,9 +80,9 @@ mod tests {
             "10.0.0.1:8080",
             "user:pass@192.168.0.1",
         ] {
-            let refused = check_address(&format!("http://{host}/x"), &networks);
+            let refused = parse_url(&format!("http://{host}/x"), &networks);
             assert!(
-                matches!(&refused, Err(BadAddress::Private(_))),
+                matches!(&refused, Err(InvalidUrl::Private(_))),
                 "{host}: {refused:?}"
             );
         }
@@ -93,7 +93,7 @@ mod tests {
             "notlocalhost",
         ] {
             assert!(
-                check_address(&format!("http://{host}/x"), &networks).is_ok(),
+                parse_url(&format!("http://{host}/x"), &networks).is_ok(),
                 "{host}"
             );
         }
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn an_open_loopback_opens_its_name() {
-        let networks = Networks::parse("127.0.0.0/8").unwrap();
-        assert!(check_address("http://localhost:1/x", &networks).is_ok());
-        assert!(check_address("http://127.0.0.1:1/x", &networks).is_ok());
-        assert!(check_address("http://[::1]:1/x", &networks).is_err());
+        let networks = AllowedNetworks::parse("127.0.0.0/8").unwrap();
+        assert!(parse_url("http://localhost:1/x", &networks).is_ok());
+        assert!(parse_url("http://127.0.0.1:1/x", &networks).is_ok());
+        assert!(parse_url("http://[::1]:1/x", &networks).is_err());
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             "ftp://me:hunter2@h/",
             "http://me:hunter2@h:port/",
         ] {
-            let error = check_address(text, &Networks::public())
+            let error = parse_url(text, &AllowedNetworks::public())
                 .unwrap_err()
                 .to_string();
             assert!(!error.contains("hunter2"), "{error}");

@@ -11,8 +11,8 @@ use url::Url;
 
 use crate::address::check_url;
 use crate::error::host_of;
-use crate::resolve::{self, Guarded, Lookup};
-use crate::{BadAddress, Config, Error, check_address};
+use crate::resolve::{self, GuardedResolver, Lookup};
+use crate::{Config, Error, InvalidUrl, parse_url};
 
 /// How often an address may point on to another.
 pub(crate) const MAX_REDIRECTS: usize = 5;
@@ -26,18 +26,18 @@ pub struct Client {
     pub(crate) config: Config,
     lookup: Lookup,
     /// For webhooks, which go to the address that was given and nowhere else.
-    strict: Way,
+    strict: LazyClient,
     /// For downloads, where an address may point on to another; each is checked.
-    following: Way,
+    following: LazyClient,
     /// For addresses that the operator chose.
-    own: Way,
+    own: LazyClient,
     /// For the same, where we see ourselves to what moves.
-    steady: Way,
+    steady: LazyClient,
 }
 
 /// One call to a place that the operator named, for who speaks there in words of its own.
 #[derive(Debug)]
-pub struct Call {
+pub struct HttpRequest {
     /// Whom to call.
     pub url: Url,
     /// What is said besides.
@@ -48,9 +48,9 @@ pub struct Call {
     pub limit: Duration,
 }
 
-/// What came back from a [`Call`].
+/// What came back from a [`HttpRequest`].
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpResponse {
     /// Its status.
     pub status: u16,
     /// How long it wants to be left alone.
@@ -61,14 +61,14 @@ pub struct Reply {
 
 /// What a receiver said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct WebhookResponse {
     /// Its status.
     pub status: u16,
     /// How long it wants to be left alone.
     pub retry_after: Option<Duration>,
 }
 
-impl Answer {
+impl WebhookResponse {
     /// Whether it took the message.
     pub fn is_success(self) -> bool {
         (200..300).contains(&self.status)
@@ -85,10 +85,10 @@ impl Client {
         Self {
             config,
             lookup,
-            strict: Way::default(),
-            following: Way::default(),
-            own: Way::default(),
-            steady: Way::default(),
+            strict: LazyClient::default(),
+            following: LazyClient::default(),
+            own: LazyClient::default(),
+            steady: LazyClient::default(),
         }
     }
 
@@ -98,12 +98,17 @@ impl Client {
     }
 
     /// Reads an address that a stranger gave us. Where its name leads is checked later, at each call.
-    pub fn check(&self, text: &str) -> Result<Url, BadAddress> {
-        check_address(text, &self.config.networks)
+    pub fn check(&self, text: &str) -> Result<Url, InvalidUrl> {
+        parse_url(text, &self.config.networks)
     }
 
     /// Posts a webhook. Redirects are not followed and the body of the answer is not read.
-    pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Error> {
+    pub async fn post(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<WebhookResponse, Error> {
         self.guard(url)?;
         let client = self
             .strict
@@ -120,7 +125,7 @@ impl Client {
             .headers()
             .get(RETRY_AFTER)
             .and_then(|value| delay(value.to_str().ok()?));
-        Ok(Answer {
+        Ok(WebhookResponse {
             status: answer.status().as_u16(),
             retry_after,
         })
@@ -163,13 +168,13 @@ impl Client {
 
     /// Calls a place that the operator named. Every status is an answer. What is brought is brought to where the
     /// place has moved; clients usually come there with empty hands.
-    pub async fn call(&self, call: Call) -> Result<Reply, Error> {
-        let Call {
+    pub async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Error> {
+        let HttpRequest {
             mut url,
             mut headers,
             mut body,
             limit,
-        } = call;
+        } = request;
         let client = self
             .steady
             .ready(&url, || self.basic().redirect(redirect::Policy::none()))?;
@@ -230,7 +235,7 @@ impl Client {
 
     fn guarded(&self) -> ClientBuilder {
         // A proxy would resolve names itself, where no guard sees the address.
-        let resolver = Guarded {
+        let resolver = GuardedResolver {
             networks: self.config.networks.clone(),
             lookup: self.lookup.clone(),
         };
@@ -275,7 +280,7 @@ fn is_same_place(url: &Url, next: &Url) -> bool {
         && (safer || url.port_or_known_default() == next.port_or_known_default())
 }
 
-async fn reply(url: &Url, answer: reqwest::Response) -> Result<Reply, Error> {
+async fn reply(url: &Url, answer: reqwest::Response) -> Result<HttpResponse, Error> {
     let retry_after = answer
         .headers()
         .get(RETRY_AFTER)
@@ -286,7 +291,7 @@ async fn reply(url: &Url, answer: reqwest::Response) -> Result<Reply, Error> {
         host: host_of(url),
         source: error.without_url(),
     })?;
-    Ok(Reply {
+    Ok(HttpResponse {
         status,
         retry_after,
         body,
@@ -295,7 +300,7 @@ async fn reply(url: &Url, answer: reqwest::Response) -> Result<Reply, Error> {
 
 /// A client for a place that the operator chose, for who speaks there in a protocol of its own. Nothing is guarded;
 /// what stands still is given up.
-pub fn unguarded() -> Result<reqwest::Client, reqwest::Error> {
+pub fn unguarded_client() -> Result<reqwest::Client, reqwest::Error> {
     Client::new(Config::default())
         .basic()
         .redirect(redirect::Policy::none())
@@ -306,13 +311,13 @@ pub fn unguarded() -> Result<reqwest::Client, reqwest::Error> {
 /// One way out. What cannot be built now, without file descriptors for instance, is built by a later
 /// call.
 #[derive(Default)]
-struct Way {
+struct LazyClient {
     client: OnceLock<reqwest::Client>,
     /// For a machine without certificates, which can still tell things in the open.
     plain: OnceLock<reqwest::Client>,
 }
 
-impl Way {
+impl LazyClient {
     fn ready(
         &self,
         url: &Url,

@@ -10,12 +10,12 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 use crate::error::host_of;
-use crate::{Client, Error, Pace};
+use crate::{Client, Error, MinSpeed};
 
 impl Client {
     /// Downloads `url` into a new file at `path`, readable by its owner only.
     pub async fn download(&self, url: &Url, path: &Path) -> Result<(), Error> {
-        let limit = self.config.download_limit;
+        let limit = self.config.download_timeout;
         let too_long = |_| Error::TooLong {
             host: host_of(url),
             limit,
@@ -26,7 +26,7 @@ impl Client {
     }
 
     async fn download_bounded(&self, url: &Url, path: &Path) -> Result<(), Error> {
-        let (limit, stall) = (self.config.max_file, self.config.download_stall);
+        let (limit, stall) = (self.config.max_file, self.config.download_stall_timeout);
         let too_large = || Error::TooLarge {
             host: host_of(url),
             limit,
@@ -37,7 +37,7 @@ impl Client {
         }
         let mut file = new_private(path).await.map_err(Error::unwritable)?;
         let (mut body, mut total) = (answer.bytes_stream(), 0u64);
-        let mut progress = Progress::new(self.config.download_pace);
+        let mut progress = SpeedMeter::new(self.config.download_min_speed);
         while let Some(chunk) = timeout(stall, body.next())
             .await
             .map_err(|_| stalled(url, stall))?
@@ -68,7 +68,7 @@ impl Client {
         if let Some(name) = &self.config.download_user_agent {
             request = request.header(USER_AGENT, name);
         }
-        let stall = self.config.download_stall;
+        let stall = self.config.download_stall_timeout;
         let answer = timeout(stall, request.send())
             .await
             .map_err(|_| stalled(url, stall))?;
@@ -91,14 +91,14 @@ fn stalled(url: &Url, after: Duration) -> Error {
 }
 
 /// How much came in the present window of time.
-struct Progress {
-    pace: Pace,
+struct SpeedMeter {
+    pace: MinSpeed,
     since: Instant,
     bytes: u64,
 }
 
-impl Progress {
-    fn new(pace: Pace) -> Self {
+impl SpeedMeter {
+    fn new(pace: MinSpeed) -> Self {
         Self {
             pace,
             since: Instant::now(),
@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    fn check(&mut self, more: u64) -> Result<(), Pace> {
+    fn check(&mut self, more: u64) -> Result<(), MinSpeed> {
         self.bytes += more;
         if self.since.elapsed() < self.pace.window {
             return Ok(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use url::Url;
 
-use crate::BadAddress;
+use crate::InvalidUrl;
 
 /// A call outward did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
         /// Whom we should have called.
         host: String,
         /// Why not.
-        source: BadAddress,
+        source: InvalidUrl,
     },
     /// Nothing could be prepared for calling; out of file descriptors, for instance.
     #[error("could not get ready to call `{host}`")]
@@ -134,10 +134,10 @@ impl Error {
     }
 }
 
-fn refusal_in(error: &reqwest::Error) -> Option<BadAddress> {
+fn refusal_in(error: &reqwest::Error) -> Option<InvalidUrl> {
     let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(refusal) = error.downcast_ref::<BadAddress>() {
+        if let Some(refusal) = error.downcast_ref::<InvalidUrl>() {
             return Some(refusal.clone());
         }
         cause = error.source();

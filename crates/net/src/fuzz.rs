@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-use crate::{Networks, check_address};
+use crate::{AllowedNetworks, parse_url};
 
 /// However an address is written, one that may be called names nobody who is only reachable from here,
 /// and a refusal does not repeat its password.
 pub fn address(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let networks = Networks::public();
+    let networks = AllowedNetworks::public();
     for text in [&*text, &format!("http://{text}/x")] {
-        match check_address(text, &networks) {
+        match parse_url(text, &networks) {
             Ok(url) => {
                 assert!(matches!(url.scheme(), "http" | "https"), "{url}");
                 let open = match url.host() {
@@ -25,7 +25,7 @@ pub fn address(input: &[u8]) {
                 };
                 assert!(open, "{url} may be called");
                 assert_eq!(
-                    check_address(url.as_str(), &networks).as_ref(),
+                    parse_url(url.as_str(), &networks).as_ref(),
                     Ok(&url),
                     "it means something else when it is read again"
                 );
@@ -49,7 +49,7 @@ pub fn address(input: &[u8]) {
 
 /// What opens nothing that it does not name.
 fn list(text: &str) {
-    match Networks::parse(text) {
+    match AllowedNetworks::parse(text) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(networks) => {
             let wide = text.to_ascii_lowercase().contains("all") || text.contains('/');

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use url::{Host, Url};
 
-use crate::BadAddress;
+use crate::InvalidUrl;
 
 /// Which networks may be called. Cloning is cheap.
 #[derive(Debug, Clone)]
-pub struct Networks(Opened);
+pub struct AllowedNetworks(NetworkRules);
 
 #[derive(Debug, Clone)]
-enum Opened {
+enum NetworkRules {
     /// Nothing is held back: the operator chose the addresses.
     Everything,
     /// These beside the public ones.
@@ -26,44 +26,44 @@ enum Opened {
 /// A list of networks that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a network; write `10.0.0.0/8`, `192.168.1.20`, `fd00::/8`, or `all`")]
-pub struct BadNetwork(String);
+pub struct InvalidNetwork(String);
 
-impl Default for Networks {
+impl Default for AllowedNetworks {
     fn default() -> Self {
         Self::public()
     }
 }
 
-impl Networks {
+impl AllowedNetworks {
     /// Only public addresses.
     pub fn public() -> Self {
-        Self(Opened::These(Arc::new([])))
+        Self(NetworkRules::These(Arc::new([])))
     }
 
     /// Every address.
-    pub fn everything() -> Self {
-        Self(Opened::Everything)
+    pub fn all() -> Self {
+        Self(NetworkRules::Everything)
     }
 
     /// Public addresses and those of a list: networks and single addresses, parted by commas, or `all`.
-    pub fn parse(list: &str) -> Result<Self, BadNetwork> {
+    pub fn parse(list: &str) -> Result<Self, InvalidNetwork> {
         let items: Vec<&str> = list
             .split([',', ' ', '\n'])
             .map(str::trim)
             .filter(|item| !item.is_empty())
             .collect();
         if items.iter().any(|item| item.eq_ignore_ascii_case("all")) {
-            return Ok(Self::everything());
+            return Ok(Self::all());
         }
         let networks: Result<Vec<IpNet>, _> = items.into_iter().map(network).collect();
-        Ok(Self(Opened::These(networks?.into())))
+        Ok(Self(NetworkRules::These(networks?.into())))
     }
 
     /// Whether this address may be called.
     pub fn permit(&self, address: IpAddr) -> bool {
         match &self.0 {
-            Opened::Everything => true,
-            Opened::These(networks) => {
+            NetworkRules::Everything => true,
+            NetworkRules::These(networks) => {
                 // `::ffff:10.0.0.1` is the same machine as `10.0.0.1`.
                 let address = address.to_canonical();
                 is_public(address) || networks.iter().any(|network| network.contains(&address))
@@ -73,9 +73,9 @@ impl Networks {
 
     /// Refuses a URL that names an address itself. Names are checked when they are resolved; only
     /// `localhost` needs no resolver to be known.
-    pub(crate) fn check(&self, url: &Url) -> Result<(), BadAddress> {
+    pub(crate) fn check(&self, url: &Url) -> Result<(), InvalidUrl> {
         let allowed = match url.host() {
-            None => return Err(BadAddress::NoHost),
+            None => return Err(InvalidUrl::NoHost),
             Some(Host::Ipv4(address)) => self.permit(address.into()),
             Some(Host::Ipv6(address)) => self.permit(address.into()),
             Some(Host::Domain(name)) => {
@@ -87,18 +87,18 @@ impl Networks {
         if allowed {
             Ok(())
         } else {
-            Err(BadAddress::Private(
+            Err(InvalidUrl::Private(
                 url.host_str().unwrap_or_default().to_owned(),
             ))
         }
     }
 }
 
-fn network(item: &str) -> Result<IpNet, BadNetwork> {
+fn network(item: &str) -> Result<IpNet, InvalidNetwork> {
     let parsed = item
         .parse::<IpNet>()
         .or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
-    parsed.map_err(|_| BadNetwork(item.to_owned()))
+    parsed.map_err(|_| InvalidNetwork(item.to_owned()))
 }
 
 fn is_localhost(name: &str) -> bool {
@@ -158,13 +158,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
-    fn permits(networks: &Networks, address: &str) -> bool {
+    fn permits(networks: &AllowedNetworks, address: &str) -> bool {
         networks.permit(address.parse().unwrap())
     }
 
     #[test]
     fn only_public_addresses_are_called() {
-        let networks = Networks::public();
+        let networks = AllowedNetworks::public();
         for public in [
             "1.1.1.1",
             "8.8.8.8",
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_operator_opens_networks_one_by_one() {
-        let networks = Networks::parse("127.0.0.0/8, 10.1.2.3 fd00::/8").unwrap();
+        let networks = AllowedNetworks::parse("127.0.0.0/8, 10.1.2.3 fd00::/8").unwrap();
         for open in [
             "127.0.0.1",
             "::ffff:127.9.9.9",
@@ -258,8 +258,11 @@ mod tests {
         for closed in ["10.1.2.4", "::1", "192.168.0.1", "fc00::1"] {
             assert!(!permits(&networks, closed), "{closed}");
         }
-        assert!(permits(&Networks::parse("ALL").unwrap(), "127.0.0.1"));
-        assert!(!permits(&Networks::parse("").unwrap(), "127.0.0.1"));
+        assert!(permits(
+            &AllowedNetworks::parse("ALL").unwrap(),
+            "127.0.0.1"
+        ));
+        assert!(!permits(&AllowedNetworks::parse("").unwrap(), "127.0.0.1"));
     }
 
     #[test]
@@ -269,7 +272,7 @@ mod tests {
             ("127.0.0.1,intranet", "intranet"),
             ("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.9"),
         ] {
-            let error = Networks::parse(list).unwrap_err().to_string();
+            let error = AllowedNetworks::parse(list).unwrap_err().to_string();
             assert!(
                 error.contains(&format!("`{part}`")) && error.contains("10.0.0.0/8"),
                 "{error}"

@@ -1,7 +1,7 @@
 //! The outer door: the one HTTP client. Nobody else opens a socket outward.
 //!
 //! Webhooks, downloads of inputs and uploads of outputs go through [`Client`]. Addresses that strangers
-//! name pass the guard ([`Networks`]) three times: as they are written ([`Client::check`]), when their
+//! name pass the guard ([`AllowedNetworks`]) three times: as they are written ([`Client::check`]), when their
 //! name is resolved, and at each redirect. Addresses that the operator chose do not.
 
 mod address;
@@ -19,10 +19,10 @@ mod upload;
 
 use std::time::Duration;
 
-pub use address::{BadAddress, check_address};
-pub use client::{Answer, Call, Client, Reply, unguarded};
+pub use address::{InvalidUrl, parse_url};
+pub use client::{Client, HttpRequest, HttpResponse, WebhookResponse, unguarded_client};
 pub use error::Error;
-pub use guard::{BadNetwork, Networks};
+pub use guard::{AllowedNetworks, InvalidNetwork};
 pub use reqwest::header;
 pub use url::Url;
 
@@ -39,15 +39,15 @@ pub struct Config {
     /// Sent with downloads of inputs instead, when set.
     pub download_user_agent: Option<String>,
     /// Where webhooks and downloads may go.
-    pub networks: Networks,
+    pub networks: AllowedNetworks,
     /// The largest file in either direction, in bytes.
     pub max_file: u64,
     /// The longest that a download may take without a byte.
-    pub download_stall: Duration,
+    pub download_stall_timeout: Duration,
     /// The least that a download must bring in each window of time.
-    pub download_pace: Pace,
+    pub download_min_speed: MinSpeed,
     /// The longest that a download may take as a whole.
-    pub download_limit: Duration,
+    pub download_timeout: Duration,
     /// The longest that a webhook's receiver may take.
     pub webhook_timeout: Duration,
     /// The longest that an upload may take, and a second more for each MiB.
@@ -56,7 +56,7 @@ pub struct Config {
 
 /// The slowest speed that is put up with.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct MinSpeed {
     /// So many bytes
     pub bytes: u64,
     /// in each such time.
@@ -68,14 +68,14 @@ impl Default for Config {
         Self {
             user_agent: concat!("tidegate/", env!("CARGO_PKG_VERSION")).to_owned(),
             download_user_agent: None,
-            networks: Networks::public(),
+            networks: AllowedNetworks::public(),
             max_file: 5 * 1024 * 1024 * 1024,
-            download_stall: Duration::from_secs(10),
-            download_pace: Pace {
+            download_stall_timeout: Duration::from_secs(10),
+            download_min_speed: MinSpeed {
                 bytes: 30 * 1024,
                 window: Duration::from_secs(30),
             },
-            download_limit: Duration::from_secs(60 * 60),
+            download_timeout: Duration::from_secs(60 * 60),
             webhook_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(25),
         }

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::{BadAddress, Networks};
+use crate::{AllowedNetworks, InvalidUrl};
 
 /// Asks somebody where a name leads.
 pub(crate) type Lookup =
@@ -25,12 +25,12 @@ pub(crate) fn system() -> Lookup {
 }
 
 /// A resolver that gives only addresses that may be called.
-pub(crate) struct Guarded {
-    pub(crate) networks: Networks,
+pub(crate) struct GuardedResolver {
+    pub(crate) networks: AllowedNetworks,
     pub(crate) lookup: Lookup,
 }
 
-impl Resolve for Guarded {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
         let (networks, found) = (self.networks.clone(), (self.lookup)(name.clone()));
@@ -39,7 +39,7 @@ impl Resolve for Guarded {
             // One private address among public ones is enough: it is somebody's trick or mistake.
             if let Some(private) = found.iter().find(|address| !networks.permit(address.ip())) {
                 tracing::warn!(host = name, address = %private.ip(), "not called: the name leads to an address that is not public");
-                return Err(BadAddress::Private(name).into());
+                return Err(InvalidUrl::Private(name).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })

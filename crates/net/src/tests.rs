@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::resolve::Lookup;
-use crate::{Answer, Call, Client, Config, Error, Networks, Pace};
+use crate::{AllowedNetworks, Client, Config, Error, HttpRequest, MinSpeed, WebhookResponse};
 
 /// A server that gives each connection the next of its answers (the last one stays) and closes it.
 struct Host {
@@ -143,12 +143,12 @@ fn playing<const N: usize>(answers: [&'static str; N]) -> (Lookup, Arc<AtomicUsi
 
 fn open(networks: &str) -> Config {
     Config {
-        networks: Networks::parse(networks).unwrap(),
+        networks: AllowedNetworks::parse(networks).unwrap(),
         ..Config::default()
     }
 }
 
-async fn post(client: &Client, url: &Url) -> Result<Answer, Error> {
+async fn post(client: &Client, url: &Url) -> Result<WebhookResponse, Error> {
     client
         .post(url, HeaderMap::new(), Bytes::from_static(b"{}"))
         .await
@@ -261,14 +261,14 @@ async fn redirects_are_followed_five_times_and_not_more() {
 
 async fn brought(url: Url) -> u16 {
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("secret"))]);
-    let call = Call {
+    let call = HttpRequest {
         url,
         headers,
         body: Some(Bytes::from_static(b"{\"output\":1}")),
         limit: Duration::from_secs(5),
     };
     Client::new(Config::default())
-        .call(call)
+        .send(call)
         .await
         .unwrap()
         .status
@@ -327,7 +327,7 @@ async fn a_receiver_says_when_to_come_again() {
         .unwrap();
     assert_eq!(
         answer,
-        Answer {
+        WebhookResponse {
             status: 503,
             retry_after: Some(Duration::from_secs(7))
         }
@@ -354,7 +354,7 @@ async fn downloads_are_bounded_in_size() {
 
 #[tokio::test]
 async fn downloads_are_bounded_in_time() {
-    let pace = Pace {
+    let pace = MinSpeed {
         bytes: 1000,
         window: Duration::from_millis(50),
     };
@@ -363,7 +363,7 @@ async fn downloads_are_bounded_in_time() {
         (
             "sent nothing",
             Config {
-                download_stall: ms(50),
+                download_stall_timeout: ms(50),
                 ..open("127.0.0.1")
             },
             ms(60_000),
@@ -371,7 +371,7 @@ async fn downloads_are_bounded_in_time() {
         (
             "too slowly",
             Config {
-                download_pace: pace,
+                download_min_speed: pace,
                 ..open("127.0.0.1")
             },
             ms(10),
@@ -379,7 +379,7 @@ async fn downloads_are_bounded_in_time() {
         (
             "took more than",
             Config {
-                download_limit: ms(50),
+                download_timeout: ms(50),
                 ..open("127.0.0.1")
             },
             ms(10),

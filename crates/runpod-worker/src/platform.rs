@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate_core::chain;
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tidegate_net::{Call, Client, Error, Reply, Url};
+use tidegate_net::{Client, Error, HttpRequest, HttpResponse, Url};
 
 use crate::addresses::{Addresses, Delivered, Load};
 use crate::wire::{self, Taken};
@@ -167,11 +167,11 @@ impl Platform {
         }
     }
 
-    async fn get(&self, url: Url, limit: Duration) -> Result<Reply, Error> {
+    async fn get(&self, url: Url, limit: Duration) -> Result<HttpResponse, Error> {
         let mut headers = self.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.client
-            .call(Call {
+            .send(HttpRequest {
                 url,
                 headers,
                 body: None,
@@ -196,7 +196,7 @@ impl Platform {
         }
         match self
             .client
-            .call(Call {
+            .send(HttpRequest {
                 url,
                 headers,
                 body: Some(body),
@@ -223,7 +223,7 @@ fn long_enough(body: &Bytes) -> Duration {
     POST + Duration::from_secs((body.len() / BYTES_A_SECOND) as u64)
 }
 
-fn asked(reply: Reply) -> Asked {
+fn asked(reply: HttpResponse) -> Asked {
     match reply.status {
         // 400 means that the platform has frozen the worker and wants nothing.
         204 | 400 => Asked::Nothing,
@@ -257,7 +257,7 @@ fn beginning(body: &[u8]) -> String {
         .collect()
 }
 
-fn brought(reply: &Reply) -> Brought {
+fn brought(reply: &HttpResponse) -> Brought {
     match reply.status {
         200..300 => Brought::Accepted,
         429 => Brought::NotNow(told(429), Some(pause(reply))),
@@ -270,7 +270,7 @@ fn brought(reply: &Reply) -> Brought {
     }
 }
 
-fn pause(reply: &Reply) -> Duration {
+fn pause(reply: &HttpResponse) -> Duration {
     reply.retry_after.unwrap_or(TOO_MUCH).min(LONGEST_PAUSE)
 }
 
@@ -288,8 +288,8 @@ fn told(status: u16) -> String {
 mod tests {
     use super::*;
 
-    fn reply(status: u16, retry_after: Option<u64>) -> Reply {
-        Reply {
+    fn reply(status: u16, retry_after: Option<u64>) -> HttpResponse {
+        HttpResponse {
             status,
             retry_after: retry_after.map(Duration::from_secs),
             body: Bytes::new(),
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_job_is_not_asked_for_all_the_time() {
         for body in ["<html>", "{}", "[5]", r#"{"input":1}"#] {
-            let reply = Reply {
+            let reply = HttpResponse {
                 status: 200,
                 retry_after: None,
                 body: body.into(),

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::LogSource;
-use tidegate_ipc::control::{Limits, Mode};
+use tidegate_ipc::control::{ModelMode, ResourceLimits};
 
 /// A model and how to run it.
 #[derive(Debug, Clone)]
-pub struct Launch {
+pub struct LaunchConfig {
     /// The interpreter.
     pub python: PathBuf,
     /// Folders in front of the interpreter's own, for a checkout whose package is not installed.
@@ -21,16 +21,16 @@ pub struct Launch {
     /// The same for training.
     pub train_ref: Option<String>,
     /// Which function answers predictions.
-    pub mode: Mode,
+    pub mode: ModelMode,
     /// Jobs at once in one child; without it the model decides.
     pub slots: Option<u32>,
     /// How many slots a child gets whose code changes its mind about how many jobs it wants at once; without it,
     /// it is asked once.
-    pub room: Option<u32>,
+    pub max_slots: Option<u32>,
     /// How many children.
-    pub workers: usize,
+    pub children: usize,
     /// How many callers may wait for a slot.
-    pub line_limit: usize,
+    pub queue_limit: usize,
     /// How long a setup may take.
     pub setup_timeout: Option<Duration>,
     /// How long a canceled job may go on before its child is killed.
@@ -44,7 +44,7 @@ pub struct Launch {
     /// Whom the children run as, if not as the server itself.
     pub run_as: Option<RunAs>,
     /// What the system lets each process of a child have.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
 }
 
 /// Another user for the children. Only root can give its processes away.

@@ -5,10 +5,10 @@
 //! reads what comes back. [`supervisor`] keeps the children alive meanwhile. This room knows nothing
 //! of HTTP, of stored jobs or of webhooks.
 
-mod berths;
 mod crew;
 pub mod launch;
 mod leftovers;
+mod load_limit;
 mod on_demand;
 mod oom;
 mod parent;
@@ -20,10 +20,10 @@ pub mod slots;
 mod state;
 mod supervisor;
 
-pub use berths::Berths;
-pub use launch::{Launch, Observer, Phase, RunAs};
-pub use on_demand::{OnDemand, Start, Started};
+pub use launch::{LaunchConfig, Observer, Phase, RunAs};
+pub use load_limit::LoadLimit;
+pub use on_demand::{LoadFn, OnDemand, StartedModel};
 pub use runtime::Runtime;
-pub use schema::{NoSchema, schema_of};
+pub use schema::{SchemaReadError, read_schema};
 pub use scratch::Scratch;
-pub use tidegate_ipc::control::Limits;
+pub use tidegate_ipc::control::ResourceLimits;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::berths::{Berth, Berths, Guest};
+use crate::load_limit::{Berth, Guest, LoadLimit};
 use crate::runtime::Runtime;
 
 /// A setup that has failed is tried again by the first who comes after this time.
@@ -29,14 +29,14 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 const START_AGAIN: Duration = Duration::from_secs(1);
 
 /// Loads a model. The error is for the log: it is tried again for the next who comes.
-pub type Start = Box<dyn Fn() -> BoxFuture<Result<Started, String>> + Send + Sync>;
+pub type LoadFn = Box<dyn Fn() -> BoxFuture<Result<StartedModel, String>> + Send + Sync>;
 
 /// A model that is being loaded.
-pub struct Started {
+pub struct StartedModel {
     /// Runs it.
     pub runtime: Runtime,
     /// What it needs on the disk; removed when it has left.
-    pub luggage: Option<TempDir>,
+    pub workdir: Option<TempDir>,
 }
 
 /// A model on demand. Cloning gives another handle to the same.
@@ -47,11 +47,11 @@ pub struct OnDemand {
 
 struct Inner {
     /// Loads the model.
-    start: Start,
+    start: LoadFn,
     schema: Arc<Bytes>,
     /// Nobody wants it for so long: it leaves.
     idle_timeout: Option<Duration>,
-    berths: Berths,
+    load_limit: LoadLimit,
     loaded: ArcSwapOption<Loaded>,
     /// Whoever loads it; the others wait.
     loading: tokio::sync::Mutex<()>,
@@ -75,14 +75,14 @@ impl OnDemand {
     pub fn new(
         schema: Bytes,
         idle_timeout: Option<Duration>,
-        berths: Berths,
-        start: Start,
+        load_limit: LoadLimit,
+        start: LoadFn,
     ) -> Self {
         let inner = Arc::new(Inner {
             start,
             schema: Arc::new(schema),
             idle_timeout,
-            berths,
+            load_limit,
             loaded: ArcSwapOption::empty(),
             loading: tokio::sync::Mutex::new(()),
             used: Mutex::new(Instant::now()),
@@ -91,7 +91,7 @@ impl OnDemand {
             stop: CancellationToken::new(),
         });
         inner
-            .berths
+            .load_limit
             .welcome(Arc::downgrade(&inner) as Weak<dyn Guest>);
         Self { inner }
     }
@@ -150,10 +150,10 @@ impl Inner {
         };
         let berth = self
             .stop
-            .run_until_cancelled(self.berths.take())
+            .run_until_cancelled(self.load_limit.take())
             .await
             .ok_or_else(gone)?;
-        let Started { runtime, luggage } = match (self.start)().await {
+        let StartedModel { runtime, workdir } = match (self.start)().await {
             Ok(started) => started,
             Err(error) => {
                 tracing::error!(error, "a model could not be started; it is tried again");
@@ -165,7 +165,7 @@ impl Inner {
         };
         let loaded = Arc::new(Loaded {
             runtime,
-            takes: Mutex::new(Some((berth, luggage))),
+            takes: Mutex::new(Some((berth, workdir))),
         });
         self.loaded.store(Some(Arc::clone(&loaded)));
         if self.stop.is_cancelled() {

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::launch::{Launch, Observer};
+use crate::launch::{LaunchConfig, Observer};
 use crate::leftovers::Family;
 use crate::parent::courier::{Courier, Seat, SlotPermit};
 use crate::scratch::Scratch;
@@ -53,10 +53,10 @@ struct Checked {
 
 impl Runtime {
     /// Starts the children. They are ready some time later; [`Executor::report`] tells.
-    pub fn start(launch: Launch, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
-        let workers = launch.workers.max(1);
+    pub fn start(launch: LaunchConfig, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
+        let workers = launch.children.max(1);
         let shared = Arc::new(Shared {
-            pool: Pool::new(launch.line_limit),
+            pool: Pool::new(launch.queue_limit),
             state: State::new(workers),
             scratch,
             family: Family::of_process(),

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::process::Command;
 
-use crate::launch::Launch;
+use crate::launch::LaunchConfig;
 use crate::leftovers::{Family, Mark};
 
 /// The source does not say what the model takes and gives.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSchema {
+pub enum SchemaReadError {
     /// Python could not be started.
     #[error("`{python}` could not be started to read the model's source")]
     Python {
@@ -26,9 +26,9 @@ pub enum NoSchema {
 }
 
 /// Reads the schema of a model.
-pub async fn schema_of(launch: &Launch) -> Result<Bytes, NoSchema> {
+pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError> {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-    let failed = |source| NoSchema::Python {
+    let failed = |source| SchemaReadError::Python {
         python: launch.python.display().to_string(),
         source,
     };
@@ -48,12 +48,12 @@ pub async fn schema_of(launch: &Launch) -> Result<Bytes, NoSchema> {
     if output.status.success() {
         return Ok(output.stdout.into());
     }
-    Err(NoSchema::Source(
+    Err(SchemaReadError::Source(
         String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     ))
 }
 
-fn command(launch: &Launch, mark: &Mark) -> Command {
+fn command(launch: &LaunchConfig, mark: &Mark) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-m", "tidegate.schema"])

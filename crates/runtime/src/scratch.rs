@@ -60,12 +60,12 @@ impl Scratch {
     }
 
     /// A name inside it that nobody has had before. Nothing is made on disk: most jobs need no folder.
-    pub fn fresh(&self) -> PathBuf {
+    pub fn unique_path(&self) -> PathBuf {
         self.root.path().join(self.number().to_string())
     }
 
     /// A folder inside it for what a model needs while it is loaded; it goes when this is dropped.
-    pub fn folder(&self) -> io::Result<TempDir> {
+    pub fn create_workdir(&self) -> io::Result<TempDir> {
         tempfile::Builder::new()
             .prefix("model-")
             .permissions(Permissions::from_mode(0o700))
@@ -73,7 +73,7 @@ impl Scratch {
     }
 
     /// Lets the children have such a folder with what is in it, if they are not the same user.
-    pub fn hand_over(&self, folder: &TempDir) -> io::Result<()> {
+    pub fn chown_workdir(&self, folder: &TempDir) -> io::Result<()> {
         self.give_folder(folder.path())
     }
 

@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use tidegate_core::chain;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::pool_status::DeathCause;
-use tidegate_ipc::control::{HealthcheckStatus, Response};
+use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::launch::{Launch, Observer, Phase, Respawn};
+use crate::launch::{LaunchConfig, Observer, Phase, Respawn};
 use crate::leftovers::Family;
 use crate::parent::boot::{Boot, BootError, Booted, note};
 use crate::parent::courier::Seat;
@@ -44,7 +44,7 @@ pub(crate) const LAST_BREATH: Duration = Duration::from_millis(200);
 
 /// What all the children of a model share.
 pub(crate) struct Shared {
-    pub(crate) launch: Launch,
+    pub(crate) launch: LaunchConfig,
     pub(crate) scratch: Scratch,
     pub(crate) pool: Pool<Link, Seat>,
     pub(crate) state: State,
@@ -278,7 +278,7 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
             }
         };
         match message {
-            Ok(Response::HealthcheckResult { id, status, error }) => {
+            Ok(ControlResponse::HealthcheckResult { id, status, error }) => {
                 let health_error = match status {
                     HealthcheckStatus::Healthy => None,
                     HealthcheckStatus::Unhealthy => {
@@ -287,8 +287,8 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
                 };
                 child.healthcheck_answered(id, health_error);
             }
-            Ok(Response::Fatal(fatal)) => reason = Some(fatal.reason),
-            Ok(Response::Wants { slots }) => {
+            Ok(ControlResponse::Fatal(fatal)) => reason = Some(fatal.reason),
+            Ok(ControlResponse::DesiredConcurrency { slots }) => {
                 child.wants(slots);
                 shared.state.desired_concurrency_changed.notify_one();
             }

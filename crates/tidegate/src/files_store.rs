@@ -75,7 +75,7 @@ pub(crate) async fn open(
         Some(FilesStoreUrl::Folder(folder)) => in_folder(folder.join(name(&*data.store).await?))
             .context("the folder of --files-store cannot be used"),
         Some(FilesStoreUrl::Bucket { bucket, prefix }) => {
-            let client = tidegate_net::unguarded()
+            let client = tidegate_net::unguarded_client()
                 .context("there is no way out to the bucket of --files-store")?;
             let root = format!("{prefix}/{}", name(&*data.store).await?);
             let spool = in_folder(own)

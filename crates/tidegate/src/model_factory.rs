@@ -12,10 +12,10 @@ use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::replicate::{Aborted, Voice};
 use tidegate_ipc::{SPILL_ABOVE, control};
-use tidegate_net::{Client, Config as NetConfig, Networks, Url, check_address};
-use tidegate_queue::Embedded;
+use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
+use tidegate_queue::MemoryQueue;
 use tidegate_runtime::launch::Respawn;
-use tidegate_runtime::{Launch, Limits, Observer, RunAs, Runtime, Scratch};
+use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, room_in,
 };
@@ -50,13 +50,13 @@ pub(crate) struct ModelConfig {
     pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ResourceLimits,
     pub(crate) outward: OutboundConfig,
 }
 
 /// Whom the server calls, and how.
 pub(crate) struct OutboundConfig {
-    pub(crate) networks: Networks,
+    pub(crate) networks: AllowedNetworks,
     pub(crate) max_file: u64,
     pub(crate) webhook_secrets: Secrets,
     pub(crate) webhook_retry_for: Duration,
@@ -70,7 +70,7 @@ impl OutboundConfig {
         let max_file = NetConfig::default().max_file;
         let voice = Voice::new(&[], Aborted::AsIs);
         Self {
-            networks: Networks::everything(),
+            networks: AllowedNetworks::all(),
             max_file,
             webhook_secrets: Secrets::default(),
             webhook_retry_for: Duration::ZERO,
@@ -91,7 +91,7 @@ pub(crate) struct ModelFactory {
 /// Starts one model, as often as it is wanted.
 #[derive(Clone)]
 pub(crate) struct ModelStarter {
-    launch: Launch,
+    launch: LaunchConfig,
     scratch: Scratch,
 }
 
@@ -160,10 +160,10 @@ impl ModelFactory {
             executor,
             net: Arc::clone(&files.net),
             files,
-            scratch: Arc::new(move || scratch.fresh()),
+            scratch: Arc::new(move || scratch.unique_path()),
             room: Arc::new(move || room_in(&scratch_root)),
             spill_above: SPILL_ABOVE,
-            queue: Arc::new(Embedded::default()),
+            queue: Arc::new(MemoryQueue::default()),
             store: setting.store.clone(),
         };
         let config = Config {
@@ -194,7 +194,10 @@ impl ModelFactory {
     /// What carries jobs to a model and back without a desk.
     pub(crate) fn carrier(&self) -> anyhow::Result<JobIo> {
         let scratch = self.scratch.clone();
-        Ok(JobIo::new(self.files()?, Arc::new(move || scratch.fresh())))
+        Ok(JobIo::new(
+            self.files()?,
+            Arc::new(move || scratch.unique_path()),
+        ))
     }
 
     /// How files get in and out.
@@ -231,7 +234,7 @@ impl ModelFactory {
     }
 
     /// How a model is run.
-    pub(crate) fn launch(&self, model: &ModelSource) -> Launch {
+    pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
             args,
             env,
@@ -239,20 +242,20 @@ impl ModelFactory {
             python,
             ..
         } = self;
-        Launch {
+        LaunchConfig {
             python: python.program.clone(),
             python_path: python.path.clone(),
             model_dir: model.dir.clone(),
             predictor_ref: model.predictor_ref.clone(),
             train_ref: model.train_ref.clone(),
             mode: match args.mode {
-                ModeArg::Predict => control::Mode::Predict,
-                ModeArg::Train => control::Mode::Train,
+                ModeArg::Predict => control::ModelMode::Predict,
+                ModeArg::Train => control::ModelMode::Train,
             },
             slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
-            room: setting.room,
-            workers: setting.workers,
-            line_limit: setting.line_limit,
+            max_slots: setting.room,
+            children: setting.workers,
+            queue_limit: setting.line_limit,
             setup_timeout: args
                 .setup_timeout
                 .filter(|limit| !limit.is_zero())
@@ -279,7 +282,7 @@ impl ModelFactory {
 }
 
 fn upload_url(text: &str) -> Result<Url, UsageError> {
-    check_address(text, &Networks::everything()).map_err(|error| {
+    parse_url(text, &AllowedNetworks::all()).map_err(|error| {
         UsageError::new(format!("--upload-url `{text}` cannot be used: {error}"))
             .hint("give an http or https address")
     })

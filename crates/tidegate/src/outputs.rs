@@ -7,7 +7,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tidegate_net::{Client, Config, Networks};
+use tidegate_net::{AllowedNetworks, Client, Config};
 
 /// Writes the output to `to`, or to standard output: text as text, everything else as JSON.
 pub(crate) async fn deliver(
@@ -99,7 +99,7 @@ async fn write_file(address: &str, to: &Path) -> anyhow::Result<()> {
     else {
         // The output of who asked for it: it may come from their own network.
         let client = Client::new(Config {
-            networks: Networks::everything(),
+            networks: AllowedNetworks::all(),
             ..Config::default()
         });
         let url = client

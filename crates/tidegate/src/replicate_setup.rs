@@ -6,7 +6,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
-use tidegate_net::{Networks, Url, check_address};
+use tidegate_net::{AllowedNetworks, Url, parse_url};
 use tidegate_service::{FileRules, FileStore, Secrets, TrainedVersions};
 use tidegate_store::Memory;
 
@@ -160,7 +160,7 @@ pub(crate) fn owner(text: &str) -> Result<String, String> {
 pub(crate) fn public_url(text: &str) -> Result<Url, UsageError> {
     let hint =
         "give the address by which callers reach the server, like `https://models.example.com`";
-    let url = check_address(text, &Networks::everything())
+    let url = parse_url(text, &AllowedNetworks::all())
         .map_err(|error| UsageError::new(error.to_string()).hint(hint))?;
     match url.query().or(url.fragment()) {
         None => Ok(url),

@@ -12,9 +12,13 @@ mod line_buffer;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use tidegate_ipc::control::{self, Fatal, HealthcheckStatus, Init, Mode, Ready, Stage};
+use tidegate_ipc::control::{
+    self, ChildInit, Fatal, FatalStage, HealthcheckStatus, ModelMode, Ready,
+};
 use tidegate_ipc::frame;
-use tidegate_ipc::slot::{self, FileOutput, FileOutputKind, Kind, LogSource, MetricMode, Predict};
+use tidegate_ipc::slot::{
+    self, FileOutput, FileOutputKind, PredictRequest, WireJobKind, WireLogSource, WireMetricMode,
+};
 
 fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).expect("our messages are JSON")
@@ -34,16 +38,16 @@ fn lines<T: serde::Serialize>(messages: &[T], again: impl Fn(&[u8]) -> Vec<u8>) 
 
 #[test]
 fn control_requests() {
-    use control::Request as R;
-    let init = Init {
+    use control::ControlRequest as R;
+    let init = ChildInit {
         model_dir: "/models/hello".into(),
         predictor_ref: "predict.py:Predictor".into(),
         train_ref: Some("train.py:train".into()),
-        mode: Mode::Predict,
+        mode: ModelMode::Predict,
         num_slots: Some(4),
-        room: None,
+        max_slots: None,
         socket: "/tmp/t/s".into(),
-        limits: control::Limits {
+        limits: control::ResourceLimits {
             memory: Some(1 << 30),
             processes: None,
             output_file: Some(1 << 28),
@@ -56,14 +60,14 @@ fn control_requests() {
         R::Shutdown,
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
-        &serde_json::from_slice::<control::Request>(json).unwrap()
+        &serde_json::from_slice::<control::ControlRequest>(json).unwrap()
     )
     .unwrap()));
 }
 
 #[test]
 fn control_responses() {
-    use control::Response as R;
+    use control::ControlResponse as R;
     let ready = Ready {
         slots: vec![0, 1],
         schema: raw(r#"{"openapi":"3.0.2"}"#),
@@ -73,25 +77,25 @@ fn control_responses() {
         sdk: Some("0.23.1".into()),
     };
     let fatal = Fatal {
-        stage: Stage::Setup,
+        stage: FatalStage::Setup,
         reason: "setup failed: RuntimeError: no".into(),
         traceback: Some("Traceback".into()),
     };
     let all = [
-        R::Described {
+        R::Schema {
             schema: raw(r#"{"openapi":"3.0.2"}"#),
         },
         R::Ready(ready),
         R::Log {
-            source: LogSource::Stderr,
+            source: WireLogSource::Stderr,
             data: "loading\n".into(),
         },
-        R::WorkerLog {
+        R::ChildLog {
             target: "child".into(),
             level: "info".into(),
             message: "slots connected".into(),
         },
-        R::Wants { slots: 3 },
+        R::DesiredConcurrency { slots: 3 },
         R::Idle { slot: 0 },
         R::Cancelled { slot: 1 },
         R::Failed {
@@ -111,7 +115,7 @@ fn control_responses() {
         R::ShuttingDown,
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
-        &serde_json::from_slice::<control::Response>(json).unwrap()
+        &serde_json::from_slice::<control::ControlResponse>(json).unwrap()
     )
     .unwrap()));
 }
@@ -120,9 +124,9 @@ fn control_responses() {
 fn slot_requests() {
     let input = raw(r#"{"text":"hi"}"#);
     let predict = |input, input_file| {
-        slot::Request::Predict(Predict {
+        slot::SlotRequest::Predict(PredictRequest {
             id: "a".into(),
-            kind: Kind::Prediction,
+            kind: WireJobKind::Prediction,
             input,
             input_file,
             output_dir: "/tmp/t/1".into(),
@@ -135,18 +139,18 @@ fn slot_requests() {
         predict(None, Some("/tmp/t/spill".into())),
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
-        &serde_json::from_slice::<slot::Request<'_>>(json).unwrap()
+        &serde_json::from_slice::<slot::SlotRequest<'_>>(json).unwrap()
     )
     .unwrap()));
 }
 
 #[test]
 fn slot_responses() {
-    use slot::Response as R;
+    use slot::SlotResponse as R;
     let value = raw(r#"{"x":[1,2]}"#);
     let all = [
         R::Log {
-            source: LogSource::Stdout,
+            source: WireLogSource::Stdout,
             data: "step 1\n".into(),
         },
         R::Output { output: &value },
@@ -165,7 +169,7 @@ fn slot_responses() {
         R::Metric {
             name: "tokens".into(),
             value: &value,
-            mode: MetricMode::Increment,
+            mode: WireMetricMode::Increment,
         },
         R::Done {
             id: "a".into(),
@@ -187,7 +191,7 @@ fn slot_responses() {
         R::Cancelled { id: "a".into() },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
-        &serde_json::from_slice::<slot::Response<'_>>(json).unwrap()
+        &serde_json::from_slice::<slot::SlotResponse<'_>>(json).unwrap()
     )
     .unwrap()));
 }
@@ -196,9 +200,9 @@ fn slot_responses() {
 fn a_predict_frame_carries_the_callers_bytes_unchanged() {
     let caller = b"{\n  \"text\" : \"h\\u00e9\" }";
     let mut buffer = Vec::new();
-    let predict = Predict {
+    let predict = PredictRequest {
         id: "a".into(),
-        kind: Kind::Training,
+        kind: WireJobKind::Training,
         input: None,
         input_file: None,
         output_dir: "/t".into(),
@@ -207,17 +211,17 @@ fn a_predict_frame_carries_the_callers_bytes_unchanged() {
     };
     slot::append_predict(&mut buffer, predict, caller);
     let length = frame::complete(&buffer).unwrap().expect("one whole frame");
-    let slot::Request::Predict(read) =
+    let slot::SlotRequest::Predict(read) =
         serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap();
     assert_eq!(read.input.unwrap().get().as_bytes(), caller);
-    assert_eq!(read.kind, Kind::Training);
+    assert_eq!(read.kind, WireJobKind::Training);
 }
 
 #[test]
 fn file_output_borrows_its_name() {
     let json =
         br#"{"file_output":{"filename":"/a","kind":"file_type","mime_type":null,"offset":3}}"#;
-    let slot::Response::FileOutput(FileOutput { offset, .. }) =
+    let slot::SlotResponse::FileOutput(FileOutput { offset, .. }) =
         serde_json::from_slice(json).unwrap()
     else {
         panic!("another message")

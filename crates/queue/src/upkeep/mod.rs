@@ -16,7 +16,7 @@ use tidegate_core::queue::{Consumer, Queue, QueueError, UpkeepHandler};
 
 /// How often is looked, and what counts as too long.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub struct UpkeepConfig {
     /// The longest pause between two looks at deadlines.
     pub cordon_every: Duration,
     /// The pause between two looks for entries whose holder is gone; half of it more or less each time.
@@ -31,7 +31,7 @@ pub struct Rules {
     pub old_after: Duration,
 }
 
-impl Default for Rules {
+impl Default for UpkeepConfig {
     fn default() -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -50,7 +50,7 @@ pub async fn run(
     queue: Arc<dyn Queue>,
     keeper: Arc<dyn UpkeepHandler>,
     consumer: Consumer,
-    rules: Rules,
+    rules: UpkeepConfig,
 ) {
     let (queue, keeper) = (&*queue, &*keeper);
     tokio::join!(

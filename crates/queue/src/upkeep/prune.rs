@@ -4,12 +4,12 @@
 use jiff::Timestamp;
 use tidegate_core::queue::{Queue, UpkeepHandler};
 
-use super::{Rules, said};
+use super::{UpkeepConfig, said};
 
 /// How many are looked at each time.
 const BATCH: usize = 100_000;
 
-pub(super) async fn run(queue: &dyn Queue, keeper: &dyn UpkeepHandler, rules: Rules) {
+pub(super) async fn run(queue: &dyn Queue, keeper: &dyn UpkeepHandler, rules: UpkeepConfig) {
     loop {
         tokio::time::sleep(rules.prune_every).await;
         let Ok(before) = Timestamp::now().checked_sub(rules.old_after) else {

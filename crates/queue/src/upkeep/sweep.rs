@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::queue::{Consumer, Disposition, Queue, UpkeepHandler};
 
-use super::{Rules, said};
+use super::{UpkeepConfig, said};
 
 /// How many are taken over at once.
 const BATCH: usize = 100;
@@ -13,7 +13,7 @@ pub(super) async fn run(
     queue: &dyn Queue,
     keeper: &dyn UpkeepHandler,
     consumer: &Consumer,
-    rules: Rules,
+    rules: UpkeepConfig,
 ) {
     loop {
         tokio::time::sleep(about(rules.sweep_every)).await;

@@ -8,7 +8,7 @@ use tidegate_core::queue::{Claim, Disposition, Priority, QueueEntry, QueueName};
 use tidegate_core::{Account, JobId};
 
 use super::*;
-use crate::Embedded;
+use crate::MemoryQueue;
 
 /// Notes what it is told; jobs called `over…` are over.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl UpkeepHandler for Noting {
 }
 
 struct Place {
-    queue: Arc<Embedded>,
+    queue: Arc<MemoryQueue>,
     keeper: Arc<Noting>,
     line: QueueName,
 }
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// What is told within this time.
-    async fn told_within(&self, time: Duration, rules: Rules) -> Vec<String> {
+    async fn told_within(&self, time: Duration, rules: UpkeepConfig) -> Vec<String> {
         let keeping = run(
             Arc::clone(&self.queue) as _,
             Arc::clone(&self.keeper) as _,
@@ -112,7 +112,7 @@ async fn a_job_is_ended_at_its_deadline() {
         .await;
     assert_eq!(
         place
-            .told_within(Duration::from_secs(3), Rules::default())
+            .told_within(Duration::from_secs(3), UpkeepConfig::default())
             .await,
         ["overdue late"]
     );
@@ -127,14 +127,14 @@ async fn a_job_whose_holder_is_gone_is_found_once() {
     let before = place.take().await;
     assert_eq!(
         place
-            .told_within(Duration::from_secs(14), Rules::default())
+            .told_within(Duration::from_secs(14), UpkeepConfig::default())
             .await,
         [""; 0],
         "it may still be at it"
     );
     assert_eq!(
         place
-            .told_within(Duration::from_secs(200), Rules::default())
+            .told_within(Duration::from_secs(200), UpkeepConfig::default())
             .await,
         ["lost a"]
     );
@@ -157,7 +157,7 @@ async fn a_job_of_which_nothing_can_be_said_is_found_again() {
     place.push("unknown", None).await;
     place.take().await;
     let told = place
-        .told_within(Duration::from_secs(200), Rules::default())
+        .told_within(Duration::from_secs(200), UpkeepConfig::default())
         .await;
     assert!(
         told.len() > 1 && told.iter().all(|told| told == "lost unknown"),
@@ -179,7 +179,7 @@ async fn what_is_in_hand_here_is_not_lost_though_nobody_could_renew_it() {
     tokio::time::advance(Duration::from_secs(3600)).await;
     assert_eq!(
         place
-            .told_within(Duration::from_secs(200), Rules::default())
+            .told_within(Duration::from_secs(200), UpkeepConfig::default())
             .await,
         [""; 0]
     );
@@ -202,7 +202,7 @@ async fn what_is_renewed_is_left_alone() {
         }
     };
     let (told, ()) = tokio::join!(
-        place.told_within(Duration::from_secs(200), Rules::default()),
+        place.told_within(Duration::from_secs(200), UpkeepConfig::default()),
         renews
     );
     assert_eq!(told, [""; 0]);
@@ -215,9 +215,9 @@ async fn old_entries_of_jobs_that_are_over_go_and_those_that_wait_stay() {
     for id in ["over-1", "waits", "over-2"] {
         place.push(id, None).await;
     }
-    let rules = Rules {
+    let rules = UpkeepConfig {
         old_after: Duration::ZERO,
-        ..Rules::default()
+        ..UpkeepConfig::default()
     };
     place
         .told_within(Duration::from_secs(2 * 3600), rules)

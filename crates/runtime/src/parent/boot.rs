@@ -1,4 +1,4 @@
-//! From a bare process to a child that takes jobs: `Init`, the setup's logs, the slots, `Ready`.
+//! From a bare process to a child that takes jobs: `ChildInit`, the setup's logs, the slots, `Ready`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tidegate_core::LogSource;
 use tidegate_core::planted::{Planted, planted};
-use tidegate_ipc::control::{Fatal, Init, Ready, Request, Response};
-use tidegate_ipc::slot::LogSource as WireSource;
+use tidegate_ipc::control::{ChildInit, ControlRequest, ControlResponse, Fatal, Ready};
+use tidegate_ipc::slot::WireLogSource;
 use tokio::net::UnixListener;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use super::child::Child;
 use super::control::{self, ReadError, Reader};
 use super::link::Link;
 use super::spawn::{self, SpawnError, is_shortage};
-use crate::launch::{Launch, Phase};
+use crate::launch::{LaunchConfig, Phase};
 use crate::leftovers::Family;
 use crate::scratch::Scratch;
 
@@ -69,7 +69,7 @@ fn describe(fatal: &Fatal) -> String {
 
 /// What a boot needs and whom it tells.
 pub(crate) struct Boot<'a> {
-    pub(crate) launch: &'a Launch,
+    pub(crate) launch: &'a LaunchConfig,
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) family: &'a Arc<Family>,
@@ -86,7 +86,7 @@ impl Boot<'_> {
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
         requests
-            .send(Request::Init(init))
+            .send(ControlRequest::Init(init))
             .expect("the receiver is right here");
         let child = Arc::new(Child::new(
             spawned.pid,
@@ -139,14 +139,14 @@ impl Boot<'_> {
         }
     }
 
-    fn init(&self, socket: &std::path::Path) -> Init {
+    fn init(&self, socket: &std::path::Path) -> ChildInit {
         let launch = self.launch;
-        Init {
+        ChildInit {
             model_dir: launch.model_dir.to_string_lossy().into_owned(),
             predictor_ref: launch.predictor_ref.clone(),
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
-            room: launch.room,
+            max_slots: launch.max_slots,
             num_slots: launch
                 .slots
                 .map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
@@ -189,20 +189,20 @@ impl Boot<'_> {
             };
             heard |= message.is_ok();
             match message {
-                Ok(Response::Ready(ready)) => {
+                Ok(ControlResponse::Ready(ready)) => {
                     while links.len() < ready.slots.len() {
                         let (stream, _) = slots.accept().await.map_err(BootError::Slots)?;
                         links.push(Link::new(stream, links.len() as u32, Arc::clone(child)));
                     }
                     return Ok((ready, links));
                 }
-                Ok(Response::Log { source, data }) => (self.tell)(Phase::Log {
+                Ok(ControlResponse::Log { source, data }) => (self.tell)(Phase::Log {
                     source: log_source(source),
                     text: &data,
                 }),
-                Ok(Response::Wants { slots }) => child.wants(slots),
-                Ok(Response::Described { schema }) => (self.describe)(&schema),
-                Ok(Response::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
+                Ok(ControlResponse::DesiredConcurrency { slots }) => child.wants(slots),
+                Ok(ControlResponse::Schema { schema }) => (self.describe)(&schema),
+                Ok(ControlResponse::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => note(&other),
                 Err(ReadError::Closed) if heard => return Err(BootError::Crashed(String::new())),
                 Err(ReadError::Closed) => {
@@ -236,7 +236,7 @@ impl Drop for Unborn {
 /// Writes what the child is told, until it is dead.
 async fn write_requests(
     mut to: ChildStdin,
-    mut requests: mpsc::UnboundedReceiver<Request>,
+    mut requests: mpsc::UnboundedReceiver<ControlRequest>,
     child: Arc<Child>,
 ) {
     loop {
@@ -252,18 +252,18 @@ async fn write_requests(
     }
 }
 
-pub(crate) fn log_source(source: WireSource) -> LogSource {
+pub(crate) fn log_source(source: WireLogSource) -> LogSource {
     match source {
-        WireSource::Stdout => LogSource::Stdout,
-        WireSource::Stderr => LogSource::Stderr,
+        WireLogSource::Stdout => LogSource::Stdout,
+        WireLogSource::Stderr => LogSource::Stderr,
     }
 }
 
 /// Messages that only an operator cares for.
-pub(crate) fn note(message: &Response) {
+pub(crate) fn note(message: &ControlResponse) {
     match message {
-        Response::Log { data, .. } => tracing::info!(target: "model", "{}", data.trim_end()),
-        Response::WorkerLog {
+        ControlResponse::Log { data, .. } => tracing::info!(target: "model", "{}", data.trim_end()),
+        ControlResponse::ChildLog {
             target,
             level,
             message,
@@ -273,23 +273,23 @@ pub(crate) fn note(message: &Response) {
             "info" => tracing::info!(target: "child", from = target, "{message}"),
             _ => tracing::debug!(target: "child", from = target, "{message}"),
         },
-        Response::DroppedLogs {
+        ControlResponse::DroppedLogs {
             count,
             interval_millis,
         } => {
             tracing::warn!(target: "model", count, interval_millis, "lines were printed faster than they could be taken");
         }
-        Response::Failed { slot, error } => {
+        ControlResponse::Failed { slot, error } => {
             tracing::warn!(target: "child", slot, "slot broke: {error}")
         }
-        Response::Idle { .. }
-        | Response::Cancelled { .. }
-        | Response::ShuttingDown
-        | Response::Described { .. }
-        | Response::Wants { .. }
-        | Response::Ready(_)
-        | Response::Fatal(_)
-        | Response::HealthcheckResult { .. } => {
+        ControlResponse::Idle { .. }
+        | ControlResponse::Cancelled { .. }
+        | ControlResponse::ShuttingDown
+        | ControlResponse::Schema { .. }
+        | ControlResponse::DesiredConcurrency { .. }
+        | ControlResponse::Ready(_)
+        | ControlResponse::Fatal(_)
+        | ControlResponse::HealthcheckResult { .. } => {
             tracing::trace!(target: "child", ?message, "control message")
         }
     }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use tidegate_core::pool_status::DeathCause;
-use tidegate_ipc::control::{Request, SlotId};
+use tidegate_ipc::control::{ControlRequest, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use crate::oom;
 /// A running child. Its owner is the supervisor; jobs hold it to cancel and to notice its death.
 pub(crate) struct Child {
     pid: u32,
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<ControlRequest>,
     dead: CancellationToken,
     /// It has asked to be replaced.
     retired: CancellationToken,
@@ -44,7 +44,7 @@ impl Child {
         pid: u32,
         mark: Mark,
         family: Arc<Family>,
-        requests: mpsc::UnboundedSender<Request>,
+        requests: mpsc::UnboundedSender<ControlRequest>,
     ) -> Self {
         Self {
             pid,
@@ -76,15 +76,15 @@ impl Child {
 
     /// Asks the child to stop the nth job of a slot.
     pub(crate) fn cancel(&self, slot: SlotId, nth: u64) {
-        self.send(Request::Cancel { slot, nth });
+        self.send(ControlRequest::Cancel { slot, nth });
     }
 
     /// Asks the child to finish and exit.
     pub(crate) fn shut_down(&self) {
-        self.send(Request::Shutdown);
+        self.send(ControlRequest::Shutdown);
     }
 
-    fn send(&self, request: Request) {
+    fn send(&self, request: ControlRequest) {
         // The receiver is gone only when the child is.
         self.requests.send(request).ok();
     }
@@ -208,7 +208,7 @@ impl Child {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .insert(id, tx);
-        self.send(Request::Healthcheck { id });
+        self.send(ControlRequest::Healthcheck { id });
         if self.is_dead() {
             self.bury();
         }

@@ -1,7 +1,7 @@
 //! Reading and writing the control channel.
 
 use bytes::BytesMut;
-use tidegate_ipc::control::{Request, Response};
+use tidegate_ipc::control::{ControlRequest, ControlResponse};
 use tidegate_ipc::frame::{self, HEADER};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -34,7 +34,7 @@ impl Reader {
     }
 
     /// The next message. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) -> Result<Response, ReadError> {
+    pub(crate) async fn next(&mut self) -> Result<ControlResponse, ReadError> {
         loop {
             if let Some(length) = frame::complete(&self.buffer).map_err(ReadError::Oversized)? {
                 let message = self.buffer.split_to(HEADER + length);
@@ -50,7 +50,7 @@ impl Reader {
 }
 
 /// Writes one message.
-pub(crate) async fn send(to: &mut ChildStdin, request: &Request) -> std::io::Result<()> {
+pub(crate) async fn send(to: &mut ChildStdin, request: &ControlRequest) -> std::io::Result<()> {
     let mut buffer = Vec::new();
     frame::append_json(&mut buffer, request);
     to.write_all(&buffer).await?;

@@ -15,7 +15,7 @@ use tidegate_core::{
     Account, Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue,
     Work,
 };
-use tidegate_ipc::slot::{self, FileOutputKind, Kind, Predict, Response};
+use tidegate_ipc::slot::{self, FileOutputKind, PredictRequest, SlotResponse, WireJobKind};
 use tidegate_ipc::{SPILL_ABOVE, frame};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
@@ -201,13 +201,13 @@ impl Delivery {
     }
 
     fn understand(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
-        let event = match serde_json::from_slice::<Response<'_>>(message).map_err(drop)? {
-            Response::Log { source, data } => Event::Log {
+        let event = match serde_json::from_slice::<SlotResponse<'_>>(message).map_err(drop)? {
+            SlotResponse::Log { source, data } => Event::Log {
                 source: log_source(source),
                 text: data.into_owned(),
             },
-            Response::Output { output } => Event::Output(self.value(message, output.get())),
-            Response::FileOutput(file) => {
+            SlotResponse::Output { output } => Event::Output(self.value(message, output.get())),
+            SlotResponse::FileOutput(file) => {
                 self.files.push(OutputFile {
                     path: PathBuf::from(file.filename.as_ref()),
                     mime_type: file.mime_type.map(|mime| mime.into_owned()),
@@ -219,7 +219,7 @@ impl Delivery {
                 });
                 return Ok(None);
             }
-            Response::Retire => {
+            SlotResponse::Retire => {
                 self.refreshes = true;
                 if let Some(permit) = &mut self.permit {
                     permit.slot().child.retire();
@@ -227,19 +227,19 @@ impl Delivery {
                 return Ok(None);
             }
             // The child checks names; only something else than our code writes one like this.
-            Response::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
+            SlotResponse::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
                 return Err(());
             }
-            Response::Metric { name, value, mode } => Event::Metric(Metric {
+            SlotResponse::Metric { name, value, mode } => Event::Metric(Metric {
                 name: name.into_owned(),
                 value: serde_json::from_str(value.get()).map_err(drop)?,
                 mode: match mode {
-                    slot::MetricMode::Replace => MetricMode::Replace,
-                    slot::MetricMode::Increment => MetricMode::Increment,
-                    slot::MetricMode::Append => MetricMode::Append,
+                    slot::WireMetricMode::Replace => MetricMode::Replace,
+                    slot::WireMetricMode::Increment => MetricMode::Increment,
+                    slot::WireMetricMode::Append => MetricMode::Append,
                 },
             }),
-            Response::Done {
+            SlotResponse::Done {
                 id,
                 output,
                 is_stream,
@@ -253,13 +253,13 @@ impl Delivery {
                 };
                 Event::Ended(Outcome::Succeeded { output })
             }
-            Response::Failed { id, error } => {
+            SlotResponse::Failed { id, error } => {
                 self.check(&id)?;
                 Event::Ended(Outcome::Failed {
                     error: error.into_owned(),
                 })
             }
-            Response::Cancelled { id } => {
+            SlotResponse::Cancelled { id } => {
                 self.check(&id)?;
                 Event::Ended(Outcome::Canceled)
             }
@@ -340,11 +340,11 @@ impl Delivery {
 
 /// The job's frame; the input is in it unless it was spilled to a file.
 fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
-    let predict = Predict {
+    let predict = PredictRequest {
         id: work.id.as_str().into(),
         kind: match work.kind {
-            JobKind::Prediction => Kind::Prediction,
-            JobKind::Training => Kind::Training,
+            JobKind::Prediction => WireJobKind::Prediction,
+            JobKind::Training => WireJobKind::Training,
         },
         input: None,
         input_file: spilled.map(Path::to_string_lossy),

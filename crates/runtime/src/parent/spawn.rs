@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
-use crate::launch::Launch;
+use crate::launch::LaunchConfig;
 use crate::leftovers::{Family, Mark};
 use crate::scratch::Scratch;
 
@@ -70,11 +70,11 @@ pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
 }
 
 pub(crate) fn spawn(
-    launch: &Launch,
+    launch: &LaunchConfig,
     scratch: &Scratch,
     family: &Family,
 ) -> Result<Spawned, SpawnError> {
-    let socket = scratch.fresh();
+    let socket = scratch.unique_path();
     let deaf = |source| SpawnError::Listen {
         path: socket.clone(),
         source,
@@ -110,7 +110,7 @@ pub(crate) fn spawn(
     })
 }
 
-fn command(launch: &Launch, scratch: &Scratch, mark: &Mark) -> Command {
+fn command(launch: &LaunchConfig, scratch: &Scratch, mark: &Mark) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-u", "-c", "from tidegate.child import main; main()"])

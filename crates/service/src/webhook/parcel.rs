@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tidegate_core::record::OutboxMessage;
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tidegate_net::{Answer, Error, host_of};
+use tidegate_net::{Error, WebhookResponse, host_of};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -255,7 +255,7 @@ fn record(
     }
 }
 
-fn result_of(sent: &Result<Answer, Error>) -> AttemptResult {
+fn result_of(sent: &Result<WebhookResponse, Error>) -> AttemptResult {
     match sent {
         Ok(answer) if answer.is_success() => AttemptResult::Delivered,
         Ok(_) => AttemptResult::NotTaken,
@@ -264,10 +264,12 @@ fn result_of(sent: &Result<Answer, Error>) -> AttemptResult {
     }
 }
 
-fn judge(sent: &Result<Answer, Error>) -> Verdict {
+fn judge(sent: &Result<WebhookResponse, Error>) -> Verdict {
     match sent {
         Ok(answer) if answer.is_success() => Verdict::Delivered,
-        Ok(Answer { status: 410, .. }) => Verdict::Never("the receiver says that it is gone"),
+        Ok(WebhookResponse { status: 410, .. }) => {
+            Verdict::Never("the receiver says that it is gone")
+        }
         Ok(answer) => Verdict::Later {
             retry_after: answer.retry_after,
         },

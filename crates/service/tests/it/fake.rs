@@ -14,7 +14,7 @@ use tidegate_core::record::{Api, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
-use tidegate_queue::Embedded;
+use tidegate_queue::MemoryQueue;
 use tidegate_service::{
     Config, Deps, Files, JobService, OnDuplicateId, OnLost, ResponseMode, Secrets, Submission,
     WebhookRenderer,
@@ -284,7 +284,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
         room: Arc::new(move || room),
         spill_above: 1024 * 1024,
-        queue: Arc::new(Embedded::default()),
+        queue: Arc::new(MemoryQueue::default()),
         store,
     };
     let config = Config {

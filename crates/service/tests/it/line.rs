@@ -128,7 +128,7 @@ async fn a_deadline_ends_who_waits() {
         },
     )
     .await;
-    let rules = tidegate_queue::upkeep::Rules::default();
+    let rules = tidegate_queue::upkeep::UpkeepConfig::default();
     let upkeep = tidegate_queue::upkeep::run(
         models.lines(),
         Arc::new(models.clone()),

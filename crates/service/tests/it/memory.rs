@@ -7,7 +7,7 @@ use tidegate_core::record::Api;
 use tidegate_core::store::{JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
-use tidegate_net::{Networks, Url};
+use tidegate_net::{AllowedNetworks, Url};
 use tidegate_service::{
     EventFilter, Job, JobService, OnDuplicateId, Resumed, Submission, UpdatePolicy, Webhook,
     WebhookEvent, WebhookRenderer,
@@ -277,7 +277,7 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
     let gate = Gate::new();
     // Nobody is there, and that is tried again for a day.
     let open = || tidegate_net::Config {
-        networks: Networks::parse("127.0.0.1").expect("an address"),
+        networks: AllowedNetworks::parse("127.0.0.1").expect("an address"),
         ..Default::default()
     };
     let desk = || {

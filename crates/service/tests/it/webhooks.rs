@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
-use tidegate_net::{Config, Networks, Url};
+use tidegate_net::{AllowedNetworks, Config, Url};
 use tidegate_service::{
     AttemptResult, DeliveryRecord, DeliveryState, EventFilter, JobService, ReplayError, Submission,
     UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,
@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn open() -> Config {
     Config {
-        networks: Networks::parse("127.0.0.1").expect("it is an address"),
+        networks: AllowedNetworks::parse("127.0.0.1").expect("it is an address"),
         ..Config::default()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
-use tidegate_net::Networks;
+use tidegate_net::AllowedNetworks;
 
 use crate::units;
 
@@ -45,8 +45,8 @@ pub(crate) struct ListenArgs {
 pub(crate) struct WebhookArgs {
     /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as
     /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
-    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
-    pub(crate) allow_private_networks: Networks,
+    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
+    pub(crate) allow_private_networks: AllowedNetworks,
     /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
     /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
     #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]

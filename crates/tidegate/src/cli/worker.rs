@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_net::Networks;
+use tidegate_net::AllowedNetworks;
 
 use super::{ModelArgs, OnLostArg};
 use crate::data_dir::DataDir;
@@ -51,6 +51,6 @@ pub(crate) struct WorkerArgs {
     pub(crate) max_file: usize,
     /// Private networks that downloads of inputs may reach [default: none, only public addresses are
     /// called]
-    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = Networks::parse)]
-    pub(crate) allow_private_networks: Networks,
+    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
+    pub(crate) allow_private_networks: AllowedNetworks,
 }

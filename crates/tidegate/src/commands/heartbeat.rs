@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_net::{Client, Config, Networks};
+use tidegate_net::{AllowedNetworks, Client, Config};
 use tidegate_runpod_worker::{Addresses, Platform};
 
 use crate::model_source::ModelSource;
@@ -40,7 +40,7 @@ impl Heartbeat {
                 .hint("set it to an address that the platform gives out, or leave it away")
         })?;
         let client = Client::new(Config {
-            networks: Networks::everything(),
+            networks: AllowedNetworks::all(),
             ..Config::default()
         });
         Ok(Some(Self {

@@ -20,7 +20,7 @@ use tidegate_http::runpod::platform::{
     self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys,
 };
 use tidegate_net::{Client, Config as NetConfig};
-use tidegate_queue::{Embedded, upkeep};
+use tidegate_queue::{MemoryQueue, upkeep};
 use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
@@ -176,7 +176,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         models.lines(),
         Arc::new(models.clone()),
         Consumer::new("here"),
-        upkeep::Rules::default(),
+        upkeep::UpkeepConfig::default(),
     );
     tokio::pin!(http, reload, lines);
     let cause = tokio::select! {
@@ -307,11 +307,11 @@ fn desk(
             own: None,
         },
         net,
-        scratch: Arc::new(move || scratch.fresh()),
+        scratch: Arc::new(move || scratch.unique_path()),
         room: Arc::new(move || room_in(&scratch_root)),
         // Inputs go to workers as they are.
         spill_above: usize::MAX,
-        queue: Arc::new(Embedded::default()),
+        queue: Arc::new(MemoryQueue::default()),
         store: data.map(|data| Arc::clone(&data.store) as Arc<dyn Store>),
     };
     let config = Config {

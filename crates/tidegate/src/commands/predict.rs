@@ -15,7 +15,7 @@ use tidegate_core::port::Executor;
 use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_net::{Client, Config, Url};
-use tidegate_runtime::{Limits, Observer, Phase};
+use tidegate_runtime::{Observer, Phase, ResourceLimits};
 use tidegate_service::{JobService, OnDuplicateId, OnLost, ResponseMode, Submission, Submitted};
 
 use crate::cli::PredictArgs;
@@ -173,7 +173,7 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
         hidden_env: &[],
         on_lost: OnLost::Fail,
         run_as: None,
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
     };
     let mut signals = Signals::listen(false)?;
     let factory = ModelFactory::open(&args.model, env, setting)?;

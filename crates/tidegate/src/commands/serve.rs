@@ -18,7 +18,7 @@ use tidegate_http::metrics;
 use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
 use tidegate_queue::upkeep;
-use tidegate_runtime::{Berths, Limits};
+use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
     MAX_INLINE_FILE, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets, VersionMaker,
 };
@@ -189,7 +189,7 @@ pub(crate) async fn serve(
         models.lines(),
         Arc::new(models.clone()),
         Consumer::new("here"),
-        upkeep::Rules::default(),
+        upkeep::UpkeepConfig::default(),
     );
     let keeping_up = ModelWatcher {
         asked: changed,
@@ -259,7 +259,7 @@ fn load_policy(args: &ServeArgs) -> LoadPolicy {
     if args.lazy || args.idle_timeout.is_some() || args.max_loaded.is_some() {
         LoadPolicy::OnDemand {
             idle_timeout: args.idle_timeout,
-            berths: Berths::new(args.max_loaded.map(usize::from)),
+            load_limit: LoadLimit::new(args.max_loaded.map(usize::from)),
         }
     } else {
         LoadPolicy::Eager
@@ -304,7 +304,7 @@ fn setting(
             cli::OnLostArg::Fail => OnLost::Fail,
         },
         run_as,
-        limits: Limits {
+        limits: ResourceLimits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,
             output_file: Some(if keeps_large_files {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::{BoxFuture, Executor};
 use tidegate_core::record::Target;
-use tidegate_runtime::{Berths, Observer, OnDemand, Started, schema_of};
+use tidegate_runtime::{LoadLimit, Observer, OnDemand, StartedModel, read_schema};
 use tidegate_service::{ModelRegistry, TrainedVersions};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ pub(crate) enum LoadPolicy {
         /// They leave when nobody has wanted them for so long.
         idle_timeout: Option<Duration>,
         /// How many are there at once.
-        berths: Berths,
+        load_limit: LoadLimit,
     },
 }
 
@@ -184,18 +184,23 @@ impl ModelLoader {
             LoadPolicy::Eager => Arc::new(self.factory.start(model, (self.observer_for)(name))),
             LoadPolicy::OnDemand {
                 idle_timeout,
-                berths,
+                load_limit,
             } => {
                 let launch = self.factory.launch(model);
-                let schema = schema_of(&launch).await?;
+                let schema = read_schema(&launch).await?;
                 let (starter, observer) = (self.factory.starter(model), (self.observer_for)(name));
-                let start = move || Started {
+                let start = move || StartedModel {
                     runtime: starter.start(Arc::clone(&observer)),
-                    luggage: None,
+                    workdir: None,
                 };
                 let start =
                     Box::new(move || Box::pin(std::future::ready(Ok(start()))) as BoxFuture<_>);
-                Arc::new(OnDemand::new(schema, *idle_timeout, berths.clone(), start))
+                Arc::new(OnDemand::new(
+                    schema,
+                    *idle_timeout,
+                    load_limit.clone(),
+                    start,
+                ))
             }
         };
         let target = Target {

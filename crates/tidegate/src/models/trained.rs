@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
-use tidegate_runtime::{Berths, OnDemand, Start, Started, schema_of};
+use tidegate_runtime::{LoadFn, LoadLimit, OnDemand, StartedModel, read_schema};
 use tidegate_service::{
     JobService, ServedVersion, TrainedVersion, Training, VersionError, VersionMaker,
 };
@@ -109,19 +109,19 @@ impl ModelLoader {
         source.jobs.described(UNTIL_READ).await;
         let schema = match source.jobs.description() {
             Some(schema) => Bytes::clone(&schema.document),
-            None => schema_of(&self.factory.launch(&model)).await?,
+            None => read_schema(&self.factory.launch(&model)).await?,
         };
-        let (idle_timeout, berths) = match &self.load_policy {
-            LoadPolicy::Eager => (Some(IDLE), Berths::new(None)),
+        let (idle_timeout, load_limit) = match &self.load_policy {
+            LoadPolicy::Eager => (Some(IDLE), LoadLimit::new(None)),
             LoadPolicy::OnDemand {
                 idle_timeout,
-                berths,
-            } => (*idle_timeout, berths.clone()),
+                load_limit,
+            } => (*idle_timeout, load_limit.clone()),
         };
         let executor = Arc::new(OnDemand::new(
             schema,
             idle_timeout,
-            berths,
+            load_limit,
             self.start_of(trained, &model),
         ));
         let target = Target {
@@ -152,7 +152,7 @@ impl ModelLoader {
     }
 
     /// Loads the model with the weights, which are brought anew each time: it may have written into them.
-    fn start_of(&self, trained: &TrainedVersion, model: &ModelSource) -> Start {
+    fn start_of(&self, trained: &TrainedVersion, model: &ModelSource) -> LoadFn {
         let (register, trained) = (Arc::clone(&self.register), trained.clone());
         let (starter, observer) = (
             self.factory.starter(model),
@@ -172,20 +172,20 @@ impl ModelLoader {
                         trained.full_name()
                     )
                 };
-                let luggage = starter.scratch().folder().map_err(failed)?;
-                let brought = register.bring(&trained, luggage.path()).await;
+                let workdir = starter.scratch().create_workdir().map_err(failed)?;
+                let brought = register.bring(&trained, workdir.path()).await;
                 brought.map_err(|error| {
                     format!(
                         "the weights of {} cannot be had: {error}",
                         trained.full_name()
                     )
                 })?;
-                starter.scratch().hand_over(&luggage).map_err(failed)?;
+                starter.scratch().chown_workdir(&workdir).map_err(failed)?;
                 let starter: ModelStarter =
-                    starter.with_env(COG_WEIGHTS, trained.weights_in(luggage.path()));
-                Ok(Started {
+                    starter.with_env(COG_WEIGHTS, trained.weights_in(workdir.path()));
+                Ok(StartedModel {
                     runtime: starter.start(observer),
-                    luggage: Some(luggage),
+                    workdir: Some(workdir),
                 })
             })
         })

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
-use tidegate_net::{Client, Config as NetConfig, Networks};
+use tidegate_net::{AllowedNetworks, Client, Config as NetConfig};
 use tidegate_runpod_worker::{
     Addresses, Job, OnLost, Options, Over, Parts, Platform, Puller, Templates,
 };
-use tidegate_runtime::{Limits, Observer, Phase, Runtime};
+use tidegate_runtime::{Observer, Phase, ResourceLimits, Runtime};
 use tidegate_service as service;
 use tokio_util::sync::CancellationToken;
 
@@ -122,7 +122,7 @@ impl PlatformConnection {
         })?;
         // The operator's own addresses: nothing is guarded.
         let mut config = NetConfig {
-            networks: Networks::everything(),
+            networks: AllowedNetworks::all(),
             ..NetConfig::default()
         };
         if let Some(integration) = &runpod.integration {
@@ -257,7 +257,7 @@ fn setting(args: &WorkerArgs) -> ModelConfig {
         hidden_env: &[],
         on_lost: service::OnLost::Fail,
         run_as: None,
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
         outward,
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// Lines in memory. Cloning gives another handle to the same.
 #[derive(Clone, Default)]
-pub struct Embedded {
+pub struct MemoryQueue {
     lines: Arc<Mutex<Lines>>,
 }
 
@@ -57,7 +57,7 @@ impl Lines {
     }
 }
 
-impl Embedded {
+impl MemoryQueue {
     fn with<R>(&self, f: impl FnOnce(&mut Lines) -> R) -> R {
         f(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -103,7 +103,7 @@ fn lease(claim: &Claim) -> u64 {
 }
 
 #[async_trait]
-impl Queue for Embedded {
+impl Queue for MemoryQueue {
     async fn push(&self, name: &QueueName, entry: QueueEntry) -> Result<(), QueueError> {
         self.with(|lines| lines.push(name, entry));
         Ok(())

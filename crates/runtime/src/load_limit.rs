@@ -15,7 +15,7 @@ const GIVE_WAY_AFTER: Duration = Duration::from_secs(10);
 
 /// Places for loaded models. Cloning gives another handle to the same.
 #[derive(Clone)]
-pub struct Berths {
+pub struct LoadLimit {
     /// `None`: as many as you like.
     free: Option<Arc<Semaphore>>,
     guests: Arc<Mutex<Vec<Weak<dyn Guest>>>>,
@@ -41,7 +41,7 @@ pub(crate) trait Guest: Send + Sync {
     async fn make_room(&self);
 }
 
-impl Berths {
+impl LoadLimit {
     /// Places for `most` models at once, or for any number.
     pub fn new(most: Option<usize>) -> Self {
         let free = most.map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))));

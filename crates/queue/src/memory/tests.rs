@@ -5,7 +5,7 @@ use tidegate_core::queue::Priority;
 
 use super::*;
 
-async fn open() -> ((), Arc<Embedded>) {
+async fn open() -> ((), Arc<MemoryQueue>) {
     ((), Arc::default())
 }
 
@@ -84,8 +84,11 @@ fn check(moves: Vec<Move>) {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let (queue, line, consumer) =
-            (Embedded::default(), QueueName::new("l"), Consumer::new("h"));
+        let (queue, line, consumer) = (
+            MemoryQueue::default(),
+            QueueName::new("l"),
+            Consumer::new("h"),
+        );
         let mut told = Told::default();
         for step in moves {
             match step {
@@ -203,7 +206,11 @@ proptest! {
 
 #[tokio::test]
 async fn accounts_take_turns_one_by_one() {
-    let (queue, line, consumer) = (Embedded::default(), QueueName::new("l"), Consumer::new("h"));
+    let (queue, line, consumer) = (
+        MemoryQueue::default(),
+        QueueName::new("l"),
+        Consumer::new("h"),
+    );
     for (account, count) in [("large", 200), ("small", 4)] {
         for n in 0..count {
             let id = JobId::parse(&format!("{account}-{n}")).expect("an id");
