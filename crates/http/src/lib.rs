@@ -11,11 +11,11 @@ pub mod edge;
 pub mod fuzz;
 pub mod metrics;
 pub mod replicate;
+mod request_metrics;
 pub mod runpod;
 mod shared;
-mod traffic;
 
-pub use traffic::Traffic;
+pub use request_metrics::RequestMetrics;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::chain;
-use tidegate_http::edge::{Edge, Tls, descriptors};
+use tidegate_http::edge::{EdgeConfig, Tls, fd_limit};
 
 use crate::cli::{ListenArgs, ServeArgs};
 use crate::reload::Reload;
@@ -16,11 +16,11 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the command line says about connections. Takes as many file descriptors as this process may
 /// have, and reads the certificate, now and whenever it is told to read it again.
-pub(crate) fn edge(args: &ServeArgs, reload: &mut Reload) -> Result<Edge, UsageError> {
-    Ok(Edge {
+pub(crate) fn edge(args: &ServeArgs, reload: &mut Reload) -> Result<EdgeConfig, UsageError> {
+    Ok(EdgeConfig {
         max_connections: args
             .max_connections
-            .unwrap_or_else(descriptors::default_connections),
+            .unwrap_or_else(fd_limit::default_max_connections),
         header_timeout: args.header_timeout,
         ..plain_edge(&args.listen, reload)?
     })
@@ -43,8 +43,8 @@ fn certificate<'a>(
 }
 
 /// The same with the usual limits.
-pub(crate) fn plain_edge(door: &ListenArgs, reload: &mut Reload) -> Result<Edge, UsageError> {
-    descriptors::raise_limit();
+pub(crate) fn plain_edge(door: &ListenArgs, reload: &mut Reload) -> Result<EdgeConfig, UsageError> {
+    fd_limit::raise_limit();
     let files = certificate(door.tls_cert.as_deref(), door.tls_key.as_deref())?;
     let tls = files
         .map(|(certificate, key)| tls(certificate, key))
@@ -55,16 +55,16 @@ pub(crate) fn plain_edge(door: &ListenArgs, reload: &mut Reload) -> Result<Edge,
             .actions
             .push(("certificate", Box::new(move || Ok(tls.reload()?))));
     }
-    Ok(Edge {
-        max_connections: descriptors::default_connections(),
+    Ok(EdgeConfig {
+        max_connections: fd_limit::default_max_connections(),
         header_timeout: HEADER_TIMEOUT,
         tls,
-        traffic: Arc::default(),
+        request_metrics: Arc::default(),
     })
 }
 
 /// How the server's address begins.
-pub(crate) fn scheme(edge: &Edge) -> &'static str {
+pub(crate) fn scheme(edge: &EdgeConfig) -> &'static str {
     if edge.tls.is_some() { "https" } else { "http" }
 }
 

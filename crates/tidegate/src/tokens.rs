@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tidegate_core::Account;
-use tidegate_http::access::{Digest, Role, Table, Tokens};
+use tidegate_http::access::{Role, TokenDigest, TokenTable, Tokens};
 
 use crate::reload::Reload;
 use crate::secrets;
@@ -21,7 +21,7 @@ const MAKE_ONE: &str = "make one with `tidegate token new --account NAME`";
 
 /// Where tokens come from. The list itself is not kept: only hashes stay in memory.
 pub(crate) struct TokenSources {
-    listed: Option<Table>,
+    listed: Option<TokenTable>,
     file: Option<PathBuf>,
 }
 
@@ -32,7 +32,7 @@ impl TokenSources {
 
     fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, UsageError> {
         let listed = list.map(|list| {
-            let mut table = Table::default();
+            let mut table = TokenTable::default();
             read_list(&list, &mut table).map(|()| table)
         });
         Ok(Self {
@@ -71,7 +71,7 @@ impl TokenSources {
     }
 
     /// Both together. The file may be empty later on: that revokes what was in it.
-    fn read(&self) -> anyhow::Result<Table> {
+    fn read(&self) -> anyhow::Result<TokenTable> {
         let mut table = self.listed.clone().unwrap_or_default();
         if let Some(file) = &self.file {
             warn_if_open_to_others(file);
@@ -94,7 +94,7 @@ impl TokenSources {
 }
 
 /// `token:account` or `token:account:admin`, separated by commas.
-fn read_list(list: &str, table: &mut Table) -> Result<(), UsageError> {
+fn read_list(list: &str, table: &mut TokenTable) -> Result<(), UsageError> {
     for (place, entry) in (1..).zip(list.split(',')) {
         let entry = entry.trim();
         if entry.is_empty() {
@@ -118,7 +118,7 @@ fn read_list(list: &str, table: &mut Table) -> Result<(), UsageError> {
         }
         let account = Account::parse(account).map_err(|error| bad(&error.to_string()))?;
         table
-            .add(Digest::of(token.as_bytes()), account, role)
+            .add(TokenDigest::of(token.as_bytes()), account, role)
             .map_err(|error| bad(&error.to_string()))?;
     }
     Ok(())
@@ -136,7 +136,7 @@ pub(crate) fn check(token: &str) -> Result<(), &'static str> {
 }
 
 /// Adds the tokens of a file to a table.
-fn read_file(file: &Path, table: &mut Table) -> anyhow::Result<()> {
+fn read_file(file: &Path, table: &mut TokenTable) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let usage = UsageError::new(format!(
             "the tokens file `{}` cannot be read: {error}",
@@ -153,7 +153,7 @@ fn read_file(file: &Path, table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// `sha256:HASH account` or `sha256:HASH account admin`; `#` begins a comment.
-fn read_lines(text: &str, table: &mut Table) -> Result<(), (usize, String)> {
+fn read_lines(text: &str, table: &mut TokenTable) -> Result<(), (usize, String)> {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -171,7 +171,7 @@ fn read_lines(text: &str, table: &mut Table) -> Result<(), (usize, String)> {
         let hex = hash
             .strip_prefix("sha256:")
             .ok_or_else(|| (number, "the hash does not begin with `sha256:`".to_owned()))?;
-        let digest = Digest::parse(hex).map_err(|error| (number, error.to_string()))?;
+        let digest = TokenDigest::parse(hex).map_err(|error| (number, error.to_string()))?;
         let account = Account::parse(account).map_err(|error| (number, error.to_string()))?;
         table
             .add(digest, account, role)
@@ -183,7 +183,10 @@ fn read_lines(text: &str, table: &mut Table) -> Result<(), (usize, String)> {
 /// The line of a token in a file.
 pub(crate) fn line(token: &str, account: &Account, role: Role) -> String {
     let admin = if role == Role::Admin { " admin" } else { "" };
-    format!("sha256:{} {account}{admin}", Digest::of(token.as_bytes()))
+    format!(
+        "sha256:{} {account}{admin}",
+        TokenDigest::of(token.as_bytes())
+    )
 }
 
 /// Adds a line to a tokens file, which is made for its owner only if it is not there.
@@ -191,7 +194,7 @@ pub(crate) fn append(file: &Path, line: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
-    let mut table = Table::default();
+    let mut table = TokenTable::default();
     if file.exists() {
         read_file(file, &mut table)?;
     }
@@ -226,15 +229,15 @@ mod tests {
     const ONE: &str = "0123456789abcdef";
     const TWO: &str = "fedcba9876543210";
 
-    fn list(text: &str) -> Result<Table, String> {
-        let mut table = Table::default();
+    fn list(text: &str) -> Result<TokenTable, String> {
+        let mut table = TokenTable::default();
         read_list(text, &mut table)
             .map(|()| table)
             .map_err(|error| error.to_string())
     }
 
-    fn lines(text: &str) -> Result<Table, (usize, String)> {
-        let mut table = Table::default();
+    fn lines(text: &str) -> Result<TokenTable, (usize, String)> {
+        let mut table = TokenTable::default();
         read_lines(text, &mut table).map(|()| table)
     }
 

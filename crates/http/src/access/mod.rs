@@ -20,17 +20,17 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use tidegate_core::Account;
 
-pub use tokens::{Digest, Duplicate, InvalidDigest, Table, Tokens};
+pub use tokens::{DuplicateToken, InvalidTokenDigest, TokenDigest, TokenTable, Tokens};
 
 use crate::replicate;
+use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
-use crate::shared::object::Object;
-use crate::traffic::Reason;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// The one path that needs no token: what looks after the server may not know one.
-const OPEN: &str = "/health-check";
+const PUBLIC_PATH: &str = "/health-check";
 /// How much of a refused path is logged.
-const SHOWN_PATH: usize = 200;
+const MAX_LOGGED_PATH: usize = 200;
 
 /// Who calls. Handlers take it as an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,14 +83,14 @@ impl Identity {
     }
 }
 
-/// Puts the guard before everything that `faces` answers. Routes added later are not guarded.
-pub fn guarded(faces: Router, tokens: Tokens) -> Router {
+/// Puts the guard before everything that `faces` answers. Routes added later are not require_token.
+pub fn require_token(faces: Router, tokens: Tokens) -> Router {
     faces.layer(middleware::from_fn_with_state(tokens, check))
 }
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == OPEN || replicate::is_open(path) || platform::is_open(path) {
+    if path == PUBLIC_PATH || replicate::is_open(path) || platform::is_open(path) {
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token alone.
@@ -100,7 +100,7 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         Scheme::Needed
     };
     match presented(request.headers(), scheme)
-        .and_then(|token| tokens.find(token).ok_or(Denied::UnknownToken))
+        .and_then(|token| tokens.find(token).ok_or(AuthError::UnknownToken))
     {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
@@ -120,13 +120,13 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
             response
                 .headers_mut()
                 .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            Reason::NoToken.on(response)
+            RejectReason::NoToken.tag(response)
         }
     }
 }
 
-/// Lets only administrators through. For single routes: `.route_layer(from_fn(admins_only))`.
-pub async fn admins_only(request: Request, next: Next) -> Response {
+/// Lets only administrators through. For single routes: `.route_layer(from_fn(require_admin))`.
+pub async fn require_admin(request: Request, next: Next) -> Response {
     let caller = Identity::of(request.extensions());
     if caller.role == Role::Admin {
         return next.run(request).await;
@@ -136,7 +136,7 @@ pub async fn admins_only(request: Request, next: Next) -> Response {
 
 /// Lets administrators through, and everybody where nobody has to say who they are: all are one account
 /// then, and there is nobody whose business could be seen by others. For single routes.
-pub async fn operators_only(request: Request, next: Next) -> Response {
+pub async fn require_operator(request: Request, next: Next) -> Response {
     let caller = Identity::of(request.extensions());
     if caller.role == Role::Admin || caller.account.is_anonymous() {
         return next.run(request).await;
@@ -152,12 +152,12 @@ fn forbidden(caller: &Identity, request: &Request) -> Response {
     };
     let peer = peer_of(request.extensions());
     tracing::warn!(target: "audit", status = 403, account = %caller.account, path = shown(request), peer, "refused");
-    Reason::NotAllowed.on(error(StatusCode::FORBIDDEN, reason))
+    RejectReason::NotAllowed.tag(error(StatusCode::FORBIDDEN, reason))
 }
 
 /// Why a caller is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Denied {
+enum AuthError {
     #[error("no token: send `Authorization: Bearer TOKEN`")]
     NoToken,
     /// One of them may be for somebody else; guessing which is how doors are left open.
@@ -175,11 +175,11 @@ enum Scheme {
 }
 
 /// The token in a request: `Bearer TOKEN`, or `Token TOKEN` as clients of Replicate's API say it.
-fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], Denied> {
+fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], AuthError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (value, other) = (values.next().ok_or(Denied::NoToken)?, values.next());
+    let (value, other) = (values.next().ok_or(AuthError::NoToken)?, values.next());
     if other.is_some() {
-        return Err(Denied::SeveralHeaders);
+        return Err(AuthError::SeveralHeaders);
     }
     let value = value.as_bytes();
     if wanted == Scheme::IfAny && !value.is_empty() && !value.contains(&b' ') {
@@ -188,7 +188,7 @@ fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], Denied> {
     let space = value
         .iter()
         .position(|byte| *byte == b' ')
-        .ok_or(Denied::NoToken)?;
+        .ok_or(AuthError::NoToken)?;
     let (scheme, token) = (&value[..space], value[space..].trim_ascii());
     let known = [&b"bearer"[..], b"token"]
         .iter()
@@ -196,14 +196,15 @@ fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], Denied> {
     if known && !token.is_empty() {
         Ok(token)
     } else {
-        Err(Denied::NoToken)
+        Err(AuthError::NoToken)
     }
 }
 
 fn shown(request: &Request) -> &str {
     let path = request.uri().path();
     // A request's target is ASCII: no character is cut in half, and if one were, nothing is shown.
-    path.get(..path.len().min(SHOWN_PATH)).unwrap_or_default()
+    path.get(..path.len().min(MAX_LOGGED_PATH))
+        .unwrap_or_default()
 }
 
 fn peer_of(extensions: &Extensions) -> String {
@@ -214,7 +215,7 @@ fn peer_of(extensions: &Extensions) -> String {
 
 fn error(status: StatusCode, error: &str) -> Response {
     let mut response = Response::new(Body::from(
-        Object::with_room_for(error.len())
+        JsonObjectWriter::with_capacity(error.len())
             .field("error", error)
             .finish(),
     ));

@@ -8,12 +8,12 @@ use super::*;
 const ALICE: &str = "alice-has-a-token";
 const BOB: &str = "bob-has-one-as-well";
 
-fn table(entries: &[(&str, &str, Role)]) -> Table {
-    let mut table = Table::default();
+fn table(entries: &[(&str, &str, Role)]) -> TokenTable {
+    let mut table = TokenTable::default();
     for (token, account, role) in entries {
         table
             .add(
-                Digest::of(token.as_bytes()),
+                TokenDigest::of(token.as_bytes()),
                 Account::parse(account).unwrap(),
                 *role,
             )
@@ -32,7 +32,7 @@ fn faces() -> Router {
         .merge(
             Router::new()
                 .route("/shutdown", post(|| async { "bye" }))
-                .route_layer(middleware::from_fn(admins_only)),
+                .route_layer(middleware::from_fn(require_admin)),
         )
 }
 
@@ -81,7 +81,7 @@ async fn answer(faces: &Router, call: Call<'_>) -> Answer {
 }
 
 fn two_accounts() -> Router {
-    guarded(
+    require_token(
         faces(),
         Tokens::new(table(&[
             (ALICE, "alice", Role::User),
@@ -206,7 +206,7 @@ async fn with_several_accounts_only_administrators_may_end_the_server() {
 
 #[tokio::test]
 async fn the_only_account_may_end_the_server() {
-    let faces = guarded(
+    let faces = require_token(
         faces(),
         Tokens::new(table(&[
             (ALICE, "one", Role::User),
@@ -266,7 +266,7 @@ async fn a_revoked_token_is_refused_from_the_next_request_on() {
         (ALICE, "alice", Role::User),
         (BOB, "bob", Role::User),
     ]));
-    let faces = guarded(faces(), tokens.clone());
+    let faces = require_token(faces(), tokens.clone());
     let alice = || Call {
         authorization: &["Bearer alice-has-a-token"],
         ..CALL
@@ -277,7 +277,7 @@ async fn a_revoked_token_is_refused_from_the_next_request_on() {
         answer(&faces, alice()).await.body,
         r#"{"error":"unknown token"}"#
     );
-    tokens.reload(Table::default());
+    tokens.reload(TokenTable::default());
     assert_eq!(
         answer(
             &faces,
@@ -299,13 +299,13 @@ async fn a_revoked_token_is_refused_from_the_next_request_on() {
 
 #[test]
 fn a_hash_is_read_as_it_is_written() {
-    let digest = Digest::of(b"abc");
+    let digest = TokenDigest::of(b"abc");
     assert_eq!(
         digest.to_string(),
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     );
     assert_eq!(
-        Digest::parse(&digest.to_string().to_uppercase()),
+        TokenDigest::parse(&digest.to_string().to_uppercase()),
         Ok(digest)
     );
     for bad in [
@@ -315,7 +315,7 @@ fn a_hash_is_read_as_it_is_written() {
         &"a".repeat(65),
         &"é".repeat(32),
     ] {
-        assert_eq!(Digest::parse(bad), Err(InvalidDigest), "{bad}");
+        assert_eq!(TokenDigest::parse(bad), Err(InvalidTokenDigest), "{bad}");
     }
 }
 
@@ -324,10 +324,10 @@ fn a_token_cannot_be_two_accounts() {
     let mut table = table(&[(ALICE, "alice", Role::User)]);
     assert_eq!(
         table.add(
-            Digest::of(ALICE.as_bytes()),
+            TokenDigest::of(ALICE.as_bytes()),
             Account::parse("bob").unwrap(),
             Role::Admin
         ),
-        Err(Duplicate)
+        Err(DuplicateToken)
     );
 }

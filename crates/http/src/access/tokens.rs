@@ -16,47 +16,47 @@ use super::{Identity, Role};
 /// can choose a token by the bytes of its hash, so nothing here has to take constant time. A fast hash
 /// is enough because tokens are random and long; chosen words would need a slow one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest([u8; 32]);
+pub struct TokenDigest([u8; 32]);
 
 /// A text is not a SHA-256 in hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hash has 64 hexadecimal digits")]
-pub struct InvalidDigest;
+pub struct InvalidTokenDigest;
 
 /// The same token twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the token is listed twice")]
-pub struct Duplicate;
+pub struct DuplicateToken;
 
-impl Digest {
+impl TokenDigest {
     /// The hash of a token.
     pub fn of(token: &[u8]) -> Self {
         let hash = digest::digest(&digest::SHA256, token);
         Self(hash.as_ref().try_into().expect("a SHA-256 has 32 bytes"))
     }
 
-    /// Reads what [`Digest`] prints.
-    pub fn parse(hex: &str) -> Result<Self, InvalidDigest> {
+    /// Reads what [`TokenDigest`] prints.
+    pub fn parse(hex: &str) -> Result<Self, InvalidTokenDigest> {
         let digits: Option<Vec<u8>> = hex
             .chars()
             .map(|c| c.to_digit(16).map(|digit| digit as u8))
             .collect();
         let digits = digits
             .filter(|digits| digits.len() == 64)
-            .ok_or(InvalidDigest)?;
+            .ok_or(InvalidTokenDigest)?;
         Ok(Self(std::array::from_fn(|place| {
             digits[2 * place] << 4 | digits[2 * place + 1]
         })))
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for TokenDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for TokenDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Digest({self})")
     }
@@ -64,14 +64,19 @@ impl fmt::Debug for Digest {
 
 /// Whose each token is.
 #[derive(Debug, Clone, Default)]
-pub struct Table(HashMap<Digest, Identity>);
+pub struct TokenTable(HashMap<TokenDigest, Identity>);
 
-impl Table {
+impl TokenTable {
     /// One token more.
-    pub fn add(&mut self, digest: Digest, account: Account, role: Role) -> Result<(), Duplicate> {
+    pub fn add(
+        &mut self,
+        digest: TokenDigest,
+        account: Account,
+        role: Role,
+    ) -> Result<(), DuplicateToken> {
         match self.0.insert(digest, Identity { account, role }) {
             None => Ok(()),
-            Some(_) => Err(Duplicate),
+            Some(_) => Err(DuplicateToken),
         }
     }
 
@@ -107,20 +112,20 @@ impl Table {
 
 /// The tokens that open the door now. Cloning gives another handle on the same ones.
 #[derive(Debug, Clone)]
-pub struct Tokens(Arc<ArcSwap<Table>>);
+pub struct Tokens(Arc<ArcSwap<TokenTable>>);
 
 impl Tokens {
     /// The door opens for these.
-    pub fn new(table: Table) -> Self {
+    pub fn new(table: TokenTable) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(table.with_rights())))
     }
 
     /// From the next request on the door opens for these and no others. Jobs that run go on.
-    pub fn reload(&self, table: Table) {
+    pub fn reload(&self, table: TokenTable) {
         self.0.store(Arc::new(table.with_rights()));
     }
 
     pub(super) fn find(&self, token: &[u8]) -> Option<Identity> {
-        self.0.load().0.get(&Digest::of(token)).cloned()
+        self.0.load().0.get(&TokenDigest::of(token)).cloned()
     }
 }

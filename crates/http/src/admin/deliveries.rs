@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tidegate_service::{DeliveryRecord, ReplayError};
 
-use super::question::Question;
-use super::reply::Trouble;
-use super::{Desks, reply, scope, wire};
+use super::query::JobQuery;
+use super::reply::ApiError;
+use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
 
 /// How many are read from the store.
@@ -18,12 +18,12 @@ const MOST: usize = 1000;
 /// `GET /admin/deliveries[?job=ID]`, newest first: those of the caller's account, or all for an
 /// administrator. First those that this server has sent, then those of servers before it.
 pub(super) async fn list(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     RawQuery(query): RawQuery,
-) -> Result<Response, Trouble> {
-    let (desks, scope) = (desks(), scope(&caller));
-    let job = match Question::read(query.as_deref()).job("job") {
+) -> Result<Response, ApiError> {
+    let (job_services, scope) = (job_services(), scope(&caller));
+    let job = match JobQuery::read(query.as_deref()).job("job") {
         Ok(job) => job,
         // Nothing was ever told about a job that cannot be.
         Err(_) => {
@@ -39,8 +39,8 @@ pub(super) async fn list(
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
     let mut found: Vec<DeliveryRecord> = Vec::new();
-    // What was told is known to all desks together.
-    if let Some(jobs) = desks.first() {
+    // What was told is known to all job_services together.
+    if let Some(jobs) = job_services.first() {
         found.extend(jobs.deliveries().list(wanted));
         let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
         let settled = jobs
@@ -58,13 +58,13 @@ pub(super) async fn list(
 
 /// `POST /admin/deliveries/{webhook-id}/replay`
 pub(super) async fn replay(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let scope = scope(&caller);
     let mut refused = ReplayError::Unknown(id.clone());
-    for jobs in desks() {
+    for jobs in job_services() {
         match jobs.replay_delivery(&id, scope.as_ref()).await {
             Ok(()) => {
                 if !caller.account.is_anonymous() {

@@ -13,9 +13,9 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};
 use tidegate_service::{Job, JobService, ReadPosition};
 
-use super::question::{Question, account};
-use super::reply::Trouble;
-use super::{Desks, reply, scope, wire};
+use super::query::{JobQuery, account};
+use super::reply::ApiError;
+use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
 
 /// How long a cancel that came too late waits until it is known how the job ended.
@@ -24,17 +24,17 @@ const UNTIL_WRITTEN: Duration = Duration::from_secs(5);
 /// `GET /admin/jobs?status=&model=&account=&id=&limit=`: those that are not over, then those that are; each
 /// part newest first.
 pub(super) async fn list(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     RawQuery(query): RawQuery,
-) -> Result<Response, Trouble> {
-    let (question, scope) = (Question::read(query.as_deref()), scope(&caller));
-    let wanted = question.wanted(scope.clone())?;
-    let nothing = question.is_about_others(scope.as_ref());
+) -> Result<Response, ApiError> {
+    let (query_params, scope) = (JobQuery::read(query.as_deref()), scope(&caller));
+    let wanted = query_params.wanted(scope.clone())?;
+    let nothing = query_params.is_about_others(scope.as_ref());
     let found = if nothing {
         Vec::new()
     } else {
-        find(&desks(), &wanted).await?
+        find(&job_services(), &wanted).await?
     };
     let now = Timestamp::now();
     let jobs = found
@@ -47,14 +47,17 @@ pub(super) async fn list(
     }))
 }
 
-async fn find(desks: &[JobService], wanted: &JobFilter) -> Result<Vec<JobSummary>, Trouble> {
+async fn find(
+    job_services: &[JobService],
+    wanted: &JobFilter,
+) -> Result<Vec<JobSummary>, ApiError> {
     // All that are in memory, wanted or not: what is written down about them may be of a moment ago.
-    let everything = desks
+    let everything = job_services
         .iter()
         .flat_map(|jobs| jobs.in_memory(&JobFilter::default()));
     let mut known: HashMap<(Account, JobId), JobSummary> =
         everything.map(|brief| (key(&brief), brief)).collect();
-    if let Some(jobs) = desks.first() {
+    if let Some(jobs) = job_services.first() {
         for brief in jobs.written_down(wanted).await? {
             known.entry(key(&brief)).or_insert(brief);
         }
@@ -79,11 +82,11 @@ fn key(brief: &JobSummary) -> (Account, JobId) {
 
 /// `GET /admin/jobs/{account}/{id}`
 pub(super) async fn show(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     Path(names): Path<(String, String)>,
-) -> Result<Response, Trouble> {
-    let (_, job) = look(&desks(), &caller, &names).await?;
+) -> Result<Response, ApiError> {
+    let (_, job) = look(&job_services(), &caller, &names).await?;
     Ok(reply::shown(&wire::Details::of(
         &job.summary(),
         job.snapshot(),
@@ -93,14 +96,14 @@ pub(super) async fn show(
 
 /// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: what was printed since, and whether there will be more.
 pub(super) async fn logs(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     Path(names): Path<(String, String)>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Trouble> {
-    let question = Question::read(query.as_deref());
-    let (from, wait) = (question.from()?, question.wait()?);
-    let (_, job) = look(&desks(), &caller, &names).await?;
+) -> Result<Response, ApiError> {
+    let query_params = JobQuery::read(query.as_deref());
+    let (from, wait) = (query_params.from()?, query_params.wait()?);
+    let (_, job) = look(&job_services(), &caller, &names).await?;
     // Values are of no interest here, however many there are.
     let progress = tokio::time::timeout(
         wait,
@@ -122,11 +125,11 @@ pub(super) async fn logs(
 
 /// `POST /admin/jobs/{account}/{id}/cancel`
 pub(super) async fn cancel(
-    State(desks): State<Desks>,
+    State(job_services): State<JobServices>,
     caller: Identity,
     Path(names): Path<(String, String)>,
-) -> Result<Response, Trouble> {
-    let (jobs, job) = look(&desks(), &caller, &names).await?;
+) -> Result<Response, ApiError> {
+    let (jobs, job) = look(&job_services(), &caller, &names).await?;
     if !jobs.cancel(job.account(), job.id()).await {
         if jobs.known(job.account(), job.id()).is_some() {
             // It has ended by itself, and that is being written down.
@@ -134,9 +137,9 @@ pub(super) async fn cancel(
         }
         let (id, status) = (names.1, job.status());
         return Err(if status.is_terminal() {
-            Trouble::Over(id, status.as_str())
+            ApiError::Over(id, status.as_str())
         } else {
-            Trouble::LeftInStore(id)
+            ApiError::LeftInStore(id)
         });
     }
     if !caller.account.is_anonymous() && caller.account != *job.account() {
@@ -150,21 +153,21 @@ pub(super) async fn cancel(
 
 /// The job with these names, and its desk, if the caller may know of it.
 async fn look(
-    desks: &[JobService],
+    job_services: &[JobService],
     caller: &Identity,
     (owner, name): &(String, String),
-) -> Result<(JobService, Arc<Job>), Trouble> {
-    let unknown = || Trouble::UnknownJob(name.clone());
+) -> Result<(JobService, Arc<Job>), ApiError> {
+    let unknown = || ApiError::UnknownJob(name.clone());
     let visible = |account: &Account| scope(caller).is_none_or(|own| own == *account);
     let account = account(owner).filter(visible).ok_or_else(unknown)?;
     let id = JobId::parse(name).map_err(|_| unknown())?;
-    let running = desks
+    let running = job_services
         .iter()
         .find_map(|jobs| Some((jobs.clone(), jobs.known(&account, &id)?)));
     if let Some(found) = running {
         return Ok(found);
     }
-    let jobs = desks.first().ok_or_else(unknown)?;
+    let jobs = job_services.first().ok_or_else(unknown)?;
     let job = jobs.look(&account, &id).await.ok_or_else(unknown)?;
     Ok((jobs.clone(), job))
 }

@@ -7,7 +7,7 @@
 mod deliveries;
 mod jobs;
 mod models;
-mod question;
+mod query;
 mod reply;
 mod wire;
 
@@ -19,18 +19,18 @@ use axum::routing::{any, get, post};
 use tidegate_core::Account;
 use tidegate_service::JobService;
 
-use crate::access::{Identity, Role, operators_only};
+use crate::access::{Identity, Role, require_operator};
 
-/// Lists the desks of this server: one for each model, and one for each version that was trained. They share one store.
-pub type Desks = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
+/// Lists the job_services of this server: one for each model, and one for each version that was trained. They share one store.
+pub type JobServices = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
 
 /// The face.
-pub fn routes(desks: Desks) -> Router {
+pub fn routes(job_services: JobServices) -> Router {
     let server = Router::new()
         .route("/admin/models", get(models::models))
         .route("/admin/queues", get(models::queues))
         .route("/admin/children", get(models::children))
-        .route_layer(from_fn(operators_only));
+        .route_layer(from_fn(require_operator));
     Router::new()
         .route("/admin/jobs", get(jobs::list))
         .route("/admin/jobs/{account}/{id}", get(jobs::show))
@@ -41,7 +41,7 @@ pub fn routes(desks: Desks) -> Router {
         .route("/admin/{*rest}", any(reply::no_such_path))
         .merge(server)
         .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(desks)
+        .with_state(job_services)
 }
 
 /// Whose jobs a caller sees: those of one account, or all.

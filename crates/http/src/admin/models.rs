@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
 
-use super::{Desks, reply, wire};
+use super::{JobServices, reply, wire};
 
 /// `GET /admin/models`
-pub(super) async fn models(State(desks): State<Desks>) -> Response {
+pub(super) async fn models(State(job_services): State<JobServices>) -> Response {
     let mut models = Vec::new();
-    for jobs in desks() {
+    for jobs in job_services() {
         // With the model's own check: an operator wants to know.
         models.push(wire::Model::of(
             jobs.target(),
@@ -23,12 +23,12 @@ pub(super) async fn models(State(desks): State<Desks>) -> Response {
 }
 
 /// `GET /admin/queues`
-pub(super) async fn queues(State(desks): State<Desks>) -> Response {
-    let (mut desks, now) = (desks(), Timestamp::now());
+pub(super) async fn queues(State(job_services): State<JobServices>) -> Response {
+    let (mut job_services, now) = (job_services(), Timestamp::now());
     // All versions of a model that take jobs are told together.
     let mut seen = HashSet::new();
-    desks.retain(|jobs| seen.insert(jobs.target().model.clone()));
-    let queues = desks
+    job_services.retain(|jobs| seen.insert(jobs.target().model.clone()));
+    let queues = job_services
         .iter()
         .map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now))
         .collect();
@@ -36,7 +36,7 @@ pub(super) async fn queues(State(desks): State<Desks>) -> Response {
 }
 
 /// `GET /admin/children`
-pub(super) async fn children(State(desks): State<Desks>) -> Response {
+pub(super) async fn children(State(job_services): State<JobServices>) -> Response {
     let each = |jobs: tidegate_service::JobService| {
         let model = jobs.target().model.clone();
         jobs.pool_status()
@@ -44,6 +44,6 @@ pub(super) async fn children(State(desks): State<Desks>) -> Response {
             .into_iter()
             .map(move |child| wire::Child::of(&model, child))
     };
-    let children = desks().into_iter().flat_map(each).collect();
+    let children = job_services().into_iter().flat_map(each).collect();
     reply::shown(&wire::Children { children })
 }

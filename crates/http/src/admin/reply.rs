@@ -7,7 +7,7 @@ use tidegate_core::store::StoreError;
 use tidegate_service::ReplayError;
 
 use super::wire;
-use crate::shared::json::json;
+use crate::shared::response::json;
 
 /// What was asked for.
 pub(super) fn shown(body: &impl Serialize) -> Response {
@@ -25,24 +25,24 @@ pub(super) fn said(status: StatusCode, body: &impl Serialize) -> Response {
 }
 
 /// The answer on paths below `/admin` that nobody knows.
-pub(super) async fn no_such_path(uri: Uri) -> Trouble {
-    Trouble::NoSuchPath(uri.path().to_owned())
+pub(super) async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::NoSuchPath(uri.path().to_owned())
 }
 
 /// The answer to methods that a path does not have.
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> Trouble {
-    Trouble::NoSuchMethod(method, uri.path().to_owned())
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoSuchMethod(method, uri.path().to_owned())
 }
 
 /// Everything that can be wrong with a request to this face.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ApiError {
     #[error("there is nothing at `{0}`; docs/reference/admin.md lists what there is")]
     NoSuchPath(String),
     #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
     NoSuchMethod(Method, String),
     #[error("`{name}={value}` cannot be read: {expected}")]
-    BadQuestion {
+    InvalidParameter {
         name: &'static str,
         value: String,
         expected: &'static str,
@@ -61,21 +61,21 @@ pub(super) enum Trouble {
     ReplayError(#[from] ReplayError),
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(error = %tidegate_core::chain(&error), "the store could not be read for an operator");
         Self::Store
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoSuchPath(_)
             | Self::UnknownJob(_)
             | Self::ReplayError(ReplayError::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::BadQuestion { .. } => StatusCode::BAD_REQUEST,
+            Self::InvalidParameter { .. } => StatusCode::BAD_REQUEST,
             Self::Over(..) | Self::LeftInStore(_) => StatusCode::CONFLICT,
             Self::ReplayError(
                 ReplayError::OnItsWay | ReplayError::NotTheLast(_) | ReplayError::Gone,

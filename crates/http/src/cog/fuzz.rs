@@ -10,7 +10,7 @@ use tidegate_service::StreamEvent;
 
 use super::stream::frames;
 use super::wire::Envelope;
-use crate::shared::envelope::EventName;
+use crate::shared::parse_body::WebhookEventName;
 
 /// A request that is taken means what any other reader of JSON finds in it, and what is refused has a
 /// reason.
@@ -61,10 +61,10 @@ fn written(envelope: &Envelope<'_>) -> String {
         .webhook_events_filter
         .iter()
         .map(|name| match name {
-            EventName::Start => "start",
-            EventName::Output => "output",
-            EventName::Logs => "logs",
-            EventName::Completed => "completed",
+            WebhookEventName::Start => "start",
+            WebhookEventName::Output => "output",
+            WebhookEventName::Logs => "logs",
+            WebhookEventName::Completed => "completed",
         })
         .collect();
     let others =

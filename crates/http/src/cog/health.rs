@@ -56,7 +56,7 @@ struct Version<'a> {
     tidegate: &'static str,
 }
 
-fn body<'a>(report: &'a HealthReport, build: &super::Build) -> Body<'a> {
+fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> Body<'a> {
     let serves = matches!(report.health, Health::Ready | Health::Busy);
     Body {
         error: report.health_error.as_deref().filter(|_| !serves),

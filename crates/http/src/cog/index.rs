@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::{COG_VERSION, Shared};
 use crate::access::Identity;
 
@@ -59,8 +59,8 @@ pub(super) async fn index(State(face): State<Shared>) -> Response {
 }
 
 /// `GET /openapi.json`
-pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, Trouble> {
-    let schema = face.jobs().schema().ok_or(Trouble::NoSchema)?;
+pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, ApiError> {
+    let schema = face.jobs().schema().ok_or(ApiError::NoSchema)?;
     Ok(reply::json(
         StatusCode::OK,
         schema.document.as_ref().clone(),

@@ -5,9 +5,9 @@ mod docs;
 pub(crate) mod fuzz;
 mod health;
 mod index;
+mod multi_model;
 mod predictions;
 pub(crate) mod reply;
-mod several;
 mod stream;
 mod wire;
 
@@ -23,10 +23,10 @@ use tidegate_core::JobKind;
 use tidegate_service::{JobService, ServedModel};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::admins_only;
+use crate::access::require_admin;
 
 use crate::replicate::Abroad;
-pub use several::routes_of_all;
+pub use multi_model::multi_model_routes;
 
 /// What the face is told.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct Config {
     /// The longest that a body may make no progress.
     pub body_timeout: Duration,
     /// For the health report.
-    pub build: Build,
+    pub build: BuildInfo,
     /// Touched when a health check finds the model ready, for Kubernetes probes.
     pub ready_file: Option<PathBuf>,
     /// Tells jobs that came by Replicate's API: callers of this one may look them up.
@@ -45,7 +45,7 @@ pub struct Config {
 
 /// What was built from what.
 #[derive(Debug, Clone)]
-pub struct Build {
+pub struct BuildInfo {
     /// tidegate's own version.
     pub version: &'static str,
     /// The commit.
@@ -99,7 +99,7 @@ fn routes_below(
         .route("/openapi.json", get(index::openapi))
         .route(
             "/shutdown",
-            post(index::shutdown).route_layer(from_fn(admins_only)),
+            post(index::shutdown).route_layer(from_fn(require_admin)),
         )
         .merge(resource("/predictions", JobKind::Prediction))
         .merge(resource("/trainings", JobKind::Training))

@@ -15,25 +15,25 @@ use tidegate_service::{
     Webhook, WebhookRenderer,
 };
 
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::wire::Envelope;
 use super::{Shared, stream};
 use crate::access::Identity;
-use crate::shared::body::{Bounds, json_body, part_of};
-use crate::shared::deadline::cancel_after;
-use crate::shared::lists::{accepts, prefers};
-use crate::shared::trace::passed_on;
+use crate::shared::body_limit::{BodyLimit, read_json_body, slice_or_copy};
+use crate::shared::cancel_after::cancel_after;
+use crate::shared::header_lists::{accepts, prefers};
+use crate::shared::trace_headers::trace_headers;
 
 /// The id in a path.
 pub(super) struct PathId(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathId {
-    type Rejection = Trouble;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let id = Path::<String>::from_request_parts(parts, state).await;
         id.map(|Path(id)| Self(id))
-            .map_err(|_| Trouble::UnreadablePath)
+            .map_err(|_| ApiError::UnreadablePath)
     }
 }
 
@@ -44,14 +44,14 @@ pub(super) async fn create(
     caller: Identity,
     url_id: Option<String>,
     request: Request,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let (Parts { headers, .. }, body) = request.into_parts();
     let delivery = wanted(&headers);
-    let bounds = Bounds {
-        size: face.config.max_body,
-        stall: face.config.body_timeout,
+    let bounds = BodyLimit {
+        max_bytes: face.config.max_body,
+        stall_timeout: face.config.body_timeout,
     };
-    let body = json_body(&headers, body, bounds).await?;
+    let body = read_json_body(&headers, body, bounds).await?;
     let jobs = face.jobs();
     let submission = read(
         &jobs,
@@ -70,13 +70,13 @@ pub(super) async fn create(
             }
             ResponseMode::Async => Ok(reply::accepted(ticket.job().id())),
             ResponseMode::Stream => Ok(stream::answer(
-                ticket.into_reader().ok_or(Trouble::TooManyReaders)?,
+                ticket.into_reader().ok_or(ApiError::TooManyReaders)?,
                 None,
             )),
         },
         // It may have come by another face.
         Submitted::Running(job) | Submitted::Over(job) if delivery == ResponseMode::Stream => {
-            let reader = job.follow().map_err(|_| Trouble::TooManyReaders)?;
+            let reader = job.follow().map_err(|_| ApiError::TooManyReaders)?;
             Ok(stream::answer(
                 reader,
                 Some(face.config.abroad.teller(&headers)),
@@ -98,12 +98,12 @@ pub(super) async fn show(
     caller: Identity,
     PathId(id): PathId,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let job = match JobId::parse(&id) {
         Ok(id) => face.jobs().get(&caller.account, &id).await,
         Err(_) => None,
     };
-    let job = job.ok_or(Trouble::Unknown(id))?;
+    let job = job.ok_or(ApiError::Unknown(id))?;
     Ok(reply::details(
         &face.config.abroad.teller(&headers).job(&job),
     ))
@@ -145,15 +145,15 @@ fn read(
     account: Account,
     url_id: Option<String>,
     delivery: ResponseMode,
-) -> Result<Submission, Trouble> {
+) -> Result<Submission, ApiError> {
     let envelope = Envelope::read(body)?;
     if let (Some(in_url), Some(in_body)) = (&url_id, &envelope.id)
         && in_url != in_body
     {
-        return Err(Trouble::IdMismatch(kind));
+        return Err(ApiError::IdMismatch(kind));
     }
     if kind == JobKind::Training && delivery == ResponseMode::Stream {
-        return Err(Trouble::TrainingStream);
+        return Err(ApiError::TrainingStream);
     }
     let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) {
         OnDuplicateId::Answer
@@ -165,12 +165,12 @@ fn read(
         .or(envelope.id.as_deref())
         .map(JobId::parse)
         .transpose();
-    let id = id.map_err(|error| Trouble::BadId {
+    let id = id.map_err(|error| ApiError::BadId {
         error,
         in_url: replay == OnDuplicateId::Answer,
     })?;
     let input = match envelope.input {
-        Some(raw) if raw.get() != "null" => part_of(body, raw.get()),
+        Some(raw) if raw.get() != "null" => slice_or_copy(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
     let webhook = envelope
@@ -218,7 +218,7 @@ fn webhook(
     Ok(Arc::new(Webhook {
         url,
         filter,
-        headers: passed_on(headers),
+        headers: trace_headers(headers),
         pace,
         origin: None,
         streams: false,

@@ -14,11 +14,11 @@ use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::Snapshot;
 
-use crate::shared::body::BodyError;
-use crate::shared::deadline::{BadDeadline, CANCEL_AFTER};
-use crate::shared::envelope::EnvelopeError;
-pub(super) use crate::shared::json::json;
-use crate::shared::object::Object;
+use crate::shared::body_limit::BodyError;
+use crate::shared::cancel_after::{CANCEL_AFTER, InvalidCancelAfter};
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::parse_body::BodyParseError;
+pub(super) use crate::shared::response::json;
 
 /// The answer to a caller that waited.
 pub(super) fn finished(job: &Snapshot) -> Response {
@@ -29,7 +29,7 @@ pub(super) fn finished(job: &Snapshot) -> Response {
 pub(super) fn accepted(id: &JobId) -> Response {
     json(
         StatusCode::ACCEPTED,
-        Object::with_room_for(64)
+        JsonObjectWriter::with_capacity(64)
             .field("id", id)
             .field("status", "starting")
             .finish(),
@@ -38,7 +38,7 @@ pub(super) fn accepted(id: &JobId) -> Response {
 
 /// A job as it is now, with its input.
 pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id)
         .raw("input", Some(&job.input));
@@ -47,7 +47,7 @@ pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
 
 /// A job with all that is known about it; Cog has no such answer, the names are those of its schema.
 pub(super) fn details(job: &Snapshot) -> Response {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     body.maybe(
         "completed_at",
         job.completed_at.map(super::health::timestamp).as_deref(),
@@ -73,13 +73,13 @@ pub(super) fn details(job: &Snapshot) -> Response {
 
 /// A job as answers, webhooks and the last event of a stream tell it.
 pub(crate) fn result_body(job: &Snapshot) -> Bytes {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id);
     rest(&mut body, job)
 }
 
-fn rest(body: &mut Object, job: &Snapshot) -> Bytes {
+fn rest(body: &mut JsonObjectWriter, job: &Snapshot) -> Bytes {
     body.field("logs", &job.logs)
         .field("metrics", &Metrics(job))
         .raw("output", job.output.as_ref());
@@ -153,17 +153,17 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
 
 /// Everything that can be wrong with a request to this face, and what its caller is told.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ApiError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    Envelope(#[from] BodyParseError),
     #[error("{} ID must match the ID supplied in the URL", .0.as_str())]
     IdMismatch(JobKind),
     #[error("{error}")]
     BadId { error: InvalidJobId, in_url: bool },
     #[error(transparent)]
-    BadDeadline(#[from] BadDeadline),
+    BadDeadline(#[from] InvalidCancelAfter),
     #[error("Training endpoints do not support streaming responses.")]
     TrainingStream,
     #[error(transparent)]
@@ -178,18 +178,18 @@ pub(super) enum Trouble {
     NoSchema,
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         use StatusCode as S;
         let text = self.to_string();
         let plain = |status| plain_error(status, &text);
         let at = |status, place: &[&str]| details_of(status, &[Detail::of(place, &text)]);
         match self {
-            Self::Body(error) => error.reason().on(plain(error.status())),
-            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) => {
+            Self::Body(error) => error.reason().tag(plain(error.status())),
+            Self::Envelope(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_)) => {
                 at(S::BAD_REQUEST, &["body"])
             }
-            Self::Envelope(EnvelopeError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
+            Self::Envelope(BodyParseError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
             Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => {
                 at(S::UNPROCESSABLE_ENTITY, &["body", "id"])
             }
@@ -251,7 +251,7 @@ fn refused(refusal: &Refusal) -> Response {
 pub(super) fn plain_error(status: StatusCode, error: &str) -> Response {
     json(
         status,
-        Object::with_room_for(error.len())
+        JsonObjectWriter::with_capacity(error.len())
             .field("error", error)
             .finish(),
     )
@@ -260,7 +260,7 @@ pub(super) fn plain_error(status: StatusCode, error: &str) -> Response {
 fn failed(status: StatusCode, error: &str) -> Response {
     json(
         status,
-        Object::with_room_for(error.len())
+        JsonObjectWriter::with_capacity(error.len())
             .field("error", error)
             .field("status", "failed")
             .finish(),
@@ -307,6 +307,8 @@ impl<'a> Detail<'a> {
 fn details_of(status: StatusCode, details: &[Detail<'_>]) -> Response {
     json(
         status,
-        Object::with_room_for(128).field("detail", details).finish(),
+        JsonObjectWriter::with_capacity(128)
+            .field("detail", details)
+            .finish(),
     )
 }

@@ -13,7 +13,7 @@ use tidegate_service::{Job, StreamEvent, StreamReader, Streamed};
 
 use super::reply;
 use crate::replicate::Teller;
-use crate::shared::json::event_stream;
+use crate::shared::response::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::shared::envelope::{EnvelopeError, EventName, read_object};
+use crate::shared::parse_body::{BodyParseError, WebhookEventName, parse_object};
 
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
@@ -20,24 +20,24 @@ pub(crate) struct Envelope<'a> {
     pub(crate) webhook: Option<Cow<'a, str>>,
     /// Absent means all; `null` is an error in Cog and so here.
     #[serde(default = "all_events")]
-    pub(crate) webhook_events_filter: Vec<EventName>,
+    pub(crate) webhook_events_filter: Vec<WebhookEventName>,
     #[serde(default)]
     pub(crate) context: Option<BTreeMap<String, String>>,
 }
 
-fn all_events() -> Vec<EventName> {
+fn all_events() -> Vec<WebhookEventName> {
     vec![
-        EventName::Start,
-        EventName::Output,
-        EventName::Logs,
-        EventName::Completed,
+        WebhookEventName::Start,
+        WebhookEventName::Output,
+        WebhookEventName::Logs,
+        WebhookEventName::Completed,
     ]
 }
 
 impl<'a> Envelope<'a> {
     /// Reads a body; an empty one is an empty envelope.
-    pub(crate) fn read(body: &'a [u8]) -> Result<Self, EnvelopeError> {
-        Ok(read_object(body)?.unwrap_or_else(|| Self {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, BodyParseError> {
+        Ok(parse_object(body)?.unwrap_or_else(|| Self {
             webhook_events_filter: all_events(),
             ..Self::default()
         }))
@@ -62,7 +62,7 @@ mod tests {
             assert!(
                 matches!(
                     Envelope::read(shape.as_bytes()),
-                    Err(EnvelopeError::Shape(_))
+                    Err(BodyParseError::Shape(_))
                 ),
                 "{shape}"
             );
@@ -71,7 +71,7 @@ mod tests {
             assert!(
                 matches!(
                     Envelope::read(syntax.as_bytes()),
-                    Err(EnvelopeError::Syntax(_))
+                    Err(BodyParseError::Syntax(_))
                 ),
                 "{syntax}"
             );

@@ -20,13 +20,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::guard::{Guard, Left};
-use super::refusal::Refusal;
+use super::drain_body::{BodyDrain, Rest};
+use super::exchange::Exchange;
+use super::framing_guard::{Guard, Left};
+use super::rejection::Rejection;
 use super::stream::Stream;
-use super::turn::Turn;
-use super::unread::{Rest, Unread};
 use crate::access::Peer;
-use crate::traffic::{Traffic, place_of};
+use crate::request_metrics::{RequestMetrics, resource_of};
 
 /// A caller that still sends is listened to so long after the last answer. If the socket were closed
 /// with bytes in it, the caller would be told of a broken connection, and might never read the answer.
@@ -35,17 +35,17 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
 
 /// What all connections share.
-pub(super) struct Manner {
+pub(super) struct ConnectionContext {
     pub(super) faces: Router,
     pub(super) header_timeout: Duration,
     /// Requests that are open now are the last.
     pub(super) stop: CancellationToken,
     /// Comes after `stop`, and ends everything.
     pub(super) goodbye: CancellationToken,
-    pub(super) traffic: Arc<Traffic>,
+    pub(super) request_metrics: Arc<RequestMetrics>,
 }
 
-impl Manner {
+impl ConnectionContext {
     /// What may be cut short by the goodbye. Requests on their way are not watched for it: each watch is
     /// paid for whenever something happens on a connection.
     async fn last_word(&self, said: impl Future<Output = ()>) {
@@ -53,9 +53,9 @@ impl Manner {
     }
 
     /// Says why nothing is read from a connection, or nothing more.
-    pub(super) async fn refuse(&self, stream: Stream, refusal: Refusal) {
-        self.traffic.refused(refusal.reason());
-        self.last_word(refuse(stream, refusal)).await;
+    pub(super) async fn refuse(&self, stream: Stream, rejection: Rejection) {
+        self.request_metrics.count_rejection(rejection.reason());
+        self.last_word(refuse(stream, rejection)).await;
     }
 }
 
@@ -64,22 +64,22 @@ pub(super) async fn serve(
     stream: Stream,
     peer: SocketAddr,
     http: &http1::Builder,
-    manner: &Manner,
+    manner: &ConnectionContext,
 ) {
-    let turn = Arc::new(Turn::default());
-    let guard = Guard::new(stream, Arc::clone(&turn));
+    let exchange = Arc::new(Exchange::default());
+    let guard = Guard::new(stream, Arc::clone(&exchange));
     let service = service_fn(|mut request: Request<Incoming>| {
-        let answering = turn.answer();
+        let answering = exchange.answer();
         request.extensions_mut().insert(Peer(peer));
-        let place = place_of(request.uri().path());
-        let unread = Unread::of(&request);
+        let place = resource_of(request.uri().path());
+        let unread = BodyDrain::of(&request);
         let answer = manner
             .faces
             .clone()
             .call(request.map(|body| unread.lend(body)));
         async move {
             let mut response: Response<Body> = answer.await?;
-            manner.traffic.answered(place, &response);
+            manner.request_metrics.count_response(place, &response);
             if unread.read().await == Rest::Left {
                 response
                     .headers_mut()
@@ -106,10 +106,10 @@ pub(super) async fn serve(
     }
     match left {
         Left::Gone => {}
-        Left::Refused(refusal) => manner.refuse(stream, refusal).await,
+        Left::Refused(rejection) => manner.refuse(stream, rejection).await,
         Left::MidHead if too_slow => {
             manner
-                .refuse(stream, Refusal::TooSlow(manner.header_timeout))
+                .refuse(stream, Rejection::TooSlow(manner.header_timeout))
                 .await
         }
         Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
@@ -118,9 +118,9 @@ pub(super) async fn serve(
 }
 
 /// Says why nothing more is read here.
-async fn refuse(mut stream: Stream, refusal: Refusal) {
-    tracing::debug!(%refusal, "request refused");
-    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&refusal.answer())).await {
+async fn refuse(mut stream: Stream, rejection: Rejection) {
+    tracing::debug!(%rejection, "request refused");
+    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&rejection.answer())).await {
         part(stream).await;
     }
 }

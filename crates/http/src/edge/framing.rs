@@ -5,9 +5,9 @@
 //! Head ──▶ Chunked   ──▶ Head     Chunked ──▶ broken: the handler is told, nothing more is read
 //! ```
 
-use super::chunks::{Chunks, Walked};
-use super::head::{self, BodyFrame, Head};
-use super::refusal::Refusal;
+use super::chunked_body::{ChunkedBody, ChunkedProgress};
+use super::rejection::Rejection;
+use super::request_head::{self, BodyFraming, RequestHead};
 
 /// Follows the requests of one connection.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ enum Place {
     },
     /// In a body with this many bytes to come.
     Length(u64),
-    Chunked(Chunks),
+    Chunked(ChunkedBody),
     /// Nothing that comes now can be understood.
     Lost,
 }
@@ -43,7 +43,7 @@ pub(super) enum Rest {
     /// Nothing, or the beginning of a head: to be given again with what follows it.
     Unfinished,
     /// A head that is refused.
-    Refused(Refusal),
+    Refused(Rejection),
     /// A body that goes wrong here.
     Broken,
 }
@@ -72,25 +72,27 @@ impl Framing {
             let here = &bytes[passed..];
             match &mut self.place {
                 Place::Head { searched } => match next_head(here, searched) {
-                    Ok(Head::Partial) => break,
-                    Ok(Head::Whole { len, body }) => {
+                    Ok(RequestHead::Partial) => break,
+                    Ok(RequestHead::Complete { len, body }) => {
                         passed += len;
                         self.place = Place::after_head(body);
                     }
-                    Err(refusal) => return self.lost(passed, Rest::Refused(refusal)),
+                    Err(rejection) => return self.lost(passed, Rest::Refused(rejection)),
                 },
                 Place::Length(left) => {
                     let take = here.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     passed += take;
-                    self.place = Place::after_head(BodyFrame::Length(*left - take as u64));
+                    self.place = Place::after_head(BodyFraming::Length(*left - take as u64));
                 }
                 Place::Chunked(chunks) => match chunks.walk(here) {
-                    Walked::Inside => passed = bytes.len(),
-                    Walked::Over(len) => {
+                    ChunkedProgress::Incomplete => passed = bytes.len(),
+                    ChunkedProgress::Complete(len) => {
                         passed += len;
                         self.place = Place::Head { searched: 0 };
                     }
-                    Walked::Broken(len) => return self.lost(passed + len, Rest::Broken),
+                    ChunkedProgress::Malformed(len) => {
+                        return self.lost(passed + len, Rest::Broken);
+                    }
                 },
                 Place::Lost => {
                     return Followed {
@@ -113,23 +115,24 @@ impl Framing {
 }
 
 impl Place {
-    fn after_head(body: BodyFrame) -> Self {
+    fn after_head(body: BodyFraming) -> Self {
         match body {
-            BodyFrame::Length(0) => Self::Head { searched: 0 },
-            BodyFrame::Length(left) => Self::Length(left),
-            BodyFrame::Chunked => Self::Chunked(Chunks::new()),
+            BodyFraming::Length(0) => Self::Head { searched: 0 },
+            BodyFraming::Length(left) => Self::Length(left),
+            BodyFraming::Chunked => Self::Chunked(ChunkedBody::new()),
         }
     }
 }
 
-fn next_head(bytes: &[u8], searched: &mut usize) -> Result<Head, Refusal> {
+fn next_head(bytes: &[u8], searched: &mut usize) -> Result<RequestHead, Rejection> {
     // A head in one piece, which is what nearly all are, is read once.
     let known = std::mem::replace(searched, bytes.len());
-    let worth_reading = known == 0 || head::may_end(bytes, known) || head::may_be_too_long(bytes);
+    let worth_reading =
+        known == 0 || request_head::may_end(bytes, known) || request_head::may_be_too_long(bytes);
     if worth_reading {
-        head::read(bytes)
+        request_head::read(bytes)
     } else {
-        Ok(Head::Partial)
+        Ok(RequestHead::Partial)
     }
 }
 
@@ -249,16 +252,16 @@ mod tests {
         let endless = [&b"GET / HTTP/1.1\r\na: "[..], &vec![b'x'; 100_000]].concat();
         assert_eq!(
             run(&endless, &cuts),
-            (vec![], Rest::Refused(Refusal::HeadTooLarge))
+            (vec![], Rest::Refused(Rejection::HeadTooLarge))
         );
         let target = [&b"GET /"[..], &vec![b'x'; 100_000]].concat();
         assert_eq!(
             run(&target, &cuts),
-            (vec![], Rest::Refused(Refusal::TargetTooLong))
+            (vec![], Rest::Refused(Rejection::TargetTooLong))
         );
         let lines = vec![b'\n'; 100_000];
         assert!(
-            matches!(run(&lines, &cuts), (passed, Rest::Refused(Refusal::Unreadable(_))) if passed.is_empty())
+            matches!(run(&lines, &cuts), (passed, Rest::Refused(Rejection::Unreadable(_))) if passed.is_empty())
         );
     }
 

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{self, Manner};
-use super::descriptors::Room;
-use super::presence;
+use super::connection::{self, ConnectionContext};
+use super::fd_limit::FdHeadroom;
+use super::keepalive;
 use super::stream::Stream;
-use super::tls::{NotOpened, Tls};
-use crate::traffic::{Reason, Traffic};
+use super::tls::{Tls, TlsAcceptError};
+use crate::request_metrics::{RejectReason, RequestMetrics};
 
 /// How long to wait before looking again whether there is room.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// How connections are treated.
 #[derive(Debug, Clone)]
-pub struct Edge {
+pub struct EdgeConfig {
     /// So many at once; others wait to be accepted.
     pub max_connections: usize,
     /// The head of a request must have come in this time. Also the longest that a connection is kept
@@ -41,7 +41,7 @@ pub struct Edge {
     /// With this, connections are opened with TLS.
     pub tls: Option<Arc<Tls>>,
     /// Counts what is answered.
-    pub traffic: Arc<Traffic>,
+    pub request_metrics: Arc<RequestMetrics>,
 }
 
 /// Serves until `stop`; then accepts no more, and returns when every open request has been answered
@@ -49,14 +49,14 @@ pub struct Edge {
 pub async fn serve(
     listener: TcpListener,
     faces: Router,
-    edge: Edge,
+    edge: EdgeConfig,
     stop: CancellationToken,
     goodbye: CancellationToken,
 ) {
-    if let Err(error) = presence::watch(&listener) {
+    if let Err(error) = keepalive::enable(&listener) {
         tracing::warn!(%error, "cannot ask the system to notice callers that vanish");
     }
-    let door = Door::new(&edge, faces, stop.clone(), goodbye);
+    let door = Acceptor::new(&edge, faces, stop.clone(), goodbye);
     stop.run_until_cancelled(door.stand_open(&listener)).await;
     drop(listener);
     door.tasks.close();
@@ -64,24 +64,24 @@ pub async fn serve(
 }
 
 /// Where connections come in.
-struct Door {
+struct Acceptor {
     seats: Arc<Semaphore>,
     tasks: TaskTracker,
-    guest: Arc<Guest>,
+    guest: Arc<ConnectionHandler>,
 }
 
 /// What every connection needs.
-struct Guest {
-    manner: Manner,
+struct ConnectionHandler {
+    manner: ConnectionContext,
     tls: Option<Arc<Tls>>,
     http: http1::Builder,
     /// For connections that are not kept open between requests.
     http_once: http1::Builder,
 }
 
-impl Door {
+impl Acceptor {
     fn new(
-        edge: &Edge,
+        edge: &EdgeConfig,
         faces: Router,
         stop: CancellationToken,
         goodbye: CancellationToken,
@@ -91,15 +91,15 @@ impl Door {
             .header_read_timeout(edge.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
-        let traffic = Arc::clone(&edge.traffic);
-        let manner = Manner {
+        let request_metrics = Arc::clone(&edge.request_metrics);
+        let manner = ConnectionContext {
             faces,
             header_timeout: edge.header_timeout,
             stop,
             goodbye,
-            traffic,
+            request_metrics,
         };
-        let guest = Arc::new(Guest {
+        let guest = Arc::new(ConnectionHandler {
             manner,
             tls: edge.tls.clone(),
             http,
@@ -117,12 +117,12 @@ impl Door {
 
     /// Lets connections in, for ever.
     async fn stand_open(&self, listener: &TcpListener) {
-        let mut health_error = Complaint::default();
+        let mut health_error = RateLimitedLog::default();
         loop {
             let seat = match Arc::clone(&self.seats).try_acquire_owned() {
                 Ok(seat) => seat,
                 Err(_) => {
-                    self.guest.manner.traffic.full.inc();
+                    self.guest.manner.request_metrics.connections_full.inc();
                     health_error.say(|| {
                         tracing::warn!(
                             "as many connections as --max-connections allows: others wait"
@@ -133,10 +133,10 @@ impl Door {
             };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let room = Room::above(&stream);
+                    let room = FdHeadroom::above(&stream);
                     let over = self.let_in(stream, peer, room, seat);
-                    if room == Room::Last {
-                        self.guest.manner.traffic.full.inc();
+                    if room == FdHeadroom::Reserved {
+                        self.guest.manner.request_metrics.connections_full.inc();
                         health_error.say(|| tracing::warn!("nearly out of file descriptors: connections wait; raise the limit (`ulimit -n`)"));
                         wait_for_room(listener, over).await;
                     }
@@ -161,7 +161,7 @@ impl Door {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        room: Room,
+        room: FdHeadroom,
         seat: OwnedSemaphorePermit,
     ) -> JoinHandle<()> {
         let guest = Arc::clone(&self.guest);
@@ -176,7 +176,7 @@ impl Door {
 /// at a time is served however low the limit is; it is closed after its answer.
 async fn wait_for_room(listener: &TcpListener, last: JoinHandle<()>) {
     let room = async {
-        while Room::now(listener) == Room::Last {
+        while FdHeadroom::now(listener) == FdHeadroom::Reserved {
             tokio::time::sleep(PAUSE).await;
         }
     };
@@ -186,25 +186,34 @@ async fn wait_for_room(listener: &TcpListener, last: JoinHandle<()>) {
     }
 }
 
-impl Guest {
-    async fn welcome(&self, stream: TcpStream, peer: SocketAddr, room: Room) {
+impl ConnectionHandler {
+    async fn welcome(&self, stream: TcpStream, peer: SocketAddr, room: FdHeadroom) {
         let opened = match &self.tls {
             None => Ok(Stream::Plain(stream)),
-            Some(tls) => match self.manner.stop.run_until_cancelled(tls.open(stream)).await {
+            Some(tls) => match self
+                .manner
+                .stop
+                .run_until_cancelled(tls.accept(stream))
+                .await
+            {
                 Some(opened) => opened,
                 None => return,
             },
         };
-        let http = if room == Room::Plenty {
+        let http = if room == FdHeadroom::Ample {
             &self.http
         } else {
             &self.http_once
         };
         match opened {
             Ok(stream) => connection::serve(stream, peer, http, &self.manner).await,
-            Err(NotOpened::Plain(stream, refusal)) => self.manner.refuse(stream, refusal).await,
-            Err(NotOpened::Failed(error)) => {
-                self.manner.traffic.refused(Reason::NoTls);
+            Err(TlsAcceptError::PlainHttp(stream, rejection)) => {
+                self.manner.refuse(stream, rejection).await
+            }
+            Err(TlsAcceptError::Failed(error)) => {
+                self.manner
+                    .request_metrics
+                    .count_rejection(RejectReason::NoTls);
                 tracing::debug!(%error, %peer, "no TLS could be opened");
             }
         }
@@ -223,11 +232,11 @@ fn is_of_one_caller(error: &io::Error) -> bool {
 
 /// Something that is worth saying now and then, not each time.
 #[derive(Default)]
-struct Complaint {
+struct RateLimitedLog {
     last: Option<Instant>,
 }
 
-impl Complaint {
+impl RateLimitedLog {
     fn say(&mut self, what: impl FnOnce()) {
         if self
             .last

@@ -2,21 +2,21 @@
 //! room for them, opens TLS, follows the framing of every byte that comes, and closes so that the last
 //! answer is read. No face is asked before a request's head is beyond doubt.
 
-mod chunks;
+mod chunked_body;
 mod connection;
-pub mod descriptors;
+mod drain_body;
+mod exchange;
+pub mod fd_limit;
 mod framing;
+mod framing_guard;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod guard;
-mod head;
+mod keepalive;
 mod listener;
-mod presence;
-mod refusal;
+mod rejection;
+mod request_head;
 mod stream;
 mod tls;
-mod turn;
-mod unread;
 
-pub use listener::{Edge, serve};
+pub use listener::{EdgeConfig, serve};
 pub use tls::{Tls, TlsError};

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::refusal::Refusal;
+use super::rejection::Rejection;
 use super::stream::Stream;
 
 /// A handshake must be over in this time.
@@ -75,7 +75,7 @@ impl Tls {
     }
 
     /// Shakes hands.
-    pub(super) async fn open(&self, stream: TcpStream) -> Result<Stream, NotOpened> {
+    pub(super) async fn accept(&self, stream: TcpStream) -> Result<Stream, TlsAcceptError> {
         let acceptor = TlsAcceptor::from(Arc::clone(
             &self.current.read().unwrap_or_else(PoisonError::into_inner),
         ));
@@ -84,27 +84,27 @@ impl Tls {
             if stream.peek(&mut first).await.is_ok_and(|len| len == 1)
                 && first[0] != HANDSHAKE_RECORD
             {
-                return Err(NotOpened::Plain(
+                return Err(TlsAcceptError::PlainHttp(
                     Stream::Plain(stream),
-                    Refusal::PlainOnTlsPort,
+                    Rejection::PlainOnTlsPort,
                 ));
             }
             acceptor
                 .accept(stream)
                 .await
                 .map(|stream| Stream::Tls(Box::new(stream)))
-                .map_err(NotOpened::Failed)
+                .map_err(TlsAcceptError::Failed)
         };
         tokio::time::timeout(HANDSHAKE, handshake)
             .await
-            .unwrap_or_else(|_| Err(NotOpened::Failed(io::ErrorKind::TimedOut.into())))
+            .unwrap_or_else(|_| Err(TlsAcceptError::Failed(io::ErrorKind::TimedOut.into())))
     }
 }
 
 /// No TLS could be opened.
-pub(super) enum NotOpened {
+pub(super) enum TlsAcceptError {
     /// The caller speaks plain HTTP and can be told so.
-    Plain(Stream, Refusal),
+    PlainHttp(Stream, Rejection),
     /// There is nothing to say, or it has been said.
     Failed(io::Error),
 }

@@ -10,85 +10,85 @@ use tidegate_core::meter::{Histogram, HistogramSnapshot, MetricLabel};
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
 use tidegate_service::{JobMetrics, JobService, QueueStatus};
 
-use super::Sources;
-use super::process::Process;
-use super::text::Gathered;
+use super::MetricSources;
+use super::exposition::CollectedMetrics;
+use super::process_stats::ProcessStats;
 
 /// A metric by all its labels.
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) help: &'static str,
-    samples: fn(&Scene<'_>) -> Vec<Sample>,
+    samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
 }
 
-impl std::fmt::Debug for Family {
+impl std::fmt::Debug for MetricFamily {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
 /// Labels and a value.
-pub(super) type Sample = (Vec<(&'static str, String)>, Value);
+pub(super) type Sample = (Vec<(&'static str, String)>, MetricValue);
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum MetricValue {
     /// Of a counter.
-    Count(u64),
+    Counter(u64),
     /// Of a counter of something that is not counted in pieces.
-    Sum(f64),
+    FloatCounter(f64),
     /// Of a gauge.
-    Level(f64),
+    Gauge(f64),
     /// Of a histogram.
-    Spread(HistogramSnapshot),
+    Histogram(HistogramSnapshot),
 }
 
 /// Everything at one moment.
-struct Scene<'a> {
-    models: Vec<Model>,
-    process: Process,
-    sources: &'a Sources,
+struct MetricSnapshot<'a> {
+    models: Vec<ModelMetrics>,
+    process: ProcessStats,
+    sources: &'a MetricSources,
     now: Timestamp,
 }
 
-struct Model {
+struct ModelMetrics {
     name: String,
     jobs: JobService,
     queue: QueueStatus,
-    crew: PoolStatus,
+    pool: PoolStatus,
     report: HealthReport,
 }
 
 /// Looks at everything.
-pub(super) fn gather(sources: &Sources) -> Gathered {
-    let mut models: Vec<Model> = Vec::new();
-    for jobs in (sources.desks)() {
+pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
+    let mut models: Vec<ModelMetrics> = Vec::new();
+    for jobs in (sources.job_services)() {
         // Versions of one model have one meter and one queue, and each its own processes.
         match models
             .iter_mut()
             .find(|model| model.name == jobs.target().model)
         {
-            Some(model) => model.crew.join(jobs.pool_status()),
-            None => models.push(Model::of(jobs)),
+            Some(model) => model.pool.join(jobs.pool_status()),
+            None => models.push(ModelMetrics::of(jobs)),
         }
     }
-    let scene = Scene {
+    let snapshot = MetricSnapshot {
         models,
-        process: Process::look(),
+        process: ProcessStats::read(),
         sources,
         now: Timestamp::now(),
     };
-    Gathered(
+    CollectedMetrics(
         FAMILIES
             .iter()
-            .map(|family| (family, (family.samples)(&scene)))
+            .map(|family| (family, (family.samples)(&snapshot)))
             .collect(),
     )
 }
@@ -96,11 +96,11 @@ pub(super) fn gather(sources: &Sources) -> Gathered {
 const fn counter(
     name: &'static str,
     help: &'static str,
-    samples: fn(&Scene<'_>) -> Vec<Sample>,
-) -> Family {
-    Family {
+    samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
+) -> MetricFamily {
+    MetricFamily {
         name,
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help,
         samples,
     }
@@ -109,11 +109,11 @@ const fn counter(
 const fn gauge(
     name: &'static str,
     help: &'static str,
-    samples: fn(&Scene<'_>) -> Vec<Sample>,
-) -> Family {
-    Family {
+    samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
+) -> MetricFamily {
+    MetricFamily {
         name,
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help,
         samples,
     }
@@ -122,23 +122,23 @@ const fn gauge(
 const fn histogram(
     name: &'static str,
     help: &'static str,
-    samples: fn(&Scene<'_>) -> Vec<Sample>,
-) -> Family {
-    Family {
+    samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
+) -> MetricFamily {
+    MetricFamily {
         name,
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         help,
         samples,
     }
 }
 
 /// All of them, in the order in which they are written.
-pub(super) const FAMILIES: &[Family] = &[
+pub(super) const FAMILIES: &[MetricFamily] = &[
     counter(
         "tidegate_jobs_accepted_total",
         "Jobs that were taken in",
-        |scene| {
-            scene.counted(|meter| {
+        |snapshot| {
+            snapshot.counters(|meter| {
                 meter
                     .accepted_jobs()
                     .map(|(api, kind, n)| {
@@ -151,8 +151,8 @@ pub(super) const FAMILIES: &[Family] = &[
     counter(
         "tidegate_jobs_finished_total",
         "Jobs that are over, by how they ended",
-        |scene| {
-            scene.counted(|meter| {
+        |snapshot| {
+            snapshot.counters(|meter| {
                 let words = |api: &'static str, kind, status| {
                     vec![("face", api), ("kind", kind), ("status", status)]
                 };
@@ -168,8 +168,8 @@ pub(super) const FAMILIES: &[Family] = &[
     counter(
         "tidegate_jobs_refused_total",
         "Requests for a job that were not taken, by the reason",
-        |scene| {
-            scene.counted(|meter| {
+        |snapshot| {
+            snapshot.counters(|meter| {
                 meter
                     .refusals()
                     .map(|(api, reason, n)| {
@@ -182,22 +182,24 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge(
         "tidegate_jobs_waiting",
         "Jobs that were accepted and wait for a slot",
-        |scene| scene.level(|model| Some(model.queue.all.waiting as f64)),
+        |snapshot| snapshot.gauges(|model| Some(model.queue.all.waiting as f64)),
     ),
-    gauge("tidegate_jobs_running", "Jobs that have a slot", |scene| {
-        scene.level(|model| Some(model.queue.all.running as f64))
-    }),
+    gauge(
+        "tidegate_jobs_running",
+        "Jobs that have a slot",
+        |snapshot| snapshot.gauges(|model| Some(model.queue.all.running as f64)),
+    ),
     gauge(
         "tidegate_job_oldest_wait_seconds",
         "How long the oldest of the waiting jobs has waited; 0 if none waits",
-        |scene| {
-            scene.level(|model| {
+        |snapshot| {
+            snapshot.gauges(|model| {
                 Some(
                     model
                         .queue
                         .all
                         .oldest
-                        .map_or(0.0, |oldest| seconds(oldest, scene.now)),
+                        .map_or(0.0, |oldest| seconds(oldest, snapshot.now)),
                 )
             })
         },
@@ -205,24 +207,26 @@ pub(super) const FAMILIES: &[Family] = &[
     histogram(
         "tidegate_job_wait_seconds",
         "From the acceptance of a job to the moment when the model began",
-        |scene| scene.spread(|meter| &meter.wait),
+        |snapshot| snapshot.histograms(|meter| &meter.wait),
     ),
     histogram(
         "tidegate_job_run_seconds",
         "From the moment when the model began to the end of the job",
-        |scene| scene.spread(|meter| &meter.run),
+        |snapshot| snapshot.histograms(|meter| &meter.run),
     ),
-    gauge("tidegate_slots", "Jobs that can run at once now", |scene| {
-        scene.level(|model| Some(model.crew.slots as f64))
-    }),
-    gauge("tidegate_slots_free", "Slots that no job has", |scene| {
-        scene.level(|model| Some(model.crew.free as f64))
+    gauge(
+        "tidegate_slots",
+        "Jobs that can run at once now",
+        |snapshot| snapshot.gauges(|model| Some(model.pool.slots as f64)),
+    ),
+    gauge("tidegate_slots_free", "Slots that no job has", |snapshot| {
+        snapshot.gauges(|model| Some(model.pool.free as f64))
     }),
     gauge(
         "tidegate_model_health",
         "1 for the state that the model is in, 0 for the others",
-        |scene| {
-            let states = |model: &Model| {
+        |snapshot| {
+            let states = |model: &ModelMetrics| {
                 let is = |state: Health| {
                     if model.report.health == state {
                         1.0
@@ -235,19 +239,19 @@ pub(super) const FAMILIES: &[Family] = &[
                     .map(|state| {
                         (
                             model.labels(&[("state", state.as_str())]),
-                            Value::Level(is(*state)),
+                            MetricValue::Gauge(is(*state)),
                         )
                     })
                     .collect::<Vec<_>>()
             };
-            scene.models.iter().flat_map(states).collect()
+            snapshot.models.iter().flat_map(states).collect()
         },
     ),
     gauge(
         "tidegate_model_setup_seconds",
         "How long the first setup of the model took; absent until it is over",
-        |scene| {
-            scene.level(|model| {
+        |snapshot| {
+            snapshot.gauges(|model| {
                 let setup = model.report.setup.as_ref()?;
                 Some(seconds(setup.started_at, setup.completed_at?))
             })
@@ -256,11 +260,11 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge(
         "tidegate_children",
         "Processes of the model, by how they are",
-        |scene| {
-            let states = |model: &Model| {
+        |snapshot| {
+            let states = |model: &ModelMetrics| {
                 let count = |state: ProcessState| {
                     model
-                        .crew
+                        .pool
                         .children
                         .iter()
                         .filter(|child| child.state == state)
@@ -270,21 +274,21 @@ pub(super) const FAMILIES: &[Family] = &[
                 each.map(|state| {
                     (
                         model.labels(&[("state", state.as_str())]),
-                        Value::Level(count(*state)),
+                        MetricValue::Gauge(count(*state)),
                     )
                 })
                 .collect::<Vec<_>>()
             };
-            scene.models.iter().flat_map(states).collect()
+            snapshot.models.iter().flat_map(states).collect()
         },
     ),
     gauge(
         "tidegate_child_memory_bytes",
         "Memory that a process of the model holds, without processes that it has started",
-        |scene| {
-            let children = |model: &Model| {
+        |snapshot| {
+            let children = |model: &ModelMetrics| {
                 let memory = model
-                    .crew
+                    .pool
                     .children
                     .iter()
                     .filter_map(|child| Some((child.number.to_string(), child.memory?)));
@@ -292,46 +296,49 @@ pub(super) const FAMILIES: &[Family] = &[
                     .map(|(number, bytes)| {
                         (
                             model.labels(&[("child", &number)]),
-                            Value::Level(bytes as f64),
+                            MetricValue::Gauge(bytes as f64),
                         )
                     })
                     .collect::<Vec<_>>()
             };
-            scene.models.iter().flat_map(children).collect()
+            snapshot.models.iter().flat_map(children).collect()
         },
     ),
     counter(
         "tidegate_child_restarts_total",
         "Processes of the model that were started in the place of another",
-        |scene| {
+        |snapshot| {
             let restarts =
-                |model: &Model| model.crew.children.iter().map(|child| child.restarts).sum();
-            scene
+                |model: &ModelMetrics| model.pool.children.iter().map(|child| child.restarts).sum();
+            snapshot
                 .models
                 .iter()
-                .map(|model| (model.labels(&[]), Value::Count(restarts(model))))
+                .map(|model| (model.labels(&[]), MetricValue::Counter(restarts(model))))
                 .collect()
         },
     ),
     counter(
         "tidegate_child_deaths_total",
         "Processes of the model that died, by the cause",
-        |scene| {
-            let deaths = |model: &Model| {
-                let each = model.crew.deaths.iter();
+        |snapshot| {
+            let deaths = |model: &ModelMetrics| {
+                let each = model.pool.deaths.iter();
                 each.map(|(cause, n)| {
-                    (model.labels(&[("cause", cause.as_str())]), Value::Count(*n))
+                    (
+                        model.labels(&[("cause", cause.as_str())]),
+                        MetricValue::Counter(*n),
+                    )
                 })
                 .collect::<Vec<_>>()
             };
-            scene.models.iter().flat_map(deaths).collect()
+            snapshot.models.iter().flat_map(deaths).collect()
         },
     ),
     counter(
         "tidegate_webhook_attempts_total",
         "Times that a webhook was sent, by what came of it",
-        |scene| {
-            scene.counted(|meter| {
+        |snapshot| {
+            snapshot.counters(|meter| {
                 meter
                     .attempts
                     .each()
@@ -343,136 +350,142 @@ pub(super) const FAMILIES: &[Family] = &[
     histogram(
         "tidegate_webhook_attempt_seconds",
         "How long a receiver took to answer, or was waited for",
-        |scene| scene.spread(|meter| &meter.attempt_time),
+        |snapshot| snapshot.histograms(|meter| &meter.attempt_time),
     ),
     gauge(
         "tidegate_webhooks_waiting",
         "Webhooks that wait to be sent again",
-        |scene| scene.level(|model| Some(model.jobs.deliveries_waiting() as f64)),
+        |snapshot| snapshot.gauges(|model| Some(model.jobs.deliveries_waiting() as f64)),
     ),
     counter(
         "tidegate_webhooks_given_up_total",
         "Last webhooks of jobs that were not taken and are not sent any more",
-        |scene| scene.counted(|meter| vec![(vec![], meter.given_up.get())]),
+        |snapshot| snapshot.counters(|meter| vec![(vec![], meter.given_up.get())]),
     ),
     histogram(
         "tidegate_store_commit_seconds",
         "How long a commit of the store took, the sync to the disk included",
-        |scene| scene.store(|store| &store.commit_seconds),
+        |snapshot| snapshot.store(|store| &store.commit_seconds),
     ),
     histogram(
         "tidegate_store_commit_changes",
         "Changes that were committed together",
-        |scene| scene.store(|store| &store.commit_changes),
+        |snapshot| snapshot.store(|store| &store.commit_changes),
     ),
     counter(
         "tidegate_http_responses_total",
         "Requests that were answered, by what they were for and by the class of the status",
-        |scene| {
+        |snapshot| {
             let labels = |api, resource, status| {
                 [("face", api), ("resource", resource), ("status", status)]
                     .map(owned)
                     .to_vec()
             };
-            scene
+            snapshot
                 .sources
-                .traffic
-                .each()
-                .map(|(api, resource, status, n)| (labels(api, resource, status), Value::Count(n)))
+                .request_metrics
+                .response_counts()
+                .map(|(api, resource, status, n)| {
+                    (labels(api, resource, status), MetricValue::Counter(n))
+                })
                 .collect()
         },
     ),
     counter(
         "tidegate_http_refused_total",
         "Requests that were turned away before a model was asked, by the reason",
-        |scene| {
+        |snapshot| {
             let labels = |reason| vec![owned(("reason", reason))];
-            scene
+            snapshot
                 .sources
-                .traffic
-                .refusals()
-                .map(|(reason, n)| (labels(reason), Value::Count(n)))
+                .request_metrics
+                .rejection_counts()
+                .map(|(reason, n)| (labels(reason), MetricValue::Counter(n)))
                 .collect()
         },
     ),
     counter(
         "tidegate_http_full_total",
         "Times that there was no room for another connection, so that others had to wait",
-        |scene| alone(Some(Value::Count(scene.sources.traffic.full.get()))),
+        |snapshot| {
+            unlabeled(Some(MetricValue::Counter(
+                snapshot.sources.request_metrics.connections_full.get(),
+            )))
+        },
     ),
     gauge(
         "tidegate_build_info",
         "Always 1; the labels say what was built from what",
-        |scene| {
-            let build = &scene.sources.build;
+        |snapshot| {
+            let build = &snapshot.sources.build;
             let labels = [
                 ("version", build.version),
                 ("commit", build.git_sha),
                 ("built_at", build.built_at),
             ];
-            vec![(labels.map(owned).to_vec(), Value::Level(1.0))]
+            vec![(labels.map(owned).to_vec(), MetricValue::Gauge(1.0))]
         },
     ),
     gauge(
         "process_start_time_seconds",
         "When the server was started, in seconds since 1970",
-        |scene| {
-            alone(Some(Value::Level(
-                scene.sources.started_at.as_microsecond() as f64 / 1e6,
+        |snapshot| {
+            unlabeled(Some(MetricValue::Gauge(
+                snapshot.sources.started_at.as_microsecond() as f64 / 1e6,
             )))
         },
     ),
     gauge(
         "process_resident_memory_bytes",
         "Memory that the server holds, without the processes of the model",
-        |scene| alone(scene.process.memory.map(Value::Level)),
+        |snapshot| unlabeled(snapshot.process.memory.map(MetricValue::Gauge)),
     ),
     gauge(
         "process_open_fds",
         "File descriptors that the server has open",
-        |scene| alone(scene.process.descriptors.map(Value::Level)),
+        |snapshot| unlabeled(snapshot.process.descriptors.map(MetricValue::Gauge)),
     ),
     gauge(
         "process_max_fds",
         "File descriptors that the server may have",
-        |scene| alone(scene.process.max_descriptors.map(Value::Level)),
+        |snapshot| unlabeled(snapshot.process.max_descriptors.map(MetricValue::Gauge)),
     ),
     counter(
         "process_cpu_seconds_total",
         "Processor time that the server has used",
-        |scene| alone(scene.process.processor.map(Value::Sum)),
+        |snapshot| unlabeled(snapshot.process.processor.map(MetricValue::FloatCounter)),
     ),
 ];
 
 /// Words and a number, of one model.
-type Counted = Vec<(Vec<(&'static str, &'static str)>, u64)>;
+type LabeledCounts = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 
-impl Scene<'_> {
-    fn counted(&self, count: impl Fn(&JobMetrics) -> Counted) -> Vec<Sample> {
-        let each = |model: &Model| {
+impl MetricSnapshot<'_> {
+    fn counters(&self, count: impl Fn(&JobMetrics) -> LabeledCounts) -> Vec<Sample> {
+        let each = |model: &ModelMetrics| {
             let counted = count(model.jobs.meter());
             counted
                 .into_iter()
-                .map(|(words, n)| (model.labels(&words), Value::Count(n)))
+                .map(|(words, n)| (model.labels(&words), MetricValue::Counter(n)))
                 .collect::<Vec<_>>()
         };
         self.models.iter().flat_map(each).collect()
     }
 
-    fn level(&self, level: impl Fn(&Model) -> Option<f64>) -> Vec<Sample> {
+    fn gauges(&self, level: impl Fn(&ModelMetrics) -> Option<f64>) -> Vec<Sample> {
         self.models
             .iter()
-            .filter_map(|model| Some((model.labels(&[]), Value::Level(level(model)?))))
+            .filter_map(|model| Some((model.labels(&[]), MetricValue::Gauge(level(model)?))))
             .collect()
     }
 
-    fn spread(&self, histogram: impl Fn(&JobMetrics) -> &Histogram) -> Vec<Sample> {
+    fn histograms(&self, histogram: impl Fn(&JobMetrics) -> &Histogram) -> Vec<Sample> {
         self.models
             .iter()
             .map(|model| {
                 (
                     model.labels(&[]),
-                    Value::Spread(histogram(model.jobs.meter()).read()),
+                    MetricValue::Histogram(histogram(model.jobs.meter()).read()),
                 )
             })
             .collect()
@@ -482,21 +495,21 @@ impl Scene<'_> {
         &self,
         histogram: impl Fn(&tidegate_core::store::StoreMeter) -> &Histogram,
     ) -> Vec<Sample> {
-        alone(
+        unlabeled(
             self.sources
                 .store
                 .as_deref()
-                .map(|store| Value::Spread(histogram(store).read())),
+                .map(|store| MetricValue::Histogram(histogram(store).read())),
         )
     }
 }
 
-impl Model {
+impl ModelMetrics {
     fn of(jobs: JobService) -> Self {
         Self {
             name: jobs.target().model.clone(),
             queue: jobs.queue(),
-            crew: jobs.pool_status(),
+            pool: jobs.pool_status(),
             report: jobs.report(),
             jobs,
         }
@@ -513,7 +526,7 @@ fn owned((name, value): (&'static str, &str)) -> (&'static str, String) {
     (name, value.to_owned())
 }
 
-fn alone(value: Option<Value>) -> Vec<Sample> {
+fn unlabeled(value: Option<MetricValue>) -> Vec<Sample> {
     value.map(|value| (Vec::new(), value)).into_iter().collect()
 }
 

@@ -1,9 +1,9 @@
 //! `GET /metrics`: what Prometheus reads. Counters are kept where things happen; everything that is a state
 //! is asked for when somebody looks, so that it cannot differ from the truth.
 
+mod exposition;
 mod families;
-mod process;
-mod text;
+mod process_stats;
 
 use std::sync::Arc;
 
@@ -17,36 +17,36 @@ use axum::routing::get;
 use jiff::Timestamp;
 use tidegate_core::store::StoreMeter;
 
-use crate::access::operators_only;
-use crate::admin::Desks;
-use crate::cog::Build;
-use crate::shared::lists::accepts;
-use crate::traffic::Traffic;
-use text::Format;
+use crate::access::require_operator;
+use crate::admin::JobServices;
+use crate::cog::BuildInfo;
+use crate::request_metrics::RequestMetrics;
+use crate::shared::header_lists::accepts;
+use exposition::Format;
 
 /// What is shown.
-pub struct Sources {
-    /// The desks.
-    pub desks: Desks,
+pub struct MetricSources {
+    /// The job_services.
+    pub job_services: JobServices,
     /// The requests.
-    pub traffic: Arc<Traffic>,
+    pub request_metrics: Arc<RequestMetrics>,
     /// The store, if there is one.
     pub store: Option<Arc<StoreMeter>>,
     /// What was built.
-    pub build: Build,
+    pub build: BuildInfo,
     /// When the server was started.
     pub started_at: Timestamp,
 }
 
 /// The face.
-pub fn routes(sources: Sources) -> Router {
-    let show = get(show).route_layer(from_fn(operators_only));
+pub fn routes(sources: MetricSources) -> Router {
+    let show = get(show).route_layer(from_fn(require_operator));
     Router::new()
         .route("/metrics", show)
         .with_state(Arc::new(sources))
 }
 
-async fn show(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
+async fn show(State(sources): State<Arc<MetricSources>>, headers: HeaderMap) -> Response {
     let format = if accepts(&headers, "application/openmetrics-text") {
         Format::OpenMetrics
     } else {
@@ -54,7 +54,8 @@ async fn show(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Respon
     };
     // The system is asked about processes, which takes a moment.
     let written =
-        tokio::task::spawn_blocking(move || text::write(families::gather(&sources), format)).await;
+        tokio::task::spawn_blocking(move || exposition::write(families::collect(&sources), format))
+            .await;
     let Ok(Ok(body)) = written else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

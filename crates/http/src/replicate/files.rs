@@ -20,7 +20,7 @@ use super::voice::moment;
 use super::wire::{self, InvalidField};
 use super::{Face, Shared};
 use crate::access::Identity;
-use crate::shared::body::BodyError;
+use crate::shared::body_limit::BodyError;
 
 /// The largest file, whatever bodies may have.
 const MAX_FILE: usize = 100 * 1024 * 1024;

@@ -9,7 +9,7 @@ use super::Shared;
 use super::reader::Reader;
 use super::reply::Trouble;
 use crate::access::Identity;
-use crate::shared::json::json;
+use crate::shared::response::json;
 
 /// Which of the two a path is for.
 pub(super) trait Resource {

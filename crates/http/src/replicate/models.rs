@@ -15,7 +15,7 @@ use super::voice::moment;
 use super::{Face, Shared, wire};
 use crate::access::Identity;
 use crate::cog::COG_VERSION;
-use crate::shared::body::{Bounds, whole};
+use crate::shared::body_limit::{BodyLimit, read_body};
 
 /// The method of searches; no library has a name for it.
 const QUERY: &str = "QUERY";
@@ -59,11 +59,11 @@ async fn found(
     origin: &Origin,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let body = whole(
+    let body = read_body(
         body,
-        Bounds {
-            size: 16 * 1024,
-            stall: face.config.body_timeout,
+        BodyLimit {
+            max_bytes: 16 * 1024,
+            stall_timeout: face.config.body_timeout,
         },
     )
     .await?;

@@ -14,8 +14,8 @@ use super::reader::Reader;
 use super::reply::Trouble;
 use super::wire::Create;
 use crate::access::Identity;
-use crate::shared::body::{Bounds, json_body};
-use crate::shared::envelope::read_object;
+use crate::shared::body_limit::{BodyLimit, read_json_body};
+use crate::shared::parse_body::parse_object;
 
 /// The largest body that describes a thing, in bytes.
 const MAX_DESCRIPTION: usize = 256 * 1024;
@@ -31,7 +31,7 @@ pub(super) struct Order {
 impl Order {
     /// What the body says; everything is missing in one that is not there.
     pub(super) fn read(&self) -> Result<Create<'_>, Trouble> {
-        Ok(read_object(&self.body)?.unwrap_or_default())
+        Ok(parse_object(&self.body)?.unwrap_or_default())
     }
 }
 
@@ -43,11 +43,11 @@ impl FromRequest<Shared> for Order {
         let Ok(caller) = Identity::from_request_parts(&mut parts, face).await;
         let Ok(reader) = Reader::from_request_parts(&mut parts, face).await;
         let Parts { headers, .. } = parts;
-        let bounds = Bounds {
-            size: face.config.max_body,
-            stall: face.config.body_timeout,
+        let bounds = BodyLimit {
+            max_bytes: face.config.max_body,
+            stall_timeout: face.config.body_timeout,
         };
-        let body = json_body(&headers, body, bounds).await?;
+        let body = read_json_body(&headers, body, bounds).await?;
         Ok(Self {
             caller,
             reader,
@@ -65,11 +65,11 @@ impl<T: DeserializeOwned + Default> FromRequest<Shared> for Described<T> {
 
     async fn from_request(request: Request, face: &Shared) -> Result<Self, Trouble> {
         let (parts, body) = request.into_parts();
-        let bounds = Bounds {
-            size: face.config.max_body.min(MAX_DESCRIPTION),
-            stall: face.config.body_timeout,
+        let bounds = BodyLimit {
+            max_bytes: face.config.max_body.min(MAX_DESCRIPTION),
+            stall_timeout: face.config.body_timeout,
         };
-        let body = json_body(&parts.headers, body, bounds).await?;
-        Ok(Self(read_object(&body)?.unwrap_or_default()))
+        let body = read_json_body(&parts.headers, body, bounds).await?;
+        Ok(Self(parse_object(&body)?.unwrap_or_default()))
     }
 }

@@ -23,11 +23,11 @@ use super::voice::Streams;
 use super::wire::{Create, InvalidField};
 use super::{Face, Shared};
 use crate::access::Identity;
-use crate::shared::body::part_of;
-use crate::shared::deadline::cancel_after;
-use crate::shared::json::json;
-use crate::shared::lists::preference;
-use crate::shared::trace::passed_on;
+use crate::shared::body_limit::slice_or_copy;
+use crate::shared::cancel_after::cancel_after;
+use crate::shared::header_lists::preference;
+use crate::shared::response::json;
+use crate::shared::trace_headers::trace_headers;
 
 /// The longest that a caller is kept waiting, and how long it is when it does not say.
 const LONGEST_WAIT: u64 = 60;
@@ -177,7 +177,7 @@ impl Face {
             account: caller.account.clone(),
             id: None,
             kind,
-            input: part_of(body, input.get()),
+            input: slice_or_copy(body, input.get()),
             webhook: self.webhook(&desk, create, headers, &reader.origin)?,
             context: Default::default(),
             // A caller that waits may leave, and the prediction goes on.
@@ -232,7 +232,7 @@ impl Face {
         Ok(Some(Arc::new(Webhook {
             url: desk.webhook_url(&url).inspect_err(counted)?,
             filter,
-            headers: passed_on(headers),
+            headers: trace_headers(headers),
             pace: UpdatePolicy::of(Api::Replicate),
             origin: Some(origin.as_str().to_owned()),
             streams: streams != Streams::No,

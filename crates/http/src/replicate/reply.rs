@@ -17,11 +17,11 @@ use tidegate_service::FileStoreError;
 
 use super::limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
-use crate::shared::body::BodyError;
-use crate::shared::deadline::BadDeadline;
-use crate::shared::envelope::{EnvelopeError, Misfit};
-use crate::shared::json::json;
-use crate::traffic::Reason;
+use crate::request_metrics::RejectReason;
+use crate::shared::body_limit::BodyError;
+use crate::shared::cancel_after::InvalidCancelAfter;
+use crate::shared::parse_body::{BodyParseError, ShapeError};
+use crate::shared::response::json;
 
 /// Something of ours.
 pub(super) fn ok(body: &impl Serialize) -> Response {
@@ -96,7 +96,7 @@ pub(super) enum Trouble {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    Envelope(#[from] BodyParseError),
     /// The body should be a form with a file, and is not.
     #[error("{0}")]
     Form(String),
@@ -120,7 +120,7 @@ pub(super) enum Trouble {
     #[error("{0}")]
     Conflict(String),
     #[error(transparent)]
-    BadDeadline(#[from] BadDeadline),
+    BadDeadline(#[from] InvalidCancelAfter),
     #[error("`Cancel-After` must be at least 5 seconds")]
     DeadlineTooShort,
     /// A bound of a list is no moment.
@@ -182,15 +182,14 @@ impl IntoResponse for Trouble {
         match self {
             Self::Body(error) => error
                 .reason()
-                .on(told(error.status(), "Unreadable request")),
-            Self::Envelope(EnvelopeError::Syntax(_) | EnvelopeError::Text(_)) | Self::Form(_) => {
-                told(S::BAD_REQUEST, "Unreadable request")
-            }
-            Self::Envelope(EnvelopeError::Shape(Misfit {
+                .tag(told(error.status(), "Unreadable request")),
+            Self::Envelope(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_))
+            | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
+            Self::Envelope(BodyParseError::Shape(ShapeError {
                 field: Some(field),
                 message,
             })) => Self::Fields(vec![InvalidField::invalid(&field, &message)]).into_response(),
-            Self::Envelope(EnvelopeError::Shape(_)) => {
+            Self::Envelope(BodyParseError::Shape(_)) => {
                 told(S::UNPROCESSABLE_ENTITY, "Input validation failed")
             }
             Self::Fields(fields) => problem(
@@ -210,7 +209,7 @@ impl IntoResponse for Trouble {
             }
             Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
             Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
-            Self::NotYours => Reason::NotAllowed.on(told(S::FORBIDDEN, "Forbidden")),
+            Self::NotYours => RejectReason::NotAllowed.tag(told(S::FORBIDDEN, "Forbidden")),
             Self::NotYourModel(_) | Self::Served => told(S::FORBIDDEN, "Forbidden"),
             Self::NoSchema => later(&detail),
             Self::Disk(error) => {
@@ -222,7 +221,9 @@ impl IntoResponse for Trouble {
                 later(&detail)
             }
             Self::Refused(refusal) => refused(&refusal),
-            Self::Throttled(wait) => Reason::TooOften.on(throttled(&detail, whole_seconds(wait))),
+            Self::Throttled(wait) => {
+                RejectReason::TooOften.tag(throttled(&detail, whole_seconds(wait)))
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ use super::Shared;
 use super::links::Giver;
 use super::origin::Origin;
 use super::reply::Trouble;
-use crate::shared::json::event_stream;
+use crate::shared::response::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -17,7 +17,7 @@ use super::links::{Giver, Links};
 use super::origin::Origin;
 use super::predictions::noun;
 use super::wire::Urls;
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// Between account and id in a token; neither can hold it.
 const PART: char = '\0';
@@ -104,7 +104,7 @@ impl Voice {
             None => Bytes::from_static(b"null"),
         };
         let room = output.len() + job.logs.len() + job.input.len() + 1024;
-        let mut body = Object::with_room_for(room);
+        let mut body = JsonObjectWriter::with_capacity(room);
         body.field("id", &job.id)
             .field("model", &job.target.model)
             .field("version", &job.target.version);

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::shared::envelope::EventName;
+use crate::shared::parse_body::WebhookEventName;
 
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
@@ -19,7 +19,7 @@ pub(super) struct Create<'a> {
     #[serde(borrow, default)]
     pub(super) webhook: Option<Cow<'a, str>>,
     #[serde(default)]
-    pub(super) webhook_events_filter: Option<Vec<EventName>>,
+    pub(super) webhook_events_filter: Option<Vec<WebhookEventName>>,
     /// The old way to ask for one webhook at the end; Python's client still sends it.
     #[serde(borrow, default)]
     pub(super) webhook_completed: Option<Cow<'a, str>>,

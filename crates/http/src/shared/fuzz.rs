@@ -3,8 +3,8 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_fuzzing::parts;
 
-use super::deadline::{CANCEL_AFTER, cancel_after};
-use super::lists::{accepts, prefers};
+use super::cancel_after::{CANCEL_AFTER, cancel_after};
+use super::header_lists::{accepts, prefers};
 
 const EVENTS: &str = "text/event-stream";
 const ASYNC: &str = "respond-async";

@@ -1,12 +1,12 @@
-//! What every face needs and none owns.
+//! Helpers that several APIs use: reading and parsing request bodies, headers, and JSON responses.
 
-pub(crate) mod body;
-pub(crate) mod deadline;
-pub(crate) mod depth;
-pub(crate) mod envelope;
+pub(crate) mod body_limit;
+pub(crate) mod cancel_after;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-pub(crate) mod json;
-pub(crate) mod lists;
-pub(crate) mod object;
-pub(crate) mod trace;
+pub(crate) mod header_lists;
+pub(crate) mod json_depth;
+pub(crate) mod json_object;
+pub(crate) mod parse_body;
+pub(crate) mod response;
+pub(crate) mod trace_headers;

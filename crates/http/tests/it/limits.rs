@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_http::edge::Edge;
+use tidegate_http::edge::EdgeConfig;
 
 use crate::server::{Server, edge, statuses};
 
@@ -34,7 +34,7 @@ async fn heads_have_bounds() {
 
 #[tokio::test]
 async fn a_head_that_does_not_end_is_given_up() {
-    let server = Server::start(Edge {
+    let server = Server::start(EdgeConfig {
         header_timeout: Duration::from_millis(100),
         ..edge()
     })
@@ -57,7 +57,7 @@ async fn a_head_that_does_not_end_is_given_up() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait() {
-    let server = Server::start(Edge {
+    let server = Server::start(EdgeConfig {
         max_connections: 2,
         ..edge()
     })

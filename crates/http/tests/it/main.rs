@@ -4,6 +4,6 @@
 
 mod framing;
 mod limits;
-mod parting;
 mod server;
-mod unread;
+mod shutdown;
+mod unread_body;

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use tidegate_http::edge::{Edge, serve};
+use tidegate_http::edge::{EdgeConfig, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -50,17 +50,17 @@ async fn slow(State(slow): State<Slow>) -> &'static str {
     "slow"
 }
 
-pub(crate) fn edge() -> Edge {
-    Edge {
+pub(crate) fn edge() -> EdgeConfig {
+    EdgeConfig {
         max_connections: 100,
         header_timeout: Duration::from_secs(30),
         tls: None,
-        traffic: Arc::default(),
+        request_metrics: Arc::default(),
     }
 }
 
 impl Server {
-    pub(crate) async fn start(edge: Edge) -> Self {
+    pub(crate) async fn start(edge: EdgeConfig) -> Self {
         let (said, heard) = mpsc::unbounded_channel();
         let (stop, goodbye, release) = (
             CancellationToken::new(),

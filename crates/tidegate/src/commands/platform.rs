@@ -12,8 +12,8 @@ use tidegate_core::queue::Consumer;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::access;
-use tidegate_http::admin::{self, Desks};
-use tidegate_http::cog::Build;
+use tidegate_http::admin::{self, JobServices};
+use tidegate_http::cog::BuildInfo;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{Aborted, Voice};
 use tidegate_http::runpod::platform::{
@@ -145,11 +145,11 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         batches: batches.clone(),
         given: given.clone(),
     };
-    let watched = metrics::Sources {
-        desks: desks_of(models.clone()),
-        traffic: Arc::clone(&edge.traffic),
+    let watched = metrics::MetricSources {
+        job_services: desks_of(models.clone()),
+        request_metrics: Arc::clone(&edge.request_metrics),
         store: store_meter,
-        build: Build {
+        build: BuildInfo {
             version: build_info::VERSION,
             git_sha: build_info::COMMIT,
             built_at: build_info::BUILT_AT,
@@ -161,7 +161,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         .merge(metrics::routes(watched));
     // Last, so that it stands before every route.
     let faces = match tokens {
-        Some(tokens) => access::guarded(faces, tokens),
+        Some(tokens) => access::require_token(faces, tokens),
         None => faces,
     };
     let (stop, goodbye) = (CancellationToken::new(), CancellationToken::new());
@@ -341,6 +341,6 @@ fn desk(
 }
 
 /// The desks of all endpoints.
-fn desks_of(models: ModelRegistry) -> Desks {
+fn desks_of(models: ModelRegistry) -> JobServices {
     Arc::new(move || models.all().iter().map(|model| model.jobs()).collect())
 }

@@ -12,8 +12,8 @@ use tidegate_core::queue::Consumer;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::access;
-use tidegate_http::admin::{self, Desks};
-use tidegate_http::cog::{self, Build};
+use tidegate_http::admin::{self, JobServices};
+use tidegate_http::cog::{self, BuildInfo};
 use tidegate_http::metrics;
 use tidegate_http::replicate::{self, Abroad};
 use tidegate_http::runpod;
@@ -150,9 +150,9 @@ pub(crate) async fn serve(
         CancellationToken::new(),
     );
     let desks = desks_of(models.clone());
-    let watched = metrics::Sources {
-        desks: Arc::clone(&desks),
-        traffic: Arc::clone(&edge.traffic),
+    let watched = metrics::MetricSources {
+        job_services: Arc::clone(&desks),
+        request_metrics: Arc::clone(&edge.request_metrics),
         store: store_meter,
         build: build(),
         started_at,
@@ -161,7 +161,7 @@ pub(crate) async fn serve(
     let cog_config = face_config(args, env, platform.abroad());
     let cog_face = match (&one, models.all().pop()) {
         (Some(_), Some(model)) => cog::routes(model, cog_config, asked.clone()),
-        _ => cog::routes_of_all(models.clone(), cog_config, asked.clone()),
+        _ => cog::multi_model_routes(models.clone(), cog_config, asked.clone()),
     };
     let cog_face = match (&one, models.all().pop()) {
         (Some(script), Some(model)) if script.is_script() => {
@@ -175,7 +175,7 @@ pub(crate) async fn serve(
         .merge(replicate::routes(models.clone(), platform));
     // Last, so that it stands before every route.
     let faces = match tokens {
-        Some(tokens) => access::guarded(faces, tokens),
+        Some(tokens) => access::require_token(faces, tokens),
         None => faces,
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
@@ -341,8 +341,8 @@ fn handler_config(args: &ServeArgs, env: &CogEnv) -> runpod::local::Config {
     }
 }
 
-fn build() -> Build {
-    Build {
+fn build() -> BuildInfo {
+    BuildInfo {
         version: build_info::VERSION,
         git_sha: build_info::COMMIT,
         built_at: build_info::BUILT_AT,
@@ -350,6 +350,6 @@ fn build() -> Build {
 }
 
 /// The desks of all models.
-fn desks_of(models: ModelRegistry) -> Desks {
+fn desks_of(models: ModelRegistry) -> JobServices {
     Arc::new(move || models.desks())
 }

@@ -8,7 +8,7 @@ use tidegate_core::Status;
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
 
 use super::Shared;
-use crate::shared::json::json;
+use crate::shared::response::json;
 
 #[derive(Serialize)]
 struct Health {

@@ -20,9 +20,9 @@ use super::wire::{Fault, Kind, readable};
 use super::{Face, Shared, voice};
 use crate::access::Identity;
 use crate::runpod::words::word;
-use crate::shared::body::{part_of, whole};
-use crate::shared::json::json;
-use crate::shared::trace::passed_on;
+use crate::shared::body_limit::{read_body, slice_or_copy};
+use crate::shared::response::json;
+use crate::shared::trace_headers::trace_headers;
 
 /// How long a job waits for a model whose code has not been read yet.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -122,13 +122,13 @@ impl Face {
 
 async fn bring(face: &Face, account: Account, request: Request) -> Result<Arc<Job>, Trouble> {
     let (parts, body) = request.into_parts();
-    let body = readable(whole(body, face.bounds()).await?);
+    let body = readable(read_body(body, face.bounds()).await?);
     let run = Kind::Request.read(&parts.headers, &body)?;
     let webhook = match &run.webhook {
         Some(url) => Some(webhook(&face.jobs(), url, &parts.headers)?),
         None => None,
     };
-    let input = part_of(&body, run.input.get());
+    let input = slice_or_copy(&body, run.input.get());
     Ok(face
         .take(Submission {
             webhook,
@@ -163,7 +163,7 @@ fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webh
     Ok(Arc::new(Webhook {
         url: checked,
         filter: EventFilter::only([WebhookEvent::Completed]),
-        headers: passed_on(headers),
+        headers: trace_headers(headers),
         pace: UpdatePolicy::of(Api::Runpod),
         origin: None,
         streams: false,

@@ -18,7 +18,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use tidegate_service::{JobService, ServedModel};
 
-use crate::shared::body::Bounds;
+use crate::shared::body_limit::BodyLimit;
 
 pub use voice::renderer;
 
@@ -45,10 +45,10 @@ impl Face {
         self.model.jobs()
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds {
-            size: self.config.max_body,
-            stall: self.config.body_timeout,
+    fn bounds(&self) -> BodyLimit {
+        BodyLimit {
+            max_bytes: self.config.max_body,
+            stall_timeout: self.config.body_timeout,
         }
     }
 }

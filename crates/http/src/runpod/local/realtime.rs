@@ -11,7 +11,7 @@ use super::jobs::submission;
 use super::reply::{self, Trouble};
 use super::wire::{Kind, readable};
 use crate::access::Identity;
-use crate::shared::body::{part_of, whole};
+use crate::shared::body_limit::{read_body, slice_or_copy};
 
 /// The note in a job's context that holds further keys of the job; see `tidegate.handler.calls`.
 const EXTRAS: &str = "runpod";
@@ -22,12 +22,12 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Response, Trouble> {
     let (parts, body) = request.into_parts();
-    let body = readable(whole(body, face.bounds()).await?);
+    let body = readable(read_body(body, face.bounds()).await?);
     let run = Kind::Realtime.read(&parts.headers, &body)?;
     // The caller's id is for the handler. Nobody looks the job up by it, and it may come twice.
     let extras = serde_json::json!({ "id": run.id }).to_string();
     let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
-    let input = part_of(&body, run.input.get());
+    let input = slice_or_copy(&body, run.input.get());
     let job = face
         .take(Submission {
             context,

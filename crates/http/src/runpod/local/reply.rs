@@ -9,13 +9,13 @@ use tidegate_service::Snapshot;
 use super::voice::room;
 use super::wire::Fault;
 use crate::runpod::words::word;
-use crate::shared::body::BodyError;
-use crate::shared::json::json;
-use crate::shared::object::Object;
+use crate::shared::body_limit::BodyError;
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::response::json;
 
 /// How a job ended, in the words of Runpod's own server: what is null is left out.
 pub(super) fn outcome(job: &Snapshot) -> Response {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     body.field("id", &job.id).field("status", word(job.status));
     match job.status {
         Status::Succeeded => body.raw(
@@ -32,7 +32,7 @@ pub(super) fn outcome(job: &Snapshot) -> Response {
 /// The parts of a job's output, each as Runpod wraps it.
 pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
     let stream = wrapped(parts);
-    let mut body = Object::with_room_for(stream.len() + 512);
+    let mut body = JsonObjectWriter::with_capacity(stream.len() + 512);
     body.field("id", &job.id)
         .field("status", word(job.status))
         .raw("stream", Some(&stream));
@@ -66,7 +66,7 @@ const BESIDE_ERROR: &str = "beside_error";
 
 /// What `realtime` says: the result and nothing else. As there, an empty object is no output.
 pub(super) fn bare(job: &Snapshot) -> Response {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     match job.status {
         Status::Succeeded => body.raw(
             "output",
@@ -87,7 +87,7 @@ pub(super) fn bare(job: &Snapshot) -> Response {
 pub(super) fn short(id: &str, status: &str) -> Response {
     json(
         StatusCode::OK,
-        Object::with_room_for(64)
+        JsonObjectWriter::with_capacity(64)
             .field("id", id)
             .field("status", status)
             .finish(),
@@ -96,7 +96,7 @@ pub(super) fn short(id: &str, status: &str) -> Response {
 
 /// A job that cannot be shown; Runpod calls that failed too.
 pub(super) fn failed(id: &str, error: &str) -> Response {
-    let mut body = Object::with_room_for(128);
+    let mut body = JsonObjectWriter::with_capacity(128);
     json(
         StatusCode::OK,
         body.field("id", id)
@@ -114,7 +114,7 @@ pub(super) async fn no_such_method() -> Response {
 fn detail(status: StatusCode, text: &str) -> Response {
     json(
         status,
-        Object::with_room_for(text.len())
+        JsonObjectWriter::with_capacity(text.len())
             .field("detail", text)
             .finish(),
     )
@@ -150,10 +150,12 @@ impl IntoResponse for Trouble {
         match self {
             Self::Body(error) => error
                 .reason()
-                .on(detail(error.status(), &error.to_string())),
+                .tag(detail(error.status(), &error.to_string())),
             Self::Unfit(faults) => json(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                Object::with_room_for(256).field("detail", &faults).finish(),
+                JsonObjectWriter::with_capacity(256)
+                    .field("detail", &faults)
+                    .finish(),
             ),
             Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
         }

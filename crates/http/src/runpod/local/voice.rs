@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
 use crate::runpod::words::word;
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// What a handler tells with `progress_update`; see `tidegate.handler.calls`.
 const PROGRESS: &str = "progress";
@@ -13,7 +13,7 @@ const PROGRESS: &str = "progress";
 /// How webhooks are written: what `status` says, with the input and the webhook's own address.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
-        let mut body = Object::with_room_for(room(job));
+        let mut body = JsonObjectWriter::with_capacity(room(job));
         times(&mut body, job);
         body.maybe("error", job.error.as_deref())
             .field("id", &job.id)
@@ -27,7 +27,7 @@ pub fn renderer() -> WebhookRenderer {
 
 /// What `status` says: while a job runs, its output is what it has told about its progress.
 pub(super) fn state(job: &Snapshot) -> Bytes {
-    let mut body = Object::with_room_for(room(job));
+    let mut body = JsonObjectWriter::with_capacity(room(job));
     times(&mut body, job);
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id);
@@ -40,7 +40,7 @@ pub(super) fn state(job: &Snapshot) -> Bytes {
 }
 
 /// How long it waited, and how long it ran, in milliseconds.
-fn times(body: &mut Object, job: &Snapshot) {
+fn times(body: &mut JsonObjectWriter, job: &Snapshot) {
     let between = |from: Timestamp, to: Timestamp| to.duration_since(from).as_millis().max(0);
     if let Some(started_at) = job.started_at {
         body.field("delayTime", &between(job.created_at, started_at));

@@ -29,8 +29,8 @@ use super::wire::Wanted;
 use super::{Face, voice};
 use crate::access::Identity;
 use crate::runpod::words::word;
-use crate::shared::json::json;
-use crate::shared::trace::passed_on;
+use crate::shared::response::json;
+use crate::shared::trace_headers::trace_headers;
 
 /// The largest bodies.
 const MAX_RUN: usize = 10 * 1000 * 1000;
@@ -341,7 +341,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
     Ok(Arc::new(Webhook {
         url,
         filter: EventFilter::only([WebhookEvent::Completed]),
-        headers: passed_on(headers),
+        headers: trace_headers(headers),
         pace: UpdatePolicy::of(Api::Runpod),
         origin: None,
         streams: false,

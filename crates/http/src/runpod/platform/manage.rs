@@ -11,7 +11,7 @@ use super::clients::said;
 use super::endpoints::{Endpoint, Load, OpenJobs};
 use super::reply::Trouble;
 use super::{Face, Shared};
-use crate::shared::envelope::read_object;
+use crate::shared::parse_body::parse_object;
 
 /// The largest body.
 const MAX_BODY: usize = 64 * 1024;
@@ -76,7 +76,7 @@ pub(super) async fn list(State(face): State<Shared>) -> Response {
 /// `POST /admin/endpoints` with `{"name": …}`
 pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Response, Trouble> {
     let body = face.body(body, MAX_BODY).await?;
-    let add: Add = read_object(&body)?
+    let add: Add = parse_object(&body)?
         .ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
     let endpoint = face.endpoints.add(&add.name).await?;
     Ok(said(&face.entry(&endpoint)))
@@ -89,7 +89,7 @@ pub(super) async fn remove(
     body: Body,
 ) -> Result<Response, Trouble> {
     let body = face.body(body, MAX_BODY).await?;
-    let Remove { force } = read_object(&body)?.unwrap_or_default();
+    let Remove { force } = parse_object(&body)?.unwrap_or_default();
     let canceled = face
         .endpoints
         .remove(

@@ -36,7 +36,7 @@ pub use given::Given;
 pub use limits::Limits;
 pub use voice::renderer;
 
-use crate::access::{admins_only, operators_only};
+use crate::access::{require_admin, require_operator};
 
 /// Everything of this face is below it.
 pub(crate) const ROOT: &str = "/v2/";
@@ -90,10 +90,10 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
     let operators = Router::new()
         .route("/admin/endpoints", get(manage::list).post(manage::add))
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
-        .route_layer(from_fn(operators_only));
+        .route_layer(from_fn(require_operator));
     let admins = Router::new()
         .route("/admin/endpoints/{endpoint}/remove", post(manage::remove))
-        .route_layer(from_fn(admins_only));
+        .route_layer(from_fn(require_admin));
     let workers = Router::new()
         .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
         .route(

@@ -26,9 +26,9 @@ use super::visit::{Visit, Visitor};
 use super::voice;
 use super::wire::Wanted;
 use crate::access::Identity;
-use crate::shared::envelope::read_object;
-use crate::shared::json::json;
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::parse_body::parse_object;
+use crate::shared::response::json;
 
 /// How an event of a stream begins.
 const DATA: &str = "data: ";
@@ -39,7 +39,7 @@ const DONE: &str = "data: [DONE]\n\n";
 pub(super) async fn pass(visitor: Visitor, body: Body) -> Result<Response, Problem> {
     let visit = visitor.enter(Asked::OpenAi)?;
     let body = visitor.face.body(body, MAX_RUNSYNC).await?;
-    let asked: BTreeMap<Cow<'_, str>, &RawValue> = read_object(&body)
+    let asked: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(&body)
         .map_err(Trouble::from)?
         .unwrap_or_default();
     let streams = asked
@@ -272,7 +272,7 @@ fn error_of(message: &str, status: StatusCode) -> Wrong<'_> {
 }
 
 fn problem(status: StatusCode, message: &str) -> Response {
-    let mut body = Object::with_room_for(message.len());
+    let mut body = JsonObjectWriter::with_capacity(message.len());
     json(
         status,
         body.field("error", &error_of(message, status).error)

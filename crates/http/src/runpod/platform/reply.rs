@@ -7,11 +7,11 @@ use tidegate_core::Refusal;
 
 use super::endpoints::{NotOpened, NotRemoved};
 use super::limits::TooMuch;
-use crate::shared::body::BodyError;
-use crate::shared::envelope::EnvelopeError;
-use crate::shared::json::json;
-use crate::shared::object::Object;
-use crate::traffic::Reason;
+use crate::request_metrics::RejectReason;
+use crate::shared::body_limit::BodyError;
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::parse_body::BodyParseError;
+use crate::shared::response::json;
 
 /// Everything that can be wrong with a request to this face.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub(super) enum Trouble {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    Envelope(#[from] BodyParseError),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("the store cannot be used now; try again later")]
@@ -75,11 +75,11 @@ impl From<NotRemoved> for Trouble {
 
 impl Trouble {
     /// What it is counted as, if it is none of the desk's refusals.
-    fn reason(&self) -> Option<Reason> {
+    fn reason(&self) -> Option<RejectReason> {
         match self {
             Self::Body(error) => Some(error.reason()),
-            Self::TooMuch(_) => Some(Reason::TooOften),
-            Self::NotAWorker => Some(Reason::NoToken),
+            Self::TooMuch(_) => Some(RejectReason::TooOften),
+            Self::NotAWorker => Some(RejectReason::NoToken),
             _ => None,
         }
     }
@@ -109,7 +109,7 @@ impl Trouble {
                 .insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
         }
         match self.reason() {
-            Some(reason) => reason.on(response),
+            Some(reason) => reason.tag(response),
             None => response,
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
     let status = StatusCode::UNAUTHORIZED;
     json(
         status,
-        Object::with_room_for(reason.len())
+        JsonObjectWriter::with_capacity(reason.len())
             .field("status", state(status))
             .field("error", reason)
             .finish(),
@@ -155,7 +155,7 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let error = self.to_string();
-        let mut body = Object::with_room_for(error.len());
+        let mut body = JsonObjectWriter::with_capacity(error.len());
         if let Self::NoSuchJob(id) = &self {
             body.field("id", id);
         }

@@ -8,7 +8,7 @@ use super::reply::Trouble;
 use super::visit::Visitor;
 use super::voice;
 use super::wire::Wanted;
-use crate::shared::json::json;
+use crate::shared::response::json;
 
 pub(super) async fn retry(visitor: Visitor) -> Result<Response, Trouble> {
     let endpoint = visitor.enter(Asked::Run)?;

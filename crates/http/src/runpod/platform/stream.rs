@@ -12,7 +12,7 @@ use super::limits::Asked;
 use super::reply::Trouble;
 use super::visit::Visitor;
 use super::voice;
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// How long a reader is held when there is nothing new. One client asks again at once, others wait for ten
 /// seconds at most.
@@ -41,7 +41,7 @@ pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
             Ok(_) | Err(_) => Vec::new(),
         };
         if let Some(reading) = given.give(account, job.id(), read, parts.len()) {
-            let mut body = Object::with_room_for(parts.iter().map(Bytes::len).sum());
+            let mut body = JsonObjectWriter::with_capacity(parts.iter().map(Bytes::len).sum());
             return Ok(handed(
                 body.field("status", voice::status(&now))
                     .raw("stream", Some(&list(&parts)))

@@ -15,7 +15,7 @@ use super::limits::{Asked, Place};
 use super::reply::Trouble;
 use super::{Face, Shared};
 use crate::access::Identity;
-use crate::shared::body::{Bounds, whole};
+use crate::shared::body_limit::{BodyLimit, read_body};
 
 /// A client that asks something of an endpoint.
 pub(super) struct Visitor {
@@ -112,11 +112,11 @@ impl Face {
     }
 
     pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
-        Ok(whole(
+        Ok(read_body(
             body,
-            Bounds {
-                size,
-                stall: self.config.body_timeout,
+            BodyLimit {
+                max_bytes: size,
+                stall_timeout: self.config.body_timeout,
             },
         )
         .await?)

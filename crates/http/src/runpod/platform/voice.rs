@@ -9,13 +9,14 @@ use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::wire::input_of;
 use crate::runpod::words::word;
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// How webhooks are written.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
-        let mut told =
-            Object::with_room_for(job.input.len() + job.output.as_ref().map_or(0, Bytes::len));
+        let mut told = JsonObjectWriter::with_capacity(
+            job.input.len() + job.output.as_ref().map_or(0, Bytes::len),
+        );
         written(&mut told, job).raw("input", input_of(&job.input).as_ref());
         told.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str()))
             .finish()
@@ -25,7 +26,7 @@ pub fn renderer() -> WebhookRenderer {
 /// The whole state of a job.
 pub(super) fn told(job: &Snapshot) -> Bytes {
     written(
-        &mut Object::with_room_for(job.output.as_ref().map_or(0, Bytes::len)),
+        &mut JsonObjectWriter::with_capacity(job.output.as_ref().map_or(0, Bytes::len)),
         job,
     )
     .finish()
@@ -33,7 +34,7 @@ pub(super) fn told(job: &Snapshot) -> Bytes {
 
 /// The least that is said about a job.
 pub(super) fn summary(id: &str, status: &str) -> Bytes {
-    Object::with_room_for(64)
+    JsonObjectWriter::with_capacity(64)
         .field("id", id)
         .field("status", status)
         .finish()
@@ -41,7 +42,7 @@ pub(super) fn summary(id: &str, status: &str) -> Bytes {
 
 /// A job that could not be made.
 pub(super) fn failed(id: &str, error: &str) -> Bytes {
-    Object::with_room_for(error.len())
+    JsonObjectWriter::with_capacity(error.len())
         .field("error", error)
         .field("id", id)
         .field("status", "FAILED")
@@ -59,7 +60,7 @@ pub(super) fn status_of(told: &str) -> Option<String> {
         .ok()
 }
 
-fn written<'a>(object: &'a mut Object, job: &Snapshot) -> &'a mut Object {
+fn written<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut JsonObjectWriter {
     let note = |name| job.metrics.get(name);
     let delay = job.started_at.map(|began| between(job.created_at, began));
     let ran = job

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tidegate_core::queue::Priority;
 
 use super::reply::Trouble;
-use crate::shared::envelope::read_object;
+use crate::shared::parse_body::parse_object;
 
 const SECOND: u64 = 1000;
 const WEEK: u64 = 7 * 24 * 60 * 60 * SECOND;
@@ -80,9 +80,9 @@ impl Wanted {
     /// A request of a batch: it lets all others go first, has a week, and its worker learns which batch it is of.
     pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, Trouble> {
         let id = serde_json::value::to_raw_value(batch).expect("it is text");
-        let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
+        let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
         fields.insert("batchId".into(), &id);
-        let run: Run<'_> = read_object(body)?.unwrap_or_default();
+        let run: Run<'_> = parse_object(body)?.unwrap_or_default();
         let wanted = Self::read(
             &serde_json::to_vec(&fields)
                 .expect("the keys are strings")
@@ -102,7 +102,7 @@ impl Wanted {
     pub(super) fn read(body: &Bytes) -> Result<Self, Trouble> {
         let missing =
             || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
-        let run: Run<'_> = read_object(body)?.ok_or_else(missing)?;
+        let run: Run<'_> = parse_object(body)?.ok_or_else(missing)?;
         if run.input.is_none_or(|input| input.get() == "null") {
             return Err(missing());
         }
@@ -131,7 +131,7 @@ impl Wanted {
 
 /// The body without an id: the job has one of ours.
 fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
-    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = read_object(body)?.unwrap_or_default();
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
     fields.remove("id");
     Ok(serde_json::to_vec(&fields)
         .expect("the keys are strings")

@@ -23,9 +23,9 @@ use super::reply::Trouble;
 use super::visit::named;
 use super::wire::Posted;
 use super::{Face, Shared, clients};
-use crate::shared::body::{BodyError, Bounds, part_of, whole};
-use crate::shared::json::json;
-use crate::shared::object::Object;
+use crate::shared::body_limit::{BodyError, BodyLimit, read_body, slice_or_copy};
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::response::json;
 
 /// How long a worker is held that wants a job: proxies cut longer silences, and a worker that is told to end
 /// waits for the answer.
@@ -87,7 +87,7 @@ async fn batch(asking: &Asking, size: &str) -> Response {
 /// A job as a worker gets it: what the client sent, with our id before it.
 fn job(parcel: &Parcel) -> Bytes {
     let work = parcel.work();
-    let mut job = Object::with_room_for(work.input.len())
+    let mut job = JsonObjectWriter::with_capacity(work.input.len())
         .field("id", &work.id)
         .finish()
         .to_vec();
@@ -178,7 +178,7 @@ pub(super) async fn part(
     let part = face.posted(body).await?.and_then(|body| {
         Ok(posted(&body)?
             .output
-            .map(|output| part_of(&body, output.get())))
+            .map(|output| slice_or_copy(&body, output.get())))
     });
     let report = match part {
         Ok(part) => Report::Part(part.unwrap_or(Bytes::from_static(b"null"))),
@@ -196,7 +196,9 @@ fn read(body: &Bytes) -> Result<Report, String> {
         return Ok(Report::Progress(value.unwrap_or_default()));
     }
     Ok(Report::Done(Finish {
-        output: posted.output.map(|output| part_of(body, output.get())),
+        output: posted
+            .output
+            .map(|output| slice_or_copy(body, output.get())),
         error: posted.error(),
     }))
 }
@@ -332,11 +334,11 @@ impl Face {
 
     /// What a worker posted, as JSON; or why the job has failed with it.
     async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, Trouble> {
-        let bounds = Bounds {
-            size: self.config.max_body,
-            stall: self.config.body_timeout,
+        let bounds = BodyLimit {
+            max_bytes: self.config.max_body,
+            stall_timeout: self.config.body_timeout,
         };
-        match whole(body, bounds).await {
+        match read_body(body, bounds).await {
             Ok(body) => Ok(lenient::as_json(&body, Infinities::Null)
                 .ok_or_else(|| "the worker's result is not JSON".to_owned())),
             Err(error @ BodyError::TooLarge { .. }) => {

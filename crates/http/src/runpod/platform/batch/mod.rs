@@ -23,8 +23,8 @@ use super::reply::Trouble;
 use super::visit::Visitor;
 use super::wire::{Wanted, input_of};
 use super::{Face, voice};
-use crate::shared::envelope::{EnvelopeError, read_object};
-use crate::shared::object::Object;
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::parse_body::{BodyParseError, parse_object};
 
 /// How many batches of an account may be not over at an endpoint, and how many requests each may have.
 const MOST_BATCHES: usize = 10;
@@ -290,13 +290,13 @@ impl Face {
     async fn given(&self, body: Body) -> Result<Given, Trouble> {
         let body = self.body(body, self.config.max_body).await?;
         if body.trim_ascii_start().starts_with(b"[") {
-            let requests = serde_json::from_slice(&body).map_err(EnvelopeError::Syntax)?;
+            let requests = serde_json::from_slice(&body).map_err(BodyParseError::Syntax)?;
             return Ok(Given {
                 name: None,
                 requests,
             });
         }
-        Ok(read_object(&body)?.unwrap_or_default())
+        Ok(parse_object(&body)?.unwrap_or_default())
     }
 
     /// Adds requests to a draft, which may be new. All of them or none.
@@ -406,7 +406,7 @@ impl Face {
 /// A request of a draft.
 fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
     let input = input_of(&Bytes::copy_from_slice(wanted.get().as_bytes()));
-    Object::with_room_for(wanted.get().len())
+    JsonObjectWriter::with_capacity(wanted.get().len())
         .field("id", id)
         .field("status", &State::Draft)
         .raw("input", input.as_ref())
@@ -420,7 +420,7 @@ fn checked(body: &Bytes) -> Result<Box<RawValue>, Trouble> {
 }
 
 fn raw(json: &[u8]) -> Result<Box<RawValue>, Trouble> {
-    Ok(serde_json::from_slice(json).map_err(EnvelopeError::Syntax)?)
+    Ok(serde_json::from_slice(json).map_err(BodyParseError::Syntax)?)
 }
 
 fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, Trouble> {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::shared::object::Object;
-use crate::traffic::Reason;
+use crate::request_metrics::RejectReason;
+use crate::shared::json_object::JsonObjectWriter;
 
 /// Why a connection cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     #[error("the request has both `content-length` and `transfer-encoding`; send one of them")]
     LengthAndCoding,
     #[error("the request has more than one `content-length`; send one")]
@@ -21,11 +21,14 @@ pub(crate) enum Refusal {
     CodingInOldVersion,
     #[error("the request cannot be read: {0}")]
     Unreadable(&'static str),
-    #[error("the request's headers are larger than {} KiB together", super::head::MAX_HEAD / 1024)]
+    #[error("the request's headers are larger than {} KiB together", super::request_head::MAX_HEAD / 1024)]
     HeadTooLarge,
-    #[error("the request has more than {} headers", super::head::MAX_HEADERS)]
+    #[error(
+        "the request has more than {} headers",
+        super::request_head::MAX_HEADERS
+    )]
     TooManyHeaders,
-    #[error("the request's target is longer than {} KiB", super::head::MAX_TARGET / 1024)]
+    #[error("the request's target is longer than {} KiB", super::request_head::MAX_TARGET / 1024)]
     TargetTooLong,
     #[error("the request's headers did not come within {0:?}")]
     TooSlow(Duration),
@@ -35,28 +38,29 @@ pub(crate) enum Refusal {
     PlainOnTlsPort,
 }
 
-impl Refusal {
+impl Rejection {
     /// The status that it is told with, and what it is counted as.
-    fn kind(self) -> (&'static str, Reason) {
+    fn kind(self) -> (&'static str, RejectReason) {
         match self {
             Self::LengthAndCoding
             | Self::TwoLengths
             | Self::BadLength
             | Self::BadCoding
             | Self::CodingInOldVersion
-            | Self::Unreadable(_) => ("400 Bad Request", Reason::BadFraming),
+            | Self::Unreadable(_) => ("400 Bad Request", RejectReason::BadFraming),
             Self::TlsOnPlainPort | Self::PlainOnTlsPort => {
-                ("400 Bad Request", Reason::WrongProtocol)
+                ("400 Bad Request", RejectReason::WrongProtocol)
             }
-            Self::TooSlow(_) => ("408 Request Timeout", Reason::HeadTooSlow),
-            Self::TargetTooLong => ("414 URI Too Long", Reason::HeadTooLarge),
-            Self::HeadTooLarge | Self::TooManyHeaders => {
-                ("431 Request Header Fields Too Large", Reason::HeadTooLarge)
-            }
+            Self::TooSlow(_) => ("408 Request Timeout", RejectReason::HeadTooSlow),
+            Self::TargetTooLong => ("414 URI Too Long", RejectReason::HeadTooLarge),
+            Self::HeadTooLarge | Self::TooManyHeaders => (
+                "431 Request Header Fields Too Large",
+                RejectReason::HeadTooLarge,
+            ),
         }
     }
 
-    pub(super) fn reason(self) -> Reason {
+    pub(super) fn reason(self) -> RejectReason {
         self.kind().1
     }
 
@@ -64,7 +68,7 @@ impl Refusal {
     /// request would begin.
     pub(super) fn answer(self) -> Vec<u8> {
         let error = self.to_string();
-        let body = Object::with_room_for(error.len())
+        let body = JsonObjectWriter::with_capacity(error.len())
             .field("error", &error)
             .finish();
         let head = format!(
@@ -82,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_and_says_that_it_is_the_last() {
-        let answer = String::from_utf8(Refusal::TwoLengths.answer()).unwrap();
+        let answer = String::from_utf8(Rejection::TwoLengths.answer()).unwrap();
         assert_eq!(
             answer,
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 68\r\nconnection: close\r\n\r\n\

@@ -1,4 +1,4 @@
-//! The Cog face of a server with several models: each has all of it below `/models/OWNER/NAME`.
+//! The Cog face of a server with multi_model models: each has all of it below `/models/OWNER/NAME`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{Config, health, index, reply};
-use crate::access::{Identity, admins_only};
+use crate::access::{Identity, require_admin};
 
 /// What all models are below of.
 const ROOT: &str = "/models/";
@@ -33,7 +33,11 @@ struct Many {
 type Shared = Arc<Many>;
 
 /// The faces of all models. `POST /shutdown` of an administrator cancels `shutdown`.
-pub fn routes_of_all(models: ModelRegistry, config: Config, shutdown: CancellationToken) -> Router {
+pub fn multi_model_routes(
+    models: ModelRegistry,
+    config: Config,
+    shutdown: CancellationToken,
+) -> Router {
     let many = Arc::new(Many {
         models,
         config,
@@ -44,7 +48,7 @@ pub fn routes_of_all(models: ModelRegistry, config: Config, shutdown: Cancellati
         .route("/", get(list))
         .route("/docs", get(docs))
         .route("/health-check", get(check))
-        .route("/shutdown", post(end).route_layer(from_fn(admins_only)))
+        .route("/shutdown", post(end).route_layer(from_fn(require_admin)))
         .fallback(hand_on)
         .method_not_allowed_fallback(reply::no_such_method)
         .with_state(many)

@@ -7,15 +7,15 @@ const TICKS: f64 = 100.0;
 
 /// This process at one moment; what the system does not tell is absent.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub(super) struct ProcessStats {
     pub(super) memory: Option<f64>,
     pub(super) descriptors: Option<f64>,
     pub(super) max_descriptors: Option<f64>,
     pub(super) processor: Option<f64>,
 }
 
-impl Process {
-    pub(super) fn look() -> Self {
+impl ProcessStats {
+    pub(super) fn read() -> Self {
         Self {
             memory: memory(),
             descriptors: descriptors(),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_system_tells_about_us() {
-        let process = Process::look();
+        let process = ProcessStats::read();
         assert!(process.memory.is_some_and(|bytes| bytes > 1e6));
         assert!(process.descriptors.is_some_and(|count| count >= 3.0));
         assert!(process.max_descriptors > process.descriptors);

@@ -8,15 +8,15 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::traffic::Reason;
+use crate::request_metrics::RejectReason;
 
 /// What a body may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct BodyLimit {
     /// So many bytes.
-    pub(crate) size: usize,
+    pub(crate) max_bytes: usize,
     /// The longest that it may make no progress.
-    pub(crate) stall: Duration,
+    pub(crate) stall_timeout: Duration,
 }
 
 /// The body cannot be used.
@@ -38,13 +38,13 @@ pub(crate) enum BodyError {
 
 impl BodyError {
     /// The status that it is told with, and what it is counted as.
-    fn kind(&self) -> (StatusCode, Reason) {
+    fn kind(&self) -> (StatusCode, RejectReason) {
         match self {
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Reason::BodyTooLarge),
-            Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, Reason::BodyTooSlow),
-            Self::Broken(_) => (StatusCode::BAD_REQUEST, Reason::BodyBroken),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RejectReason::BodyTooLarge),
+            Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, RejectReason::BodyTooSlow),
+            Self::Broken(_) => (StatusCode::BAD_REQUEST, RejectReason::BodyBroken),
             Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongMedia)
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, RejectReason::WrongMedia)
             }
         }
     }
@@ -53,16 +53,16 @@ impl BodyError {
         self.kind().0
     }
 
-    pub(crate) fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> RejectReason {
         self.kind().1
     }
 }
 
 /// The body of a request that should be JSON; empty when there is none.
-pub(crate) async fn json_body(
+pub(crate) async fn read_json_body(
     headers: &HeaderMap,
     body: Body,
-    bounds: Bounds,
+    bounds: BodyLimit,
 ) -> Result<Bytes, BodyError> {
     let content_type = headers.get(CONTENT_TYPE);
     if let Some(other) = content_type.filter(|value| !is_json(value.as_bytes())) {
@@ -79,10 +79,12 @@ pub(crate) async fn json_body(
         ));
     }
     // A body that says its length is refused before any of it is read.
-    if body.size_hint().lower() > bounds.size as u64 {
-        return Err(BodyError::TooLarge { limit: bounds.size });
+    if body.size_hint().lower() > bounds.max_bytes as u64 {
+        return Err(BodyError::TooLarge {
+            limit: bounds.max_bytes,
+        });
     }
-    let bytes = whole(body, bounds).await?;
+    let bytes = read_body(body, bounds).await?;
     if content_type.is_none() && !bytes.is_empty() {
         return Err(BodyError::NoContentType);
     }
@@ -90,8 +92,11 @@ pub(crate) async fn json_body(
 }
 
 /// All of a body. Nobody holds a connection by sending it a byte at a time for ever.
-pub(crate) async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError> {
-    let Bounds { size: limit, stall } = bounds;
+pub(crate) async fn read_body(body: Body, bounds: BodyLimit) -> Result<Bytes, BodyError> {
+    let BodyLimit {
+        max_bytes: limit,
+        stall_timeout: stall,
+    } = bounds;
     let mut body = Limited::new(body, limit);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
@@ -121,7 +126,7 @@ pub(crate) async fn whole(body: Body, bounds: Bounds) -> Result<Bytes, BodyError
 }
 
 /// A part of a body without copying it, unless it would hold on to much more than itself.
-pub(crate) fn part_of(body: &Bytes, part: &str) -> Bytes {
+pub(crate) fn slice_or_copy(body: &Bytes, part: &str) -> Bytes {
     const SMALL: usize = 16 * 1024;
     if part.len() < SMALL.max(body.len() / 2) {
         Bytes::copy_from_slice(part.as_bytes())
@@ -160,11 +165,11 @@ mod tests {
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together() {
         let read = |parts, size| {
-            whole(
+            read_body(
                 Body::from_stream(pieces(parts)),
-                Bounds {
-                    size,
-                    stall: Duration::from_secs(60),
+                BodyLimit {
+                    max_bytes: size,
+                    stall_timeout: Duration::from_secs(60),
                 },
             )
         };
@@ -186,7 +191,14 @@ mod tests {
         let stall = Duration::from_millis(20);
         let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
         assert_eq!(
-            whole(body, Bounds { size: 9, stall }).await,
+            read_body(
+                body,
+                BodyLimit {
+                    max_bytes: 9,
+                    stall_timeout: stall
+                }
+            )
+            .await,
             Err(BodyError::Stalled(stall))
         );
     }

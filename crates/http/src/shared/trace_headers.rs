@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// The headers of the caller that are passed on to its webhooks.
-pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn trace_headers(headers: &HeaderMap) -> HeaderMap {
     let mut passed_on = HeaderMap::new();
     for name in TRACE_HEADERS {
         if let Some(value) = headers.get(name) {

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use axum::http::Uri;
 
-use super::refusal::Refusal;
+use super::rejection::Rejection;
 
 /// The largest head, in bytes.
 pub(super) const MAX_HEAD: usize = 64 * 1024;
@@ -24,46 +24,46 @@ const MAX_BREAKS: usize = 16;
 
 /// How a request's body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyFrame {
+pub(super) enum BodyFraming {
     Length(u64),
     Chunked,
 }
 
 /// What stands at the beginning of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Head {
+pub(super) enum RequestHead {
     /// A head that has not come to its end.
     Partial,
     /// A head of this many bytes.
-    Whole { len: usize, body: BodyFrame },
+    Complete { len: usize, body: BodyFraming },
 }
 
 /// Reads a head.
-pub(super) fn read(bytes: &[u8]) -> Result<Head, Refusal> {
+pub(super) fn read(bytes: &[u8]) -> Result<RequestHead, Rejection> {
     let breaks = bytes
         .iter()
         .take_while(|byte| matches!(byte, b'\r' | b'\n'))
         .count();
     if breaks > MAX_BREAKS {
-        return Err(Refusal::Unreadable("it begins with empty lines"));
+        return Err(Rejection::Unreadable("it begins with empty lines"));
     }
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
     if request.path.is_some_and(|target| target.len() > MAX_TARGET) {
-        return Err(Refusal::TargetTooLong);
+        return Err(Rejection::TargetTooLong);
     }
     match parsed {
-        Ok(httparse::Status::Complete(len)) if len > MAX_HEAD => Err(Refusal::HeadTooLarge),
-        Ok(httparse::Status::Complete(len)) => Ok(Head::Whole {
+        Ok(httparse::Status::Complete(len)) if len > MAX_HEAD => Err(Rejection::HeadTooLarge),
+        Ok(httparse::Status::Complete(len)) => Ok(RequestHead::Complete {
             len,
             body: judge(&request)?,
         }),
         Ok(httparse::Status::Partial) if request.path.is_none() => {
             unfinished_line(&bytes[breaks..])
         }
-        Ok(httparse::Status::Partial) if bytes.len() > MAX_HEAD => Err(Refusal::HeadTooLarge),
-        Ok(httparse::Status::Partial) => Ok(Head::Partial),
+        Ok(httparse::Status::Partial) if bytes.len() > MAX_HEAD => Err(Rejection::HeadTooLarge),
+        Ok(httparse::Status::Partial) => Ok(RequestHead::Partial),
         Err(error) => Err(unreadable(bytes, error)),
     }
 }
@@ -81,42 +81,42 @@ pub(super) fn may_be_too_long(bytes: &[u8]) -> bool {
 }
 
 /// A request line that has not come to its end.
-fn unfinished_line(line: &[u8]) -> Result<Head, Refusal> {
+fn unfinished_line(line: &[u8]) -> Result<RequestHead, Rejection> {
     let method = line
         .iter()
         .take(MAX_METHOD + 1)
         .position(|byte| *byte == b' ');
     match method {
-        None if line.len() > MAX_METHOD => Err(Refusal::Unreadable("its method is too long")),
+        None if line.len() > MAX_METHOD => Err(Rejection::Unreadable("its method is too long")),
         Some(method) if line.len() > method + 1 + MAX_TARGET + b" HTTP/1.1".len() => {
-            Err(Refusal::TargetTooLong)
+            Err(Rejection::TargetTooLong)
         }
-        None | Some(_) => Ok(Head::Partial),
+        None | Some(_) => Ok(RequestHead::Partial),
     }
 }
 
-fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFrame, Refusal> {
+fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFraming, Rejection> {
     if request
         .method
         .is_none_or(|method| method.len() > MAX_METHOD)
     {
-        return Err(Refusal::Unreadable("its method is too long"));
+        return Err(Rejection::Unreadable("its method is too long"));
     }
     if !request.path.is_some_and(is_target) {
-        return Err(Refusal::Unreadable("its target is not valid"));
+        return Err(Rejection::Unreadable("its target is not valid"));
     }
     let (mut length, mut chunked) = (None, false);
     for header in request.headers.iter() {
         match header.name.len() {
             14 if header.name.eq_ignore_ascii_case("content-length") => {
-                let value = number(header.value).ok_or(Refusal::BadLength)?;
+                let value = number(header.value).ok_or(Rejection::BadLength)?;
                 if length.replace(value).is_some() {
-                    return Err(Refusal::TwoLengths);
+                    return Err(Rejection::TwoLengths);
                 }
             }
             17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
                 if chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(Refusal::BadCoding);
+                    return Err(Rejection::BadCoding);
                 }
                 chunked = true;
             }
@@ -124,10 +124,10 @@ fn judge(request: &httparse::Request<'_, '_>) -> Result<BodyFrame, Refusal> {
         }
     }
     match (length, chunked) {
-        (Some(_), true) => Err(Refusal::LengthAndCoding),
-        (None, true) if request.version == Some(0) => Err(Refusal::CodingInOldVersion),
-        (None, true) => Ok(BodyFrame::Chunked),
-        (length, false) => Ok(BodyFrame::Length(length.unwrap_or(0))),
+        (Some(_), true) => Err(Rejection::LengthAndCoding),
+        (None, true) if request.version == Some(0) => Err(Rejection::CodingInOldVersion),
+        (None, true) => Ok(BodyFraming::Chunked),
+        (length, false) => Ok(BodyFraming::Length(length.unwrap_or(0))),
     }
 }
 
@@ -148,13 +148,13 @@ fn number(text: &[u8]) -> Option<u64> {
     (!text.is_empty() && value < u64::MAX - 1).then_some(value)
 }
 
-fn unreadable(bytes: &[u8], error: httparse::Error) -> Refusal {
+fn unreadable(bytes: &[u8], error: httparse::Error) -> Rejection {
     // The record of a TLS handshake.
     if let [0x16, 0x03, ..] | [0x16] = bytes {
-        return Refusal::TlsOnPlainPort;
+        return Rejection::TlsOnPlainPort;
     }
-    Refusal::Unreadable(match error {
-        httparse::Error::TooManyHeaders => return Refusal::TooManyHeaders,
+    Rejection::Unreadable(match error {
+        httparse::Error::TooManyHeaders => return Rejection::TooManyHeaders,
         httparse::Error::HeaderName => "the name of a header is not valid",
         httparse::Error::HeaderValue => "the value of a header is not valid",
         httparse::Error::NewLine => "a line does not end as it should",
@@ -168,40 +168,40 @@ fn unreadable(bytes: &[u8], error: httparse::Error) -> Refusal {
 mod tests {
     use super::*;
 
-    fn frame(headers: &str) -> Result<BodyFrame, Refusal> {
+    fn frame(headers: &str) -> Result<BodyFraming, Rejection> {
         let text = format!("POST /predictions HTTP/1.1\r\nhost: x\r\n{headers}\r\n\r\n");
         match read(text.as_bytes())? {
-            Head::Whole { len, body } => {
+            RequestHead::Complete { len, body } => {
                 assert_eq!(len, text.len());
                 Ok(body)
             }
-            Head::Partial => panic!("{text:?} is whole"),
+            RequestHead::Partial => panic!("{text:?} is whole"),
         }
     }
 
     #[test]
     fn a_body_is_framed_in_one_way() {
-        assert_eq!(frame("accept: */*"), Ok(BodyFrame::Length(0)));
-        assert_eq!(frame("Content-Length: 17"), Ok(BodyFrame::Length(17)));
+        assert_eq!(frame("accept: */*"), Ok(BodyFraming::Length(0)));
+        assert_eq!(frame("Content-Length: 17"), Ok(BodyFraming::Length(17)));
         assert_eq!(
             frame("TRANSFER-ENCODING:  Chunked "),
-            Ok(BodyFrame::Chunked)
+            Ok(BodyFraming::Chunked)
         );
         assert_eq!(
             frame("content-length: 3\r\ntransfer-encoding: chunked"),
-            Err(Refusal::LengthAndCoding)
+            Err(Rejection::LengthAndCoding)
         );
         assert_eq!(
             frame("transfer-encoding: chunked\r\ncontent-length: 3"),
-            Err(Refusal::LengthAndCoding)
+            Err(Rejection::LengthAndCoding)
         );
         assert_eq!(
             frame("content-length: 3\r\ncontent-length: 4"),
-            Err(Refusal::TwoLengths)
+            Err(Rejection::TwoLengths)
         );
         assert_eq!(
             frame("content-length: 3\r\ncontent-length: 3"),
-            Err(Refusal::TwoLengths)
+            Err(Rejection::TwoLengths)
         );
         for length in [
             "3, 3",
@@ -215,7 +215,7 @@ mod tests {
         ] {
             assert_eq!(
                 frame(&format!("content-length: {length}")),
-                Err(Refusal::BadLength),
+                Err(Rejection::BadLength),
                 "{length}"
             );
         }
@@ -230,13 +230,13 @@ mod tests {
         ] {
             assert_eq!(
                 frame(&format!("transfer-encoding: {coding}")),
-                Err(Refusal::BadCoding),
+                Err(Rejection::BadCoding),
                 "{coding}"
             );
         }
         assert_eq!(
             read(b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n"),
-            Err(Refusal::CodingInOldVersion)
+            Err(Rejection::CodingInOldVersion)
         );
     }
 
@@ -244,7 +244,7 @@ mod tests {
     fn a_head_that_cannot_be_read_says_why() {
         assert_eq!(
             read(b"\x16\x03\x01\x02\x00\x01"),
-            Err(Refusal::TlsOnPlainPort)
+            Err(Rejection::TlsOnPlainPort)
         );
         for bad in [
             &b"GET / HTTP/1.1\r\nbad header: x\r\n\r\n"[..],
@@ -257,7 +257,7 @@ mod tests {
             b"\0\0\0\0",
         ] {
             assert!(
-                matches!(read(bad), Err(Refusal::Unreadable(_))),
+                matches!(read(bad), Err(Rejection::Unreadable(_))),
                 "{bad:?}: {:?}",
                 read(bad)
             );
@@ -273,25 +273,25 @@ mod tests {
             read(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes())
         };
         assert!(with(MAX_HEADERS, 1).is_ok());
-        assert_eq!(with(MAX_HEADERS + 1, 1), Err(Refusal::TooManyHeaders));
+        assert_eq!(with(MAX_HEADERS + 1, 1), Err(Rejection::TooManyHeaders));
         assert!(with(1, MAX_HEAD - 100).is_ok());
-        assert_eq!(with(1, MAX_HEAD), Err(Refusal::HeadTooLarge));
+        assert_eq!(with(1, MAX_HEAD), Err(Rejection::HeadTooLarge));
 
         let target =
             |len: usize, end: &str| read(format!("GET /{}{end}", "x".repeat(len - 1)).as_bytes());
         assert!(matches!(
             target(MAX_TARGET, " HTTP/1.1\r\n\r\n"),
-            Ok(Head::Whole { .. })
+            Ok(RequestHead::Complete { .. })
         ));
-        assert_eq!(target(MAX_TARGET, ""), Ok(Head::Partial));
+        assert_eq!(target(MAX_TARGET, ""), Ok(RequestHead::Partial));
         assert_eq!(
             target(MAX_TARGET + 1, " HTTP/1.1\r\n\r\n"),
-            Err(Refusal::TargetTooLong)
+            Err(Rejection::TargetTooLong)
         );
-        assert_eq!(target(MAX_TARGET + 100, ""), Err(Refusal::TargetTooLong));
+        assert_eq!(target(MAX_TARGET + 100, ""), Err(Rejection::TargetTooLong));
         assert_eq!(
             target(MAX_HEAD, " HTTP/1.1\r\n\r\n"),
-            Err(Refusal::TargetTooLong)
+            Err(Rejection::TargetTooLong)
         );
     }
 }

@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::exchange::{Exchange, Flushed};
 use super::framing::{Framing, Rest};
-use super::refusal::Refusal;
-use super::turn::{Flushed, Turn};
+use super::rejection::Rejection;
 
 /// How much is read at once of what comes in pieces.
 const PIECE: usize = 4096;
@@ -30,8 +30,8 @@ pub(super) struct Guard<S> {
     /// So many of these may be handed on.
     ready: usize,
     verdict: Verdict,
-    turn: Arc<Turn>,
-    /// Who waits for the turn to come back.
+    exchange: Arc<Exchange>,
+    /// Who waits for the exchange to come back.
     waiting: Option<Waker>,
 }
 
@@ -40,9 +40,12 @@ enum Verdict {
     /// Nothing is wrong so far.
     Good,
     /// A head is refused; so many bytes after it have been thrown away.
-    Refused { refusal: Refusal, ignored: usize },
+    Refused {
+        rejection: Rejection,
+        ignored: usize,
+    },
     /// hyper has been told that there is nothing more to read.
-    Told(Refusal),
+    Told(Rejection),
     /// A body goes wrong.
     Broken,
     /// The caller has left.
@@ -59,20 +62,20 @@ pub(super) enum Left {
     /// With bytes on their way that nobody reads.
     MidRequest,
     /// Because of a head that is refused.
-    Refused(Refusal),
+    Refused(Rejection),
     /// By the caller.
     Gone,
 }
 
 impl<S> Guard<S> {
-    pub(super) fn new(io: S, turn: Arc<Turn>) -> Self {
+    pub(super) fn new(io: S, exchange: Arc<Exchange>) -> Self {
         Self {
             io,
             framing: Framing::new(),
             held: BytesMut::new(),
             ready: 0,
             verdict: Verdict::Good,
-            turn,
+            exchange,
             waiting: None,
         }
     }
@@ -80,7 +83,7 @@ impl<S> Guard<S> {
     /// The socket, and how it was left.
     pub(super) fn into_parts(self) -> (S, Left) {
         let left = match self.verdict {
-            Verdict::Told(refusal) => Left::Refused(refusal),
+            Verdict::Told(rejection) => Left::Refused(rejection),
             Verdict::Gone => Left::Gone,
             Verdict::Good if self.framing.is_mid_head() => Left::MidHead,
             Verdict::Good if !self.framing.is_mid_request() && self.held.is_empty() => Left::Clean,
@@ -93,9 +96,9 @@ impl<S> Guard<S> {
     fn judge(&mut self, rest: Rest) {
         match rest {
             Rest::Unfinished => {}
-            Rest::Refused(refusal) => {
+            Rest::Refused(rejection) => {
                 self.verdict = Verdict::Refused {
-                    refusal,
+                    rejection,
                     ignored: 0,
                 }
             }
@@ -160,12 +163,12 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     fn poll_refused(
         &mut self,
         cx: &mut Context<'_>,
-        refusal: Refusal,
+        rejection: Rejection,
         mut ignored: usize,
     ) -> Poll<io::Result<()>> {
         self.held = BytesMut::new();
-        if self.turn.is_callers() {
-            self.verdict = Verdict::Told(refusal);
+        if self.exchange.is_idle() {
+            self.verdict = Verdict::Told(rejection);
             return Poll::Ready(Err(doubt()));
         }
         self.waiting = Some(cx.waker().clone());
@@ -178,7 +181,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
                 return Poll::Ready(Ok(()));
             }
             ignored += piece.filled().len();
-            self.verdict = Verdict::Refused { refusal, ignored };
+            self.verdict = Verdict::Refused { rejection, ignored };
         }
         Poll::Pending
     }
@@ -202,8 +205,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                     std::task::ready!(this.poll_straight(cx, buf))?
                 }
                 Verdict::Good => std::task::ready!(this.poll_behind(cx))?,
-                Verdict::Refused { refusal, ignored } => {
-                    return this.poll_refused(cx, refusal, ignored);
+                Verdict::Refused { rejection, ignored } => {
+                    return this.poll_refused(cx, rejection, ignored);
                 }
                 Verdict::Broken | Verdict::Told(_) => return Poll::Ready(Err(doubt())),
                 Verdict::Gone => return Poll::Ready(Ok(())),
@@ -246,7 +249,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         std::task::ready!(Pin::new(&mut this.io).poll_flush(cx))?;
-        if this.turn.flushed() == Flushed::AnswerIsOver
+        if this.exchange.flushed() == Flushed::ResponseWritten
             && let Some(reader) = this.waiting.take()
         {
             reader.wake();

@@ -7,7 +7,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, Status};
 use url::form_urlencoded;
 
-use super::reply::Trouble;
+use super::reply::ApiError;
 
 /// How many jobs are listed if nobody says how many, and at most.
 const USUAL_LIMIT: usize = 100;
@@ -18,9 +18,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(super) const NOBODY: &str = "~";
 
 /// The values of a query by their names; the first counts.
-pub(super) struct Question(Vec<(String, String)>);
+pub(super) struct JobQuery(Vec<(String, String)>);
 
-impl Question {
+impl JobQuery {
     pub(super) fn read(query: Option<&str>) -> Self {
         Self(
             form_urlencoded::parse(query.unwrap_or_default().as_bytes())
@@ -36,14 +36,14 @@ impl Question {
     }
 
     /// An id that cannot be one is of no job.
-    pub(super) fn job(&self, name: &str) -> Result<Option<JobId>, Trouble> {
+    pub(super) fn job(&self, name: &str) -> Result<Option<JobId>, ApiError> {
         self.value(name)
-            .map(|id| JobId::parse(id).map_err(|_| Trouble::UnknownJob(id.to_owned())))
+            .map(|id| JobId::parse(id).map_err(|_| ApiError::UnknownJob(id.to_owned())))
             .transpose()
     }
 
     /// Which jobs are wanted, within what the caller may see.
-    pub(super) fn wanted(&self, scope: Option<Account>) -> Result<JobFilter, Trouble> {
+    pub(super) fn wanted(&self, scope: Option<Account>) -> Result<JobFilter, ApiError> {
         let asked = self.value("account").map(|name| {
             account(name).ok_or_else(|| bad("account", name, "no account has such a name"))
         });
@@ -65,7 +65,7 @@ impl Question {
                 .is_some_and(|name| account(name).as_ref() != scope)
     }
 
-    fn statuses(&self) -> Result<Vec<Status>, Trouble> {
+    fn statuses(&self) -> Result<Vec<Status>, ApiError> {
         let words = self.value("status").unwrap_or_default();
         let mut statuses = Vec::new();
         for word in words.split(',').filter(|word| !word.is_empty()) {
@@ -84,7 +84,7 @@ impl Question {
         Ok(statuses)
     }
 
-    fn limit(&self) -> Result<usize, Trouble> {
+    fn limit(&self) -> Result<usize, ApiError> {
         let Some(text) = self.value("limit") else {
             return Ok(USUAL_LIMIT);
         };
@@ -96,7 +96,7 @@ impl Question {
     }
 
     /// Up to which byte the logs have been seen.
-    pub(super) fn from(&self) -> Result<usize, Trouble> {
+    pub(super) fn from(&self) -> Result<usize, ApiError> {
         let Some(text) = self.value("from") else {
             return Ok(0);
         };
@@ -105,7 +105,7 @@ impl Question {
     }
 
     /// How long more logs may be waited for.
-    pub(super) fn wait(&self) -> Result<Duration, Trouble> {
+    pub(super) fn wait(&self) -> Result<Duration, ApiError> {
         let Some(text) = self.value("wait") else {
             return Ok(Duration::ZERO);
         };
@@ -116,8 +116,8 @@ impl Question {
     }
 }
 
-fn bad(name: &'static str, value: &str, expected: &'static str) -> Trouble {
-    Trouble::BadQuestion {
+fn bad(name: &'static str, value: &str, expected: &'static str) -> ApiError {
+    ApiError::InvalidParameter {
         name,
         value: value.chars().take(100).collect(),
         expected,
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn states_are_named_alone_or_together() {
         let statuses = |query: &str| {
-            Question::read(Some(query))
+            JobQuery::read(Some(query))
                 .wanted(None)
                 .map(|wanted| wanted.statuses)
         };
@@ -162,16 +162,19 @@ mod tests {
 
     #[test]
     fn nobody_sees_beyond_their_account() {
-        let question = Question::read(Some("account=bob"));
+        let query_params = JobQuery::read(Some("account=bob"));
         assert_eq!(
-            question.wanted(None).unwrap().account,
+            query_params.wanted(None).unwrap().account,
             Account::parse("bob").ok()
         );
-        assert_eq!(question.wanted(Some(ann())).unwrap().account, Some(ann()));
-        assert!(question.is_about_others(Some(&ann())) && !question.is_about_others(None));
-        assert!(!Question::read(Some("account=ann")).is_about_others(Some(&ann())));
         assert_eq!(
-            Question::read(Some("account=~"))
+            query_params.wanted(Some(ann())).unwrap().account,
+            Some(ann())
+        );
+        assert!(query_params.is_about_others(Some(&ann())) && !query_params.is_about_others(None));
+        assert!(!JobQuery::read(Some("account=ann")).is_about_others(Some(&ann())));
+        assert_eq!(
+            JobQuery::read(Some("account=~"))
                 .wanted(None)
                 .unwrap()
                 .account,
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn numbers_have_bounds() {
         let limit = |query: &str| {
-            Question::read(Some(query))
+            JobQuery::read(Some(query))
                 .wanted(None)
                 .map(|wanted| wanted.limit)
                 .ok()
@@ -196,7 +199,7 @@ mod tests {
             ],
             [Some(100), Some(7), None, None]
         );
-        let wait = |query: &str| Question::read(Some(query)).wait().ok();
+        let wait = |query: &str| JobQuery::read(Some(query)).wait().ok();
         assert_eq!(
             [wait(""), wait("wait=5"), wait("wait=9999"), wait("wait=-1")]
                 .map(|wait| wait.map(|wait| wait.as_secs())),

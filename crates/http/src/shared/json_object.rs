@@ -7,12 +7,12 @@ use bytes::Bytes;
 use serde::Serialize;
 
 /// A JSON object in the making.
-pub(crate) struct Object {
+pub(crate) struct JsonObjectWriter {
     out: Vec<u8>,
 }
 
-impl Object {
-    pub(crate) fn with_room_for(bytes: usize) -> Self {
+impl JsonObjectWriter {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut out = Vec::with_capacity(bytes + 128);
         out.push(b'{');
         Self { out }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn an_object_is_json() {
         let output = Bytes::from_static(b"[1, 2]");
-        let mut object = Object::with_room_for(0);
+        let mut object = JsonObjectWriter::with_capacity(0);
         object
             .field("id", "a\"b")
             .maybe("none", None::<&str>)

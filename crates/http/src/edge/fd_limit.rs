@@ -36,7 +36,7 @@ pub fn raise_limit() {
 }
 
 /// How many connections there may be at once, if nothing else is said.
-pub fn default_connections() -> usize {
+pub fn default_max_connections() -> usize {
     let limit = getrlimit(Resource::Nofile)
         .current
         .unwrap_or(ENOUGH)
@@ -49,16 +49,16 @@ pub fn default_connections() -> usize {
 
 /// How much room is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Room {
+pub(super) enum FdHeadroom {
     /// Only what others need.
-    Last,
+    Reserved,
     /// Little.
-    Tight,
+    Low,
     /// Enough.
-    Plenty,
+    Ample,
 }
 
-impl Room {
+impl FdHeadroom {
     /// The room above this descriptor, which is the newest one. The system gives the lowest free
     /// number, so all below it are in use. The limit is asked for each time: it can be changed from
     /// outside while we run.
@@ -66,22 +66,22 @@ impl Room {
         let newest = u64::try_from(newest.as_raw_fd()).unwrap_or(0);
         getrlimit(Resource::Nofile)
             .current
-            .map_or(Self::Plenty, |limit| Self::between(newest, limit))
+            .map_or(Self::Ample, |limit| Self::between(newest, limit))
     }
 
     /// The room now. Takes a descriptor for a moment to see which one it is given.
     pub(super) fn now(any: &impl AsFd) -> Self {
-        rustix::io::fcntl_dupfd_cloexec(any, 0).map_or(Self::Last, |probe| Self::above(&probe))
+        rustix::io::fcntl_dupfd_cloexec(any, 0).map_or(Self::Reserved, |probe| Self::above(&probe))
     }
 
     fn between(newest: u64, limit: u64) -> Self {
         let left = limit.saturating_sub(newest + 1);
         if left < TIGHT.min(limit / LAST_SHARE) {
-            Self::Last
+            Self::Reserved
         } else if left < TIGHT {
-            Self::Tight
+            Self::Low
         } else {
-            Self::Plenty
+            Self::Ample
         }
     }
 }
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn the_last_descriptors_are_kept() {
-        assert_eq!(Room::between(20, 1024), Room::Plenty);
-        assert_eq!(Room::between(959, 1024), Room::Plenty);
-        assert_eq!(Room::between(960, 1024), Room::Last);
-        assert_eq!(Room::between(40, 64), Room::Tight);
-        assert_eq!(Room::between(55, 64), Room::Tight);
-        assert_eq!(Room::between(56, 64), Room::Last);
-        assert_eq!(Room::between(80, 64), Room::Last);
+        assert_eq!(FdHeadroom::between(20, 1024), FdHeadroom::Ample);
+        assert_eq!(FdHeadroom::between(959, 1024), FdHeadroom::Ample);
+        assert_eq!(FdHeadroom::between(960, 1024), FdHeadroom::Reserved);
+        assert_eq!(FdHeadroom::between(40, 64), FdHeadroom::Low);
+        assert_eq!(FdHeadroom::between(55, 64), FdHeadroom::Low);
+        assert_eq!(FdHeadroom::between(56, 64), FdHeadroom::Reserved);
+        assert_eq!(FdHeadroom::between(80, 64), FdHeadroom::Reserved);
     }
 }

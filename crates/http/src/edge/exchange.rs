@@ -1,4 +1,4 @@
-//! Whose turn it is on a connection: the caller's to ask, or ours to answer.
+//! Whose exchange it is on a connection: the caller's to ask, or ours to answer.
 //!
 //! hyper keeps reading while a handler works, to notice that the caller has left. So the reader cannot
 //! tell from being asked to read whether the last answer has been written; it asks here.
@@ -18,13 +18,13 @@ const WRITTEN: u8 = 2;
 /// Shared by the reader of a connection and the answers that are written to it. One task polls all of
 /// them, so the order of its steps is the order that is seen here.
 #[derive(Debug, Default)]
-pub(super) struct Turn(AtomicU8);
+pub(super) struct Exchange(AtomicU8);
 
-impl Turn {
-    /// A request has been read. The turn is ours until the answer's body is used up.
-    pub(super) fn answer(self: &Arc<Self>) -> Answering {
+impl Exchange {
+    /// A request has been read. The exchange is ours until the answer's body is used up.
+    pub(super) fn answer(self: &Arc<Self>) -> PendingResponse {
         self.0.store(ANSWERING, Ordering::Relaxed);
-        Answering(Arc::clone(self))
+        PendingResponse(Arc::clone(self))
     }
 
     /// All that was written has reached the socket.
@@ -33,13 +33,13 @@ impl Turn {
             .0
             .compare_exchange(WRITTEN, ASKING, Ordering::Relaxed, Ordering::Relaxed)
         {
-            Ok(_) => Flushed::AnswerIsOver,
+            Ok(_) => Flushed::ResponseWritten,
             Err(_) => Flushed::Nothing,
         }
     }
 
     /// Whether nothing is owed to the caller.
-    pub(super) fn is_callers(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.0.load(Ordering::Relaxed) == ASKING
     }
 }
@@ -47,32 +47,32 @@ impl Turn {
 /// What a flush has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    AnswerIsOver,
+    ResponseWritten,
     Nothing,
 }
 
 /// An answer that is owed. Dropped when hyper has taken all of it.
-pub(super) struct Answering(Arc<Turn>);
+pub(super) struct PendingResponse(Arc<Exchange>);
 
-impl Answering {
-    pub(super) fn with<B>(self, body: B) -> Answer<B> {
-        Answer { body, _turn: self }
+impl PendingResponse {
+    pub(super) fn with<B>(self, body: B) -> TrackedBody<B> {
+        TrackedBody { body, _turn: self }
     }
 }
 
-impl Drop for Answering {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
         self.0.0.store(WRITTEN, Ordering::Relaxed);
     }
 }
 
-/// A body that holds the turn.
-pub(super) struct Answer<B> {
+/// A body that holds the exchange.
+pub(super) struct TrackedBody<B> {
     body: B,
-    _turn: Answering,
+    _turn: PendingResponse,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -98,14 +98,16 @@ mod tests {
 
     #[test]
     fn the_turn_goes_back_when_the_answer_has_been_written_and_flushed() {
-        let turn = Arc::new(Turn::default());
-        assert!(turn.is_callers());
-        let answer = turn.answer().with(http_body_util::Empty::<Bytes>::new());
-        assert!(!turn.is_callers());
-        assert_eq!(turn.flushed(), Flushed::Nothing, "a piece of an answer");
+        let exchange = Arc::new(Exchange::default());
+        assert!(exchange.is_idle());
+        let answer = exchange
+            .answer()
+            .with(http_body_util::Empty::<Bytes>::new());
+        assert!(!exchange.is_idle());
+        assert_eq!(exchange.flushed(), Flushed::Nothing, "a piece of an answer");
         drop(answer);
-        assert!(!turn.is_callers());
-        assert_eq!(turn.flushed(), Flushed::AnswerIsOver);
-        assert!(turn.is_callers());
+        assert!(!exchange.is_idle());
+        assert_eq!(exchange.flushed(), Flushed::ResponseWritten);
+        assert!(exchange.is_idle());
     }
 }

@@ -18,7 +18,7 @@ const PROBES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
 /// Sets up the sockets that will be accepted: they inherit these options from the one that listens.
-pub(super) fn watch(listener: &TcpListener) -> io::Result<()> {
+pub(super) fn enable(listener: &TcpListener) -> io::Result<()> {
     let socket = SockRef::from(listener);
     socket.set_tcp_keepalive(
         &TcpKeepalive::new()
@@ -39,7 +39,7 @@ mod tests {
     #[tokio::test]
     async fn accepted_sockets_notice_a_vanished_caller() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        watch(&listener).unwrap();
+        enable(&listener).unwrap();
         let _caller = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();

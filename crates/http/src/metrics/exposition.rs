@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{FAMILIES, Family, Kind, Sample, Value};
+use super::families::{FAMILIES, MetricFamily, MetricKind, MetricValue, Sample};
 
 /// How metrics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,28 +28,29 @@ impl Format {
 
 /// Each family with its samples.
 #[derive(Debug)]
-pub(super) struct Gathered(pub(super) Vec<(&'static Family, Vec<Sample>)>);
+pub(super) struct CollectedMetrics(pub(super) Vec<(&'static MetricFamily, Vec<Sample>)>);
 
-pub(super) fn write(gathered: Gathered, format: Format) -> Result<String, fmt::Error> {
+pub(super) fn write(collected: CollectedMetrics, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(gathered));
+    registry.register_collector(Box::new(collected));
     let mut written = String::with_capacity(32 * 1024);
     text::encode(&mut written, &registry)?;
     Ok(match format {
         Format::OpenMetrics => written,
-        Format::Prometheus => older(&written),
+        Format::Prometheus => to_prometheus(&written),
     })
 }
 
-impl Collector for Gathered {
+impl Collector for CollectedMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (family, samples) in &self.0 {
             let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
             };
-            let mut metric = encoder.encode_descriptor(base(family), family.help, None, kind)?;
+            let mut metric =
+                encoder.encode_descriptor(openmetrics_name(family), family.help, None, kind)?;
             for (labels, value) in samples {
                 if labels.is_empty() {
                     encode(&mut metric, value)?;
@@ -74,12 +75,12 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-fn encode(metric: &mut MetricEncoder<'_>, value: &Value) -> Result<(), fmt::Error> {
+fn encode(metric: &mut MetricEncoder<'_>, value: &MetricValue) -> Result<(), fmt::Error> {
     match value {
-        Value::Count(count) => metric.encode_counter::<NoLabelSet, _, u64>(count, None),
-        Value::Sum(sum) => metric.encode_counter::<NoLabelSet, _, u64>(sum, None),
-        Value::Level(level) => metric.encode_gauge(level),
-        Value::Spread(reading) => metric.encode_histogram::<NoLabelSet>(
+        MetricValue::Counter(count) => metric.encode_counter::<NoLabelSet, _, u64>(count, None),
+        MetricValue::FloatCounter(sum) => metric.encode_counter::<NoLabelSet, _, u64>(sum, None),
+        MetricValue::Gauge(level) => metric.encode_gauge(level),
+        MetricValue::Histogram(reading) => metric.encode_histogram::<NoLabelSet>(
             reading.sum,
             reading.count,
             &reading.buckets,
@@ -89,19 +90,19 @@ fn encode(metric: &mut MetricEncoder<'_>, value: &Value) -> Result<(), fmt::Erro
 }
 
 /// OpenMetrics names a family of counters without the `_total` of its samples.
-fn base(family: &Family) -> &'static str {
+fn openmetrics_name(family: &MetricFamily) -> &'static str {
     match family.kind {
-        Kind::Counter => family.name.strip_suffix("_total").unwrap_or(family.name),
-        Kind::Gauge | Kind::Histogram => family.name,
+        MetricKind::Counter => family.name.strip_suffix("_total").unwrap_or(family.name),
+        MetricKind::Gauge | MetricKind::Histogram => family.name,
     }
 }
 
 /// In the older format a family of counters has the name of its samples, and nothing marks the end.
-fn older(text: &str) -> String {
+fn to_prometheus(text: &str) -> String {
     let counters: HashSet<&str> = FAMILIES
         .iter()
-        .filter(|family| family.kind == Kind::Counter)
-        .map(base)
+        .filter(|family| family.kind == MetricKind::Counter)
+        .map(openmetrics_name)
         .collect();
     let mut older = String::with_capacity(text.len() + 1024);
     for line in text.lines().filter(|line| *line != "# EOF") {
@@ -123,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    fn sample() -> Gathered {
+    fn sample() -> CollectedMetrics {
         let family = |name: &str| {
             FAMILIES
                 .iter()
@@ -134,29 +135,29 @@ mod tests {
         histogram.observe(0.25);
         histogram.observe(2.0);
         let model = ("model", "ann/\"echo\"".to_owned());
-        Gathered(vec![
+        CollectedMetrics(vec![
             (
                 family("tidegate_jobs_accepted_total"),
-                vec![(vec![model.clone()], Value::Count(3))],
+                vec![(vec![model.clone()], MetricValue::Counter(3))],
             ),
             (
                 family("tidegate_job_wait_seconds"),
-                vec![(vec![model], Value::Spread(histogram.read()))],
+                vec![(vec![model], MetricValue::Histogram(histogram.read()))],
             ),
             (
                 family("process_open_fds"),
-                vec![(vec![], Value::Level(7.0))],
+                vec![(vec![], MetricValue::Gauge(7.0))],
             ),
         ])
     }
 
     #[test]
-    fn the_newer_format() {
+    fn openmetrics_format() {
         insta::assert_snapshot!(write(sample(), Format::OpenMetrics).unwrap());
     }
 
     #[test]
-    fn the_older_format() {
+    fn prometheus_format() {
         insta::assert_snapshot!(write(sample(), Format::Prometheus).unwrap());
     }
 }

@@ -12,17 +12,17 @@ static NAME: HeaderName = HeaderName::from_static(CANCEL_AFTER);
 /// The header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`Cancel-After: {0}` is not a time; write it like `30s`, `1m30s` or a number of seconds")]
-pub(crate) struct BadDeadline(String);
+pub(crate) struct InvalidCancelAfter(String);
 
 /// The time that the caller gives its job, counted from now.
-pub(crate) fn cancel_after(headers: &HeaderMap) -> Result<Option<Duration>, BadDeadline> {
+pub(crate) fn cancel_after(headers: &HeaderMap) -> Result<Option<Duration>, InvalidCancelAfter> {
     let Some(value) = headers.get(&NAME) else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(value.as_bytes());
     match duration(text.trim()) {
         Some(after) if !after.is_zero() => Ok(Some(after)),
-        Some(_) | None => Err(BadDeadline(text.chars().take(100).collect())),
+        Some(_) | None => Err(InvalidCancelAfter(text.chars().take(100).collect())),
     }
 }
 
@@ -38,7 +38,7 @@ fn duration(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Option<Duration>, BadDeadline> {
+    fn read(text: &str) -> Result<Option<Duration>, InvalidCancelAfter> {
         let mut headers = HeaderMap::new();
         headers.insert(&NAME, text.parse().unwrap());
         cancel_after(&headers)

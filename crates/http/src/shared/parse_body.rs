@@ -6,61 +6,61 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_service::WebhookEvent;
 
-use super::depth::{MAX_DEPTH, is_too_deep};
+use super::json_depth::{MAX_DEPTH, is_too_deep};
 
 /// A kind of webhook as requests name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum EventName {
+pub(crate) enum WebhookEventName {
     Start,
     Output,
     Logs,
     Completed,
 }
 
-impl From<EventName> for WebhookEvent {
-    fn from(name: EventName) -> Self {
+impl From<WebhookEventName> for WebhookEvent {
+    fn from(name: WebhookEventName) -> Self {
         match name {
-            EventName::Start => Self::Start,
-            EventName::Output => Self::Output,
-            EventName::Logs => Self::Logs,
-            EventName::Completed => Self::Completed,
+            WebhookEventName::Start => Self::Start,
+            WebhookEventName::Output => Self::Output,
+            WebhookEventName::Logs => Self::Logs,
+            WebhookEventName::Completed => Self::Completed,
         }
     }
 }
 
 /// The body is not a create request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum EnvelopeError {
+pub(crate) enum BodyParseError {
     /// Not JSON at all.
     #[error("the body is not JSON: {0}")]
     Syntax(serde_json::Error),
     /// Not a text that we read.
     #[error("the body cannot be read: {0}")]
-    Text(String),
+    Unreadable(String),
     /// JSON of another shape.
     #[error("the body does not fit: {}", .0.message)]
-    Shape(Misfit),
+    Shape(ShapeError),
 }
 
 /// What is wrong with the shape of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Misfit {
+pub(crate) struct ShapeError {
     /// The name in the object whose value does not fit, if it is that.
     pub(crate) field: Option<String>,
     pub(crate) message: String,
 }
 
 /// Reads a body that is one object; `None` when there is no body.
-pub(crate) fn read_object<'a, T: Deserialize<'a>>(
+pub(crate) fn parse_object<'a, T: Deserialize<'a>>(
     body: &'a [u8],
-) -> Result<Option<T>, EnvelopeError> {
+) -> Result<Option<T>, BodyParseError> {
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => return Ok(None),
         // serde would take an array for the fields in order.
         Some(b'[') => {
-            serde_json::from_slice::<&RawValue>(body).map_err(EnvelopeError::Syntax)?;
-            return Err(EnvelopeError::Shape(Misfit {
+            serde_json::from_slice::<&RawValue>(body).map_err(BodyParseError::Syntax)?;
+            return Err(BodyParseError::Shape(ShapeError {
                 field: None,
                 message: "it is an array, an object is needed".to_owned(),
             }));
@@ -68,27 +68,30 @@ pub(crate) fn read_object<'a, T: Deserialize<'a>>(
         Some(_) => {}
     }
     // All of it, also what nobody asks for.
-    let body = std::str::from_utf8(body).map_err(|error| EnvelopeError::Text(error.to_string()))?;
+    let body =
+        std::str::from_utf8(body).map_err(|error| BodyParseError::Unreadable(error.to_string()))?;
     if is_too_deep(body.as_bytes()) {
-        return Err(EnvelopeError::Text(format!(
+        return Err(BodyParseError::Unreadable(format!(
             "it is nested deeper than {MAX_DEPTH} levels"
         )));
     }
     serde_json::from_str(body)
         .map(Some)
         .map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => EnvelopeError::Shape(Misfit::of(body, &error)),
+            serde_json::error::Category::Data => {
+                BodyParseError::Shape(ShapeError::of(body, &error))
+            }
             // A number where a word of ours belongs is reported like broken JSON.
             _ if serde_json::from_str::<&RawValue>(body).is_ok() => {
-                EnvelopeError::Shape(Misfit::of(body, &error))
+                BodyParseError::Shape(ShapeError::of(body, &error))
             }
             serde_json::error::Category::Syntax
             | serde_json::error::Category::Eof
-            | serde_json::error::Category::Io => EnvelopeError::Syntax(error),
+            | serde_json::error::Category::Io => BodyParseError::Syntax(error),
         })
 }
 
-impl Misfit {
+impl ShapeError {
     fn of(body: &str, error: &serde_json::Error) -> Self {
         let message = error.to_string();
         match field_at(body, error) {
@@ -136,7 +139,7 @@ mod tests {
         #[serde(default)]
         _number: Option<u8>,
         #[serde(default)]
-        _events: Option<Vec<EventName>>,
+        _events: Option<Vec<WebhookEventName>>,
     }
 
     #[test]
@@ -157,7 +160,7 @@ mod tests {
             ("5", None),
             ("[]", None),
         ] {
-            let Err(EnvelopeError::Shape(misfit)) = read_object::<Body>(body.as_bytes()) else {
+            let Err(BodyParseError::Shape(misfit)) = parse_object::<Body>(body.as_bytes()) else {
                 panic!("{body}")
             };
             assert_eq!(misfit.field.as_deref(), want, "{body}: {}", misfit.message);

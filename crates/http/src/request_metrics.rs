@@ -1,8 +1,8 @@
-//! How many requests came for what, and how they were answered. Counted at the edge, where every answer
+//! How many requests came for what, and how they were responses. Counted at the edge, where every answer
 //! passes: two short comparisons and one addition each.
 //!
-//! Answers to requests that nobody wanted to take carry the reason with them (`Reason::on`), so that it is
-//! counted in the same place.
+//! Answers to requests that nobody wanted to take carry the reason with them (`RejectReason::on`), so that it is
+//! counted in the same resource.
 
 use axum::response::Response;
 use tidegate_core::label;
@@ -37,33 +37,33 @@ const RESOURCES: &[(&str, &str, &str)] = &[
 const INDEX: (&str, &str) = ("cog", "index");
 const OTHER: (&str, &str) = ("other", "other");
 
-/// How a request was answered.
+/// How a request was responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Informed,
-    Done,
-    Redirected,
-    CallersFault,
-    OurFault,
+enum StatusClass {
+    Informational,
+    Success,
+    Redirection,
+    ClientError,
+    ServerError,
 }
 
-label!(Class: Informed = "1xx", Done = "2xx", Redirected = "3xx", CallersFault = "4xx", OurFault = "5xx");
+label!(StatusClass: Informational = "1xx", Success = "2xx", Redirection = "3xx", ClientError = "4xx", ServerError = "5xx");
 
-impl Class {
+impl StatusClass {
     fn of(status: u16) -> Self {
         match status {
-            ..200 => Self::Informed,
-            200..300 => Self::Done,
-            300..400 => Self::Redirected,
-            400..500 => Self::CallersFault,
-            500.. => Self::OurFault,
+            ..200 => Self::Informational,
+            200..300 => Self::Success,
+            300..400 => Self::Redirection,
+            400..500 => Self::ClientError,
+            500.. => Self::ServerError,
         }
     }
 }
 
 /// Why a request was turned away before any desk was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum RejectReason {
     /// Nobody can say for sure where its parts begin and end.
     BadFraming,
     HeadTooLarge,
@@ -83,14 +83,14 @@ pub(crate) enum Reason {
     TooOften,
 }
 
-label!(Reason: BadFraming = "bad_framing", HeadTooLarge = "head_too_large", HeadTooSlow = "head_too_slow",
+label!(RejectReason: BadFraming = "bad_framing", HeadTooLarge = "head_too_large", HeadTooSlow = "head_too_slow",
     WrongProtocol = "wrong_protocol", NoTls = "no_tls", NoToken = "no_token", NotAllowed = "not_allowed",
     BodyTooLarge = "body_too_large", BodyTooSlow = "body_too_slow", BodyBroken = "body_broken",
     WrongMedia = "wrong_media", TooOften = "too_often");
 
-impl Reason {
+impl RejectReason {
     /// Notes on an answer why it is given.
-    pub(crate) fn on(self, mut response: Response) -> Response {
+    pub(crate) fn tag(self, mut response: Response) -> Response {
         response.extensions_mut().insert(self);
         response
     }
@@ -98,64 +98,64 @@ impl Reason {
 
 /// What has come since the start.
 #[derive(Debug)]
-pub struct Traffic {
+pub struct RequestMetrics {
     /// One for each of [`RESOURCES`], then the index, then everything else.
-    answered: Box<[Counters<Class>]>,
-    refused: Counters<Reason>,
+    responses: Box<[Counters<StatusClass>]>,
+    rejections: Counters<RejectReason>,
     /// How often there was no room for another connection.
-    pub(crate) full: Counter,
+    pub(crate) connections_full: Counter,
 }
 
-impl Default for Traffic {
+impl Default for RequestMetrics {
     fn default() -> Self {
-        let answered = (0..RESOURCES.len() + 2)
+        let responses = (0..RESOURCES.len() + 2)
             .map(|_| Counters::default())
             .collect();
         Self {
-            answered,
-            refused: Counters::default(),
-            full: Counter::default(),
+            responses,
+            rejections: Counters::default(),
+            connections_full: Counter::default(),
         }
     }
 }
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(usize);
+pub(crate) struct ResourceIndex(usize);
 
 /// What a path is for.
-pub(crate) fn place_of(path: &str) -> Place {
+pub(crate) fn resource_of(path: &str) -> ResourceIndex {
     let fits = |prefix: &str| {
         path.strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let found = RESOURCES.iter().position(|(_, _, prefix)| fits(prefix));
-    Place(found.unwrap_or(RESOURCES.len() + usize::from(path != "/")))
+    ResourceIndex(found.unwrap_or(RESOURCES.len() + usize::from(path != "/")))
 }
 
-impl Traffic {
-    pub(crate) fn answered<B>(&self, place: Place, response: &Response<B>) {
-        self.answered[place.0]
-            .of(Class::of(response.status().as_u16()))
+impl RequestMetrics {
+    pub(crate) fn count_response<B>(&self, resource: ResourceIndex, response: &Response<B>) {
+        self.responses[resource.0]
+            .of(StatusClass::of(response.status().as_u16()))
             .inc();
-        if let Some(reason) = response.extensions().get::<Reason>() {
-            self.refused(*reason);
+        if let Some(reason) = response.extensions().get::<RejectReason>() {
+            self.count_rejection(*reason);
         }
     }
 
-    pub(crate) fn refused(&self, reason: Reason) {
-        self.refused.of(reason).inc();
+    pub(crate) fn count_rejection(&self, reason: RejectReason) {
+        self.rejections.of(reason).inc();
     }
 
     /// Each reason to turn a request away, and how often it was one.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.refused
+    pub(crate) fn rejection_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.rejections
             .each()
             .map(|(reason, count)| (reason.as_str(), count))
     }
 
     /// Face, resource, class of the status, and how often. What never came is left out.
-    pub(crate) fn each(
+    pub(crate) fn response_counts(
         &self,
     ) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
         let names = RESOURCES
@@ -163,7 +163,7 @@ impl Traffic {
             .map(|(api, resource, _)| (*api, *resource))
             .chain([INDEX, OTHER]);
         names
-            .zip(&self.answered)
+            .zip(&self.responses)
             .flat_map(|((api, resource), classes)| {
                 classes
                     .each()
@@ -178,9 +178,9 @@ mod tests {
     use super::*;
 
     fn name(path: &str) -> (&'static str, &'static str) {
-        let place = place_of(path).0;
-        RESOURCES.get(place).map_or(
-            if place == RESOURCES.len() {
+        let resource = resource_of(path).0;
+        RESOURCES.get(resource).map_or(
+            if resource == RESOURCES.len() {
                 INDEX
             } else {
                 OTHER
@@ -217,25 +217,28 @@ mod tests {
 
     #[test]
     fn a_reason_is_counted_beside_the_answer() {
-        let traffic = Traffic::default();
-        traffic.answered(place_of("/x"), &Reason::NoToken.on(answer(401)));
-        traffic.answered(place_of("/x"), &answer(401));
-        let counted: Vec<_> = traffic.refusals().filter(|(_, count)| *count > 0).collect();
+        let metrics = RequestMetrics::default();
+        metrics.count_response(resource_of("/x"), &RejectReason::NoToken.tag(answer(401)));
+        metrics.count_response(resource_of("/x"), &answer(401));
+        let counted: Vec<_> = metrics
+            .rejection_counts()
+            .filter(|(_, count)| *count > 0)
+            .collect();
         assert_eq!(counted, [("no_token", 1)]);
         assert_eq!(
-            traffic.each().collect::<Vec<_>>(),
+            metrics.response_counts().collect::<Vec<_>>(),
             [("other", "other", "4xx", 2)]
         );
     }
 
     #[test]
     fn answers_are_counted_by_class() {
-        let traffic = Traffic::default();
+        let metrics = RequestMetrics::default();
         for status in [200, 204, 409, 503] {
-            traffic.answered(place_of("/predictions"), &answer(status));
+            metrics.count_response(resource_of("/predictions"), &answer(status));
         }
-        traffic.answered(place_of("/x"), &answer(404));
-        let seen: Vec<_> = traffic.each().collect();
+        metrics.count_response(resource_of("/x"), &answer(404));
+        let seen: Vec<_> = metrics.response_counts().collect();
         assert_eq!(
             seen,
             [

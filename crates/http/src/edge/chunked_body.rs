@@ -10,7 +10,7 @@ const MAX_TRAILERS: u32 = 16 * 1024;
 
 /// A place in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chunks {
+pub(super) struct ChunkedBody {
     step: Step,
     /// What is left of the chunk.
     left: u64,
@@ -37,16 +37,16 @@ enum Step {
 
 /// Where a walk came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walked {
+pub(super) enum ChunkedProgress {
     /// All bytes belong to the body, and it goes on.
-    Inside,
+    Incomplete,
     /// The body ended after this many bytes.
-    Over(usize),
+    Complete(usize),
     /// This many bytes were right.
-    Broken(usize),
+    Malformed(usize),
 }
 
-impl Chunks {
+impl ChunkedBody {
     pub(super) fn new() -> Self {
         Self {
             step: Step::Start,
@@ -56,7 +56,7 @@ impl Chunks {
         }
     }
 
-    pub(super) fn walk(&mut self, bytes: &[u8]) -> Walked {
+    pub(super) fn walk(&mut self, bytes: &[u8]) -> ChunkedProgress {
         let mut at = 0;
         while at < bytes.len() {
             if self.step == Step::Data {
@@ -69,15 +69,15 @@ impl Chunks {
                 continue;
             }
             let Some(next) = self.after(bytes[at]) else {
-                return Walked::Broken(at);
+                return ChunkedProgress::Malformed(at);
             };
             self.step = next;
             at += 1;
             if next == Step::Over {
-                return Walked::Over(at);
+                return ChunkedProgress::Complete(at);
             }
         }
-        Walked::Inside
+        ChunkedProgress::Incomplete
     }
 
     fn after(&mut self, byte: u8) -> Option<Step> {
@@ -115,17 +115,20 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    fn walk(bytes: &[u8]) -> Walked {
-        Chunks::new().walk(bytes)
+    fn walk(bytes: &[u8]) -> ChunkedProgress {
+        ChunkedBody::new().walk(bytes)
     }
 
     #[test]
     fn a_body_ends_after_its_last_chunk_and_trailers() {
-        assert_eq!(walk(b"0\r\n\r\nGET /"), Walked::Over(5));
-        assert_eq!(walk(b"3\r\nabc\r\n0\r\n\r\n"), Walked::Over(13));
+        assert_eq!(walk(b"0\r\n\r\nGET /"), ChunkedProgress::Complete(5));
+        assert_eq!(
+            walk(b"3\r\nabc\r\n0\r\n\r\n"),
+            ChunkedProgress::Complete(13)
+        );
         let odd = b"00a \t; name=\"v\"\r\n0\r\n\r\n01234\r\n0\r\na: b\r\nc: d\r\n\r\nrest";
-        assert_eq!(walk(odd), Walked::Over(odd.len() - 4));
-        assert_eq!(walk(b"3\r\nab"), Walked::Inside);
+        assert_eq!(walk(odd), ChunkedProgress::Complete(odd.len() - 4));
+        assert_eq!(walk(b"3\r\nab"), ChunkedProgress::Incomplete);
     }
 
     #[test]
@@ -147,12 +150,15 @@ mod tests {
         ] {
             let walked = walk(bad);
             if right == bad.len() {
-                assert_eq!(walked, Walked::Inside, "{bad:?}");
+                assert_eq!(walked, ChunkedProgress::Incomplete, "{bad:?}");
             } else {
-                assert_eq!(walked, Walked::Broken(right), "{bad:?}");
+                assert_eq!(walked, ChunkedProgress::Malformed(right), "{bad:?}");
             }
         }
         let long = [&b"3;"[..], &vec![b'x'; 20_000]].concat();
-        assert_eq!(walk(&long), Walked::Broken(1 + MAX_EXTENSIONS as usize));
+        assert_eq!(
+            walk(&long),
+            ChunkedProgress::Malformed(1 + MAX_EXTENSIONS as usize)
+        );
     }
 }

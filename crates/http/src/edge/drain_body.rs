@@ -23,7 +23,7 @@ const MAX_REST: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Looks after what a handler leaves of one body.
-pub(super) struct Unread {
+pub(super) struct BodyDrain {
     /// Requests without a body pay nothing for it.
     place: Option<Place>,
     sender: Sender,
@@ -50,7 +50,7 @@ pub(super) enum Rest {
     Left,
 }
 
-impl Unread {
+impl BodyDrain {
     pub(super) fn of(request: &Request<Incoming>) -> Self {
         let place = (!request.body().is_end_stream()).then(Place::default);
         let sender = if request.headers().contains_key(EXPECT) {
@@ -62,8 +62,8 @@ impl Unread {
     }
 
     /// The body for a handler.
-    pub(super) fn lend(&self, body: Incoming) -> Lent {
-        Lent {
+    pub(super) fn lend(&self, body: Incoming) -> ReclaimedBody {
+        ReclaimedBody {
             body: Some(body),
             place: self.place.clone(),
         }
@@ -98,13 +98,13 @@ async fn read_all(mut body: Incoming) -> Rest {
 }
 
 /// A body that comes back when its reader drops it before its end.
-pub(super) struct Lent {
+pub(super) struct ReclaimedBody {
     /// `None` after its end.
     body: Option<Incoming>,
     place: Option<Place>,
 }
 
-impl Body for Lent {
+impl Body for ReclaimedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -133,7 +133,7 @@ impl Body for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ReclaimedBody {
     fn drop(&mut self) {
         let rest = self.body.take().filter(|body| !body.is_end_stream());
         if let (Some(body), Some(place)) = (rest, &self.place) {
