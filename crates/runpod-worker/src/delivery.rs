@@ -1,7 +1,7 @@
 //! What one job has to say, brought to the platform in order: progress, parts, and at last the result.
 //!
 //! One task per job reads a short queue. A full queue stops the model at its next word, so nothing piles up.
-//! Parts and results are brought until they are taken. Progress is not: it is out of date a moment later.
+//! WorkerDeps and results are brought until they are taken. Progress is not: it is out of date a moment later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::addresses::Delivered;
-use crate::pace::Pace;
-use crate::platform::{Brought, Platform};
+use crate::backoff::Backoff;
+use crate::platform_client::{PlatformClient, PostOutcome};
+use crate::platform_urls::OutputDelivery;
 
 /// Words of one job that may wait.
 const QUEUE: usize = 256;
@@ -24,56 +24,56 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Something that a job says.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum Report {
     /// How far it is.
     Progress(Bytes),
     /// A part of its output.
     Part(Bytes),
     /// The end. Nothing comes after it.
-    End(End),
+    Final(FinalReport),
 }
 
 /// How a job ended, as the platform is told.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
-    pub(crate) delivered: Delivered,
+pub(crate) struct FinalReport {
+    pub(crate) delivered: OutputDelivery,
     pub(crate) body: Bytes,
     pub(crate) at: Instant,
 }
 
 /// How a job says something.
-pub(crate) struct Mouth(mpsc::Sender<Word>);
+pub(crate) struct ReportSender(mpsc::Sender<Report>);
 
 /// The other side of it.
-pub(crate) struct Delivery {
-    pub(crate) platform: Arc<Platform>,
+pub(crate) struct ReportDelivery {
+    pub(crate) platform: Arc<PlatformClient>,
     pub(crate) job: String,
     pub(crate) stop: CancellationToken,
-    words: mpsc::Receiver<Word>,
+    words: mpsc::Receiver<Report>,
 }
 
-impl Mouth {
+impl ReportSender {
     /// One that nobody listens to.
-    pub(crate) fn unheard() -> Self {
+    pub(crate) fn disconnected() -> Self {
         Self(mpsc::channel(1).0)
     }
 
     /// Says something; waits while the platform is slow.
-    pub(crate) async fn say(&self, word: Word) {
+    pub(crate) async fn say(&self, word: Report) {
         // The other side leaves early only when the job was stopped, and then nobody listens.
         self.0.send(word).await.ok();
     }
 }
 
-impl Delivery {
+impl ReportDelivery {
     pub(crate) fn new(
-        platform: Arc<Platform>,
+        platform: Arc<PlatformClient>,
         job: &str,
         stop: CancellationToken,
-    ) -> (Mouth, Self) {
+    ) -> (ReportSender, Self) {
         let (tx, words) = mpsc::channel(QUEUE);
         (
-            Mouth(tx),
+            ReportSender(tx),
             Self {
                 platform,
                 job: job.to_owned(),
@@ -96,7 +96,7 @@ impl Delivery {
                 return;
             }
             let ended_at = batch.last().and_then(|word| {
-                if let Word::End(end) = word {
+                if let Report::Final(end) = word {
                     Some(end.at)
                 } else {
                     None
@@ -105,14 +105,16 @@ impl Delivery {
             let mut patience = true;
             for word in batch.drain(..) {
                 match word {
-                    Word::Progress(body) => {
+                    Report::Progress(body) => {
                         let late = ended_at.is_some_and(|at| at.elapsed() > PROGRESS_BEFORE_RESULT);
                         if patience && !late {
                             patience = self.tell(body).await;
                         }
                     }
-                    Word::Part(body) => self.bring(Piece::Part, body).await,
-                    Word::End(end) => return self.bring(Piece::End(end.delivered), end.body).await,
+                    Report::Part(body) => self.bring(Piece::Part, body).await,
+                    Report::Final(end) => {
+                        return self.bring(Piece::Final(end.delivered), end.body).await;
+                    }
                 }
             }
         }
@@ -121,8 +123,8 @@ impl Delivery {
     /// Tells how far the job is, once; whether it is worth going on.
     async fn tell(&self, body: Bytes) -> bool {
         match self.platform.progress(&self.job, body).await {
-            Brought::Accepted => true,
-            Brought::Refused(reason) | Brought::NotNow(reason, _) => {
+            PostOutcome::Accepted => true,
+            PostOutcome::Rejected(reason) | PostOutcome::Retry(reason, _) => {
                 tracing::warn!(job = self.job, reason, "progress was not told");
                 false
             }
@@ -131,33 +133,33 @@ impl Delivery {
 
     /// Brings something until it is taken, or refused for good.
     async fn bring(&self, piece: Piece, body: Bytes) {
-        let mut pace = Pace::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut pace = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut tries = 0u32;
         loop {
             tries += 1;
             let brought = match piece {
                 Piece::Part => self.platform.part(&self.job, body.clone()).await,
-                Piece::End(delivered) => {
+                Piece::Final(delivered) => {
                     self.platform.end(&self.job, delivered, body.clone()).await
                 }
             };
             match brought {
-                Brought::Accepted if tries > 1 => {
+                PostOutcome::Accepted if tries > 1 => {
                     return tracing::info!(
                         job = self.job,
                         tries,
                         "the platform has taken it at last"
                     );
                 }
-                Brought::Accepted => return,
-                Brought::Refused(reason) => {
+                PostOutcome::Accepted => return,
+                PostOutcome::Rejected(reason) => {
                     return tracing::error!(
                         job = self.job,
                         reason,
                         "the platform does not want what the job gave, and it is lost"
                     );
                 }
-                Brought::NotNow(reason, asked) => {
+                PostOutcome::Retry(reason, asked) => {
                     let pause = pace.fail().max(asked.unwrap_or_default());
                     tracing::warn!(
                         job = self.job,
@@ -176,5 +178,5 @@ impl Delivery {
 #[derive(Clone, Copy)]
 enum Piece {
     Part,
-    End(Delivered),
+    Final(OutputDelivery),
 }

@@ -18,15 +18,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::addresses::Delivered;
+use crate::platform_urls::OutputDelivery;
 use crate::wire::Job;
 
 /// What the file may have before it is looked at whether it can be shorter.
-const ROOM: u64 = 1024 * 1024;
+const COMPACT_ABOVE: u64 = 1024 * 1024;
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum JournalError {
     /// Somebody else has it.
     #[error("another worker uses `{}`", .0.display())]
     InUse(PathBuf),
@@ -37,36 +37,39 @@ pub enum OpenError {
 
 /// What a worker before this one has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct JournaledJob {
     pub(crate) job: Job,
-    pub(crate) stage: Stage,
+    pub(crate) stage: JobStage,
 }
 
 /// How far a job was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum JobStage {
     /// Handed out; the model was given it so many times.
-    Taken { begun: u32 },
-    /// Parts of its output are with the platform already.
-    Parted,
+    Taken { starts: u32 },
+    /// WorkerDeps of its output are with the platform already.
+    Streaming,
     /// It is over, and the platform does not know.
-    Over { delivered: Delivered, body: Bytes },
+    Finished {
+        delivered: OutputDelivery,
+        body: Bytes,
+    },
 }
 
-/// The jobs in hand, and the file that knows them.
+/// The jobs in in_flight, and the file that knows them.
 pub struct Journal(Mutex<Inner>);
 
 struct Inner {
-    held: BTreeMap<String, Left>,
-    file: Option<Kept>,
+    jobs: BTreeMap<String, JournaledJob>,
+    file: Option<JournalFile>,
 }
 
-struct Kept {
+struct JournalFile {
     file: File,
     path: PathBuf,
     size: u64,
     /// Whether the file does not know all that happened.
-    behind: bool,
+    stale: bool,
     /// Held as long as the journal: nobody else opens it meanwhile.
     _lock: File,
 }
@@ -74,53 +77,51 @@ struct Kept {
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line<'a> {
+enum JournalEntry<'a> {
     Taken {
         id: String,
         #[serde(borrow)]
         job: &'a RawValue,
     },
-    Begun {
-        id: String,
-    },
-    Parted {
-        id: String,
-    },
-    Over {
+    #[serde(rename = "begun")]
+    Started { id: String },
+    #[serde(rename = "parted")]
+    Streaming { id: String },
+    #[serde(rename = "over")]
+    Finished {
         id: String,
         in_parts: bool,
         #[serde(borrow)]
         body: &'a RawValue,
     },
-    Gone {
-        id: String,
-    },
+    #[serde(rename = "gone")]
+    Removed { id: String },
 }
 
 impl Journal {
     /// One that is forgotten with the process.
     pub fn in_memory() -> Self {
         Self(Mutex::new(Inner {
-            held: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             file: None,
         }))
     }
 
     /// Opens the journal of a folder, which is made if it is not there.
-    pub fn open(folder: &Path) -> Result<Self, OpenError> {
-        let unusable = |error| OpenError::Unusable(folder.to_owned(), error);
+    pub fn open(folder: &Path) -> Result<Self, JournalError> {
+        let unusable = |error| JournalError::Unusable(folder.to_owned(), error);
         std::fs::create_dir_all(folder).map_err(unusable)?;
         let lock = File::create(folder.join("worker.lock")).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(OpenError::InUse(folder.to_owned()));
+                return Err(JournalError::InUse(folder.to_owned()));
             }
             Err(std::fs::TryLockError::Error(error)) => return Err(unusable(error)),
         }
         let path = folder.join("jobs.jsonl");
-        let held = read(&path).map_err(unusable)?;
-        let (file, behind) = match replaced(&path, &lines(&held)) {
+        let jobs = read(&path).map_err(unusable)?;
+        let (file, stale) = match replace_file(&path, &lines(&jobs)) {
             Ok(file) => (file, false),
             // With a disk that is full, what is there already has to do.
             Err(_) if path.exists() => (
@@ -131,74 +132,74 @@ impl Journal {
         };
         let size = file.metadata().map_err(unusable)?.len();
         Ok(Self(Mutex::new(Inner {
-            held,
-            file: Some(Kept {
+            jobs,
+            file: Some(JournalFile {
                 file,
                 path,
                 size,
-                behind,
+                stale,
                 _lock: lock,
             }),
         })))
     }
 
-    /// What is in hand.
-    pub(crate) fn held(&self) -> Vec<Left> {
-        self.lock().held.values().cloned().collect()
+    /// What is in in_flight.
+    pub(crate) fn jobs(&self) -> Vec<JournaledJob> {
+        self.lock().jobs.values().cloned().collect()
     }
 
     /// The platform handed out a job.
-    pub(crate) fn taken(&self, job: &Job) {
+    pub(crate) fn record_taken(&self, job: &Job) {
         let mut inner = self.lock();
-        inner.held.insert(
+        inner.jobs.insert(
             job.id.clone(),
-            Left {
+            JournaledJob {
                 job: job.clone(),
-                stage: Stage::Taken { begun: 0 },
+                stage: JobStage::Taken { starts: 0 },
             },
         );
-        if let Some(whole) = raw(&job.whole) {
-            inner.note(&Line::Taken {
+        if let Some(json) = raw(&job.json) {
+            inner.append(&JournalEntry::Taken {
                 id: job.id.clone(),
-                job: whole,
+                job: json,
             });
         }
     }
 
     /// The model is given the job.
-    pub(crate) fn begun(&self, id: &str) {
-        self.moved(id, &Line::Begun { id: id.to_owned() });
+    pub(crate) fn record_started(&self, id: &str) {
+        self.record(id, &JournalEntry::Started { id: id.to_owned() });
     }
 
     /// The platform is given the first part of the job's output.
-    pub(crate) fn parted(&self, id: &str) {
-        self.moved(id, &Line::Parted { id: id.to_owned() });
+    pub(crate) fn record_streaming(&self, id: &str) {
+        self.record(id, &JournalEntry::Streaming { id: id.to_owned() });
     }
 
     /// The job is over.
-    pub(crate) fn over(&self, id: &str, delivered: Delivered, body: &Bytes) {
+    pub(crate) fn record_finished(&self, id: &str, delivered: OutputDelivery, body: &Bytes) {
         let Some(raw) = raw(body) else { return };
-        self.moved(
+        self.record(
             id,
-            &Line::Over {
+            &JournalEntry::Finished {
                 id: id.to_owned(),
-                in_parts: delivered == Delivered::InParts,
+                in_parts: delivered == OutputDelivery::Streamed,
                 body: raw,
             },
         );
     }
 
     /// The job is no longer ours.
-    pub(crate) fn gone(&self, id: &str) {
-        self.moved(id, &Line::Gone { id: id.to_owned() });
-        self.lock().shorten();
+    pub(crate) fn remove(&self, id: &str) {
+        self.record(id, &JournalEntry::Removed { id: id.to_owned() });
+        self.lock().compact();
     }
 
-    fn moved(&self, id: &str, line: &Line<'_>) {
+    fn record(&self, id: &str, line: &JournalEntry<'_>) {
         let mut inner = self.lock();
-        if inner.held.contains_key(id) {
-            apply(&mut inner.held, line);
-            inner.note(line);
+        if inner.jobs.contains_key(id) {
+            apply(&mut inner.jobs, line);
+            inner.append(line);
         }
     }
 
@@ -208,52 +209,52 @@ impl Journal {
 }
 
 impl Inner {
-    /// Writes down what has happened, which is in `held` already.
-    fn note(&mut self, line: &Line<'_>) {
-        let Some(kept) = &mut self.file else { return };
-        if !kept.behind {
-            let Err(error) = kept.append(&line_of(line)) else {
+    /// Writes down what has happened, which is in `jobs` already.
+    fn append(&mut self, line: &JournalEntry<'_>) {
+        let Some(file) = &mut self.file else { return };
+        if !file.stale {
+            let Err(error) = file.append(&to_line(line)) else {
                 return;
             };
             // Jobs go on: a worker with a full disk is better than none.
-            tracing::error!(file = %kept.path.display(), %error, "what this worker holds is not written down; free some space");
-            kept.behind = true;
+            tracing::error!(file = %file.path.display(), %error, "what this worker holds is not written down; free some space");
+            file.stale = true;
         }
-        if kept.write_anew(&self.held).is_ok() {
-            kept.behind = false;
-            tracing::info!(file = %kept.path.display(), "what this worker holds is written down");
+        if file.rewrite(&self.jobs).is_ok() {
+            file.stale = false;
+            tracing::info!(file = %file.path.display(), "what this worker holds is written down");
         }
     }
 
-    fn shorten(&mut self) {
-        let Some(kept) = &mut self.file else { return };
+    fn compact(&mut self) {
+        let Some(file) = &mut self.file else { return };
         let needed: usize = self
-            .held
+            .jobs
             .values()
-            .map(|left| left.job.whole.len() + 1024)
+            .map(|left| left.job.json.len() + 1024)
             .sum();
-        if kept.size < ROOM || kept.size / 4 < needed as u64 {
+        if file.size < COMPACT_ABOVE || file.size / 4 < needed as u64 {
             return;
         }
-        if let Err(error) = kept.write_anew(&self.held) {
-            tracing::warn!(file = %kept.path.display(), %error, "the list of jobs could not be made shorter");
-            kept.behind = true;
+        if let Err(error) = file.rewrite(&self.jobs) {
+            tracing::warn!(file = %file.path.display(), %error, "the list of jobs could not be made shorter");
+            file.stale = true;
         }
     }
 }
 
-impl Kept {
+impl JournalFile {
     fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
         self.file.write_all(text)?;
         self.size += text.len() as u64;
         Ok(())
     }
 
-    /// Makes the file say what is held and nothing else: in the place of the old one, or, when there is no room
+    /// Makes the file say what is jobs and nothing else: in the place of the old one, or, when there is no room
     /// for two, over it. A death in the midst of that loses what is not written yet, and nothing is run twice.
-    fn write_anew(&mut self, held: &BTreeMap<String, Left>) -> std::io::Result<()> {
-        let text = lines(held);
-        if let Ok(file) = replaced(&self.path, &text) {
+    fn rewrite(&mut self, jobs: &BTreeMap<String, JournaledJob>) -> std::io::Result<()> {
+        let text = lines(jobs);
+        if let Ok(file) = replace_file(&self.path, &text) {
             self.file = file;
         } else {
             self.file.set_len(0)?;
@@ -265,93 +266,93 @@ impl Kept {
     }
 }
 
-fn apply(held: &mut BTreeMap<String, Left>, line: &Line<'_>) {
+fn apply(jobs: &mut BTreeMap<String, JournaledJob>, line: &JournalEntry<'_>) {
     match line {
-        Line::Taken { id, job } => {
+        JournalEntry::Taken { id, job } => {
             let job = Job {
                 id: id.clone(),
-                whole: Bytes::copy_from_slice(job.get().as_bytes()),
+                json: Bytes::copy_from_slice(job.get().as_bytes()),
             };
-            held.insert(
+            jobs.insert(
                 id.clone(),
-                Left {
+                JournaledJob {
                     job,
-                    stage: Stage::Taken { begun: 0 },
+                    stage: JobStage::Taken { starts: 0 },
                 },
             );
         }
-        Line::Begun { id } => {
-            if let Some(Left {
-                stage: Stage::Taken { begun },
+        JournalEntry::Started { id } => {
+            if let Some(JournaledJob {
+                stage: JobStage::Taken { starts },
                 ..
-            }) = held.get_mut(id)
+            }) = jobs.get_mut(id)
             {
-                *begun += 1;
+                *starts += 1;
             }
         }
-        Line::Parted { id } => {
-            if let Some(left) = held.get_mut(id) {
-                left.stage = Stage::Parted;
+        JournalEntry::Streaming { id } => {
+            if let Some(left) = jobs.get_mut(id) {
+                left.stage = JobStage::Streaming;
             }
         }
-        Line::Over { id, in_parts, body } => {
-            if let Some(left) = held.get_mut(id) {
+        JournalEntry::Finished { id, in_parts, body } => {
+            if let Some(left) = jobs.get_mut(id) {
                 let delivered = if *in_parts {
-                    Delivered::InParts
+                    OutputDelivery::Streamed
                 } else {
-                    Delivered::AtOnce
+                    OutputDelivery::WithResult
                 };
-                left.stage = Stage::Over {
+                left.stage = JobStage::Finished {
                     delivered,
                     body: Bytes::copy_from_slice(body.get().as_bytes()),
                 };
             }
         }
-        Line::Gone { id } => {
-            held.remove(id);
+        JournalEntry::Removed { id } => {
+            jobs.remove(id);
         }
     }
 }
 
 /// What the file says. A last line that was not finished is not a line.
-fn read(path: &Path) -> std::io::Result<BTreeMap<String, Left>> {
-    let mut held = BTreeMap::new();
+fn read(path: &Path) -> std::io::Result<BTreeMap<String, JournaledJob>> {
+    let mut jobs = BTreeMap::new();
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(held),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(jobs),
         Err(error) => return Err(error),
     };
     for text in BufReader::new(file).split(b'\n') {
         match serde_json::from_slice(&text?) {
-            Ok(line) => apply(&mut held, &line),
+            Ok(line) => apply(&mut jobs, &line),
             Err(error) => tracing::debug!(%error, "a line of the list of jobs cannot be read"),
         }
     }
-    Ok(held)
+    Ok(jobs)
 }
 
-/// A file with nothing but what is held.
-fn lines(held: &BTreeMap<String, Left>) -> Vec<u8> {
+/// A file with nothing but what is jobs.
+fn lines(jobs: &BTreeMap<String, JournaledJob>) -> Vec<u8> {
     let mut text = Vec::new();
-    for Left { job, stage } in held.values() {
+    for JournaledJob { job, stage } in jobs.values() {
         let id = || job.id.clone();
-        let Some(whole) = raw(&job.whole) else {
+        let Some(json) = raw(&job.json) else {
             continue;
         };
-        text.extend(line_of(&Line::Taken {
+        text.extend(to_line(&JournalEntry::Taken {
             id: id(),
-            job: whole,
+            job: json,
         }));
         match stage {
-            Stage::Taken { begun } => {
-                (0..*begun).for_each(|_| text.extend(line_of(&Line::Begun { id: id() })))
+            JobStage::Taken { starts } => {
+                (0..*starts).for_each(|_| text.extend(to_line(&JournalEntry::Started { id: id() })))
             }
-            Stage::Parted => text.extend(line_of(&Line::Parted { id: id() })),
-            Stage::Over { delivered, body } => {
+            JobStage::Streaming => text.extend(to_line(&JournalEntry::Streaming { id: id() })),
+            JobStage::Finished { delivered, body } => {
                 let Some(body) = raw(body) else { continue };
-                text.extend(line_of(&Line::Over {
+                text.extend(to_line(&JournalEntry::Finished {
                     id: id(),
-                    in_parts: *delivered == Delivered::InParts,
+                    in_parts: *delivered == OutputDelivery::Streamed,
                     body,
                 }));
             }
@@ -361,7 +362,7 @@ fn lines(held: &BTreeMap<String, Left>) -> Vec<u8> {
 }
 
 /// Writes a file, and puts it in the place of the one at `path`.
-fn replaced(path: &Path, text: &[u8]) -> std::io::Result<File> {
+fn replace_file(path: &Path, text: &[u8]) -> std::io::Result<File> {
     let next = path.with_extension("next");
     // Inputs are nobody else's business.
     let mut options = OpenOptions::new();
@@ -383,7 +384,7 @@ fn replaced(path: &Path, text: &[u8]) -> std::io::Result<File> {
     written
 }
 
-fn line_of(line: &Line<'_>) -> Vec<u8> {
+fn to_line(line: &JournalEntry<'_>) -> Vec<u8> {
     let mut text = serde_json::to_vec(line).expect("a line is JSON");
     // A line break inside somebody's JSON can only be a blank between two words.
     text.iter_mut()

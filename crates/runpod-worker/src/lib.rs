@@ -1,29 +1,31 @@
 //! A worker for somebody else's platform: fetches jobs by Runpod's protocol, runs them on an executor, and
 //! brings back what came of them.
 //!
-//! [`Puller`] is the door. It talks to the executor directly and not through a desk: a desk keeps the newest
+//! [`RunpodWorker`] is the door. It talks to the executor directly and not through a desk: a desk keeps the newest
 //! words of a job for whoever asks, and here every word must reach one listener in order, with the model
-//! waiting when he is slow. Nothing here knows Python; what a returned value means is the [`Porter`]'s
+//! waiting when he is slow. Nothing here knows Python; what a returned value means is the [`JobCodec`]'s
 //! business.
 
-mod addresses;
+mod backoff;
+mod codec;
 mod delivery;
-mod hand;
+mod execute;
+mod in_flight;
+mod job_runner;
 mod journal;
-mod labour;
-mod once;
-mod pace;
-mod platform;
-mod port;
-mod puller;
-mod runner;
-mod takes;
+mod platform_client;
+mod platform_urls;
+mod poll;
+mod run_once;
 mod wire;
+mod worker;
 
-pub use addresses::{Addresses, BadTemplate, Delivered, Load, Templates};
-pub use journal::{Journal, OpenError};
-pub use once::once;
-pub use platform::{Platform, SPEAKS};
-pub use port::{AfterParts, Carried, EmptyObject, Habits, Porter, Refresh};
-pub use puller::{OnLost, Options, Over, Parts, Puller};
-pub use wire::{Ending, Job};
+pub use codec::{DecodedJob, EmptyObject, HandlerSemantics, JobCodec, Refresh, StreamResult};
+pub use journal::{Journal, JournalError};
+pub use platform_client::{PlatformClient, SDK_VERSION};
+pub use platform_urls::{
+    InvalidUrlTemplate, OutputDelivery, PlatformUrls, UrlTemplates, WorkerLoad,
+};
+pub use run_once::run_once;
+pub use wire::{Job, JobDone};
+pub use worker::{Config, ExitReason, OnInterruptedJob, RunpodWorker, WorkerDeps};

@@ -12,29 +12,29 @@ use tidegate_core::lenient::{self, Infinities};
 pub struct Job {
     /// The platform's name for it.
     pub id: String,
-    /// The whole object, for handlers that want to see it.
-    pub whole: Bytes,
+    /// The json object, for handlers that want to see it.
+    pub json: Bytes,
 }
 
 /// What an answer to a take holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct TakenJobs {
     pub(crate) jobs: Vec<Job>,
     /// Jobs that can only be sent back: they have an id and no input.
-    pub(crate) empty: Vec<String>,
+    pub(crate) without_input: Vec<String>,
     /// What cannot even be named.
-    pub(crate) nameless: usize,
+    pub(crate) without_id: usize,
 }
 
 impl Job {
     /// The job's input, as its caller wrote it.
     pub fn input(&self) -> Bytes {
         let members: HashMap<String, &RawValue> =
-            serde_json::from_slice(&self.whole).unwrap_or_default();
+            serde_json::from_slice(&self.json).unwrap_or_default();
         members
             .get("input")
             .map_or(Bytes::from_static(b"null"), |input| {
-                self.whole.slice_ref(input.get().as_bytes())
+                self.json.slice_ref(input.get().as_bytes())
             })
     }
 
@@ -45,17 +45,17 @@ impl Job {
             #[serde(rename = "batchId")]
             batch: Option<String>,
         }
-        serde_json::from_slice::<Members>(&self.whole).ok()?.batch
+        serde_json::from_slice::<Members>(&self.json).ok()?.batch
     }
 }
 
 /// Reads the answer to a take: one job, a list of jobs, or nothing. `None` when it is something else.
-pub(crate) fn jobs(body: &Bytes) -> Option<Taken> {
+pub(crate) fn jobs(body: &Bytes) -> Option<TakenJobs> {
     if body.trim_ascii().is_empty() {
-        return Some(Taken::default());
+        return Some(TakenJobs::default());
     }
     let body = lenient::as_json(body, Infinities::TooLarge)?;
-    let mut taken = Taken::default();
+    let mut taken = TakenJobs::default();
     if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(&body) {
         for item in list {
             take_in(&mut taken, body.slice_ref(item.get().as_bytes()));
@@ -66,15 +66,15 @@ pub(crate) fn jobs(body: &Bytes) -> Option<Taken> {
     Some(taken)
 }
 
-fn take_in(taken: &mut Taken, whole: Bytes) {
-    let members: HashMap<String, &RawValue> = serde_json::from_slice(&whole).unwrap_or_default();
+fn take_in(taken: &mut TakenJobs, json: Bytes) {
+    let members: HashMap<String, &RawValue> = serde_json::from_slice(&json).unwrap_or_default();
     match (
         members.get("id").and_then(|id| name(id.get())),
         members.contains_key("input"),
     ) {
-        (Some(id), true) => taken.jobs.push(Job { id, whole }),
-        (Some(id), false) => taken.empty.push(id),
-        (None, _) => taken.nameless += 1,
+        (Some(id), true) => taken.jobs.push(Job { id, json }),
+        (Some(id), false) => taken.without_input.push(id),
+        (None, _) => taken.without_id += 1,
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn stops(body: &[u8]) -> Vec<String> {
 
 /// The end of a job, as the platform is told.
 #[derive(Debug, Default, Serialize)]
-pub struct Ending<'a> {
+pub struct JobDone<'a> {
     /// What the job gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<&'a RawValue>,
@@ -118,7 +118,7 @@ pub struct Ending<'a> {
     pub stop_pod: Option<bool>,
 }
 
-impl Ending<'_> {
+impl JobDone<'_> {
     /// As bytes.
     pub fn to_bytes(&self) -> Bytes {
         serde_json::to_vec(self).expect("it is JSON already").into()
@@ -127,9 +127,9 @@ impl Ending<'_> {
 
 /// The body of a failed job.
 pub(crate) fn failure(error: &str) -> Bytes {
-    Ending {
+    JobDone {
         error: Some(error),
-        ..Ending::default()
+        ..JobDone::default()
     }
     .to_bytes()
 }
@@ -167,8 +167,8 @@ mod tests {
         let taken = jobs(&Bytes::copy_from_slice(text.as_bytes())).unwrap();
         (
             taken.jobs.into_iter().map(|job| job.id).collect(),
-            taken.empty,
-            taken.nameless,
+            taken.without_input,
+            taken.without_id,
         )
     }
 
@@ -206,7 +206,7 @@ mod tests {
     fn the_job_stays_the_bytes_it_was() {
         let text = r#"{"id":"a", "webhook" : "x","input": {"n": 1.50} }"#;
         let taken = jobs(&Bytes::from_static(text.as_bytes())).unwrap();
-        assert_eq!(taken.jobs[0].whole, text);
+        assert_eq!(taken.jobs[0].json, text);
         assert_eq!(taken.jobs[0].input(), r#"{"n": 1.50}"#);
     }
 

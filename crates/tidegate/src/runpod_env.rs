@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_runpod_worker::Templates;
+use tidegate_runpod_worker::UrlTemplates;
 
 use crate::runpod_config;
 use crate::usage_error::UsageError;
@@ -27,7 +27,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunpodEnv {
     /// The addresses; none when there is no platform.
-    pub(crate) templates: Option<Templates>,
+    pub(crate) templates: Option<UrlTemplates>,
     /// `RUNPOD_POD_ID`
     pub(crate) worker: Option<String>,
     /// `~/.runpod/config.toml`, or `RUNPOD_AI_API_KEY`
@@ -53,7 +53,7 @@ impl RunpodEnv {
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, UsageError> {
         let filled = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         let templates = match (filled(TAKE), filled(DONE)) {
-            (Some(take), Some(done)) => Some(Templates {
+            (Some(take), Some(done)) => Some(UrlTemplates {
                 take,
                 done,
                 stream: filled(STREAM),

@@ -5,13 +5,13 @@ use super::*;
 fn job(id: &str) -> Job {
     Job {
         id: id.to_owned(),
-        whole: format!("{{\"id\":\"{id}\",\n\"input\":{{}}}}").into(),
+        json: format!("{{\"id\":\"{id}\",\n\"input\":{{}}}}").into(),
     }
 }
 
-fn stages(journal: &Journal) -> Vec<(String, Stage)> {
+fn stages(journal: &Journal) -> Vec<(String, JobStage)> {
     journal
-        .held()
+        .jobs()
         .into_iter()
         .map(|left| (left.job.id, left.stage))
         .collect()
@@ -22,30 +22,30 @@ fn the_next_worker_finds_what_this_one_held() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     for id in ["a", "b", "c", "d", "e"] {
-        journal.taken(&job(id));
+        journal.record_taken(&job(id));
     }
-    journal.begun("b");
-    journal.begun("c");
-    journal.over(
+    journal.record_started("b");
+    journal.record_started("c");
+    journal.record_finished(
         "c",
-        Delivered::AtOnce,
+        OutputDelivery::WithResult,
         &Bytes::from_static(b"{\"output\":1}"),
     );
-    journal.over("d", Delivered::AtOnce, &Bytes::from_static(b"{}"));
-    journal.gone("d");
-    journal.parted("e");
+    journal.record_finished("d", OutputDelivery::WithResult, &Bytes::from_static(b"{}"));
+    journal.remove("d");
+    journal.record_streaming("e");
     drop(journal);
     let expected = [
-        ("a".to_owned(), Stage::Taken { begun: 0 }),
-        ("b".to_owned(), Stage::Taken { begun: 1 }),
+        ("a".to_owned(), JobStage::Taken { starts: 0 }),
+        ("b".to_owned(), JobStage::Taken { starts: 1 }),
         (
             "c".to_owned(),
-            Stage::Over {
-                delivered: Delivered::AtOnce,
+            JobStage::Finished {
+                delivered: OutputDelivery::WithResult,
                 body: "{\"output\":1}".into(),
             },
         ),
-        ("e".to_owned(), Stage::Parted),
+        ("e".to_owned(), JobStage::Streaming),
     ];
     // Twice: what is found is written anew.
     for _ in 0..2 {
@@ -57,7 +57,7 @@ fn the_next_worker_finds_what_this_one_held() {
 fn a_torn_line_costs_only_itself() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
-    journal.taken(&job("a"));
+    journal.record_taken(&job("a"));
     drop(journal);
     let path = folder.path().join("jobs.jsonl");
     let mut text = std::fs::read(&path).unwrap();
@@ -65,7 +65,7 @@ fn a_torn_line_costs_only_itself() {
     std::fs::write(&path, text).unwrap();
     assert_eq!(
         stages(&Journal::open(folder.path()).unwrap()),
-        [("a".to_owned(), Stage::Taken { begun: 0 })]
+        [("a".to_owned(), JobStage::Taken { starts: 0 })]
     );
 }
 
@@ -75,7 +75,7 @@ fn two_workers_do_not_share_one() {
     let _first = Journal::open(folder.path()).unwrap();
     assert!(matches!(
         Journal::open(folder.path()),
-        Err(OpenError::InUse(_))
+        Err(JournalError::InUse(_))
     ));
 }
 
@@ -87,18 +87,18 @@ fn full() -> File {
 fn a_line_that_does_not_fit_is_made_up_for() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
-    journal.taken(&job("a"));
+    journal.record_taken(&job("a"));
     journal.lock().file.as_mut().unwrap().file = full();
-    journal.taken(&job("b"));
-    journal.gone("a");
+    journal.record_taken(&job("b"));
+    journal.remove("a");
     assert!(
-        matches!(Journal::open(folder.path()), Err(OpenError::InUse(_))),
+        matches!(Journal::open(folder.path()), Err(JournalError::InUse(_))),
         "it is still ours"
     );
     drop(journal);
     assert_eq!(
         stages(&Journal::open(folder.path()).unwrap()),
-        [("b".to_owned(), Stage::Taken { begun: 0 })]
+        [("b".to_owned(), JobStage::Taken { starts: 0 })]
     );
 }
 
@@ -110,15 +110,15 @@ fn without_room_for_a_second_file_the_first_is_written_over() {
     let taken_up = folder.path().join("jobs.next");
     std::fs::create_dir(&taken_up).unwrap();
     for id in ["a", "b", "c"] {
-        journal.taken(&job(id));
+        journal.record_taken(&job(id));
     }
     let good = std::mem::replace(&mut journal.lock().file.as_mut().unwrap().file, full());
-    journal.gone("a");
+    journal.remove("a");
     journal.lock().file.as_mut().unwrap().file = good;
-    journal.gone("b");
-    journal.begun("c");
+    journal.remove("b");
+    journal.record_started("c");
     drop(journal);
-    let expected = [("c".to_owned(), Stage::Taken { begun: 1 })];
+    let expected = [("c".to_owned(), JobStage::Taken { starts: 1 })];
     assert_eq!(
         stages(&Journal::open(folder.path()).unwrap()),
         expected,
@@ -134,14 +134,14 @@ fn the_file_does_not_grow_for_ever() {
     let journal = Journal::open(folder.path()).unwrap();
     let large = Bytes::from(format!("\"{}\"", "x".repeat(100_000)));
     for i in 0..40 {
-        journal.taken(&job(&i.to_string()));
-        journal.over(&i.to_string(), Delivered::AtOnce, &large);
-        journal.gone(&i.to_string());
+        journal.record_taken(&job(&i.to_string()));
+        journal.record_finished(&i.to_string(), OutputDelivery::WithResult, &large);
+        journal.remove(&i.to_string());
     }
     assert!(
         std::fs::metadata(folder.path().join("jobs.jsonl"))
             .unwrap()
             .len()
-            < 2 * ROOM
+            < 2 * COMPACT_ABOVE
     );
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_net::{AllowedNetworks, Client, Config};
-use tidegate_runpod_worker::{Addresses, Platform};
+use tidegate_runpod_worker::{PlatformClient, PlatformUrls};
 
 use crate::model_source::ModelSource;
 use crate::runpod_env::HeartbeatEnv;
@@ -12,7 +12,7 @@ use crate::usage_error::UsageError;
 
 /// Where they go, and how often.
 pub(super) struct Heartbeat {
-    platform: Platform,
+    platform: PlatformClient,
     every: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Heartbeat {
         else {
             return Ok(None);
         };
-        let addresses = Addresses::of_life(&ping, &worker).map_err(|bad| {
+        let addresses = PlatformUrls::ping_only(&ping, &worker).map_err(|bad| {
             UsageError::new(bad.to_string())
                 .hint("set it to an address that the platform gives out, or leave it away")
         })?;
@@ -44,7 +44,7 @@ impl Heartbeat {
             ..Config::default()
         });
         Ok(Some(Self {
-            platform: Platform::new(client, addresses, key.as_deref()),
+            platform: PlatformClient::new(client, addresses, key.as_deref()),
             every,
         }))
     }

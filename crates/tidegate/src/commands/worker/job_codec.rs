@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tidegate_core::port::Executor;
 use tidegate_core::{JobId, Metric, OutputValue};
 use tidegate_runpod_worker::{
-    AfterParts, Carried, Delivered, EmptyObject, Habits, Job, Porter, Refresh,
+    DecodedJob, EmptyObject, HandlerSemantics, Job, JobCodec, OutputDelivery, Refresh, StreamResult,
 };
 use tidegate_service::JobIo;
 
@@ -35,14 +35,14 @@ impl ModelJobCodec {
 }
 
 #[async_trait]
-impl Porter for ModelJobCodec {
-    async fn carry_in(&self, job: &Job) -> Result<Carried, String> {
+impl JobCodec for ModelJobCodec {
+    async fn decode(&self, job: &Job) -> Result<DecodedJob, String> {
         let carried = self
             .carrier
             .carry_in(self.executor.schema(), &job.input())
             .await?;
         let context = BTreeMap::from([(EXTRAS.to_owned(), extras(job))]);
-        Ok(Carried {
+        Ok(DecodedJob {
             input: carried.input,
             files: carried.files,
             context,
@@ -50,7 +50,7 @@ impl Porter for ModelJobCodec {
         })
     }
 
-    async fn carry_out(
+    async fn encode_output(
         &self,
         id: &JobId,
         value: OutputValue,
@@ -63,7 +63,7 @@ impl Porter for ModelJobCodec {
         (metric.name == PROGRESS).then(|| metric.value.to_string().into())
     }
 
-    fn beside_error(&self, metric: &Metric) -> Option<Bytes> {
+    fn failure_output(&self, metric: &Metric) -> Option<Bytes> {
         (metric.name == BESIDE_ERROR).then(|| metric.value.to_string().into())
     }
 }
@@ -71,13 +71,13 @@ impl Porter for ModelJobCodec {
 /// All of a job but its input, as one object.
 fn extras(job: &Job) -> String {
     let mut members: HashMap<String, &RawValue> =
-        serde_json::from_slice(&job.whole).unwrap_or_default();
+        serde_json::from_slice(&job.json).unwrap_or_default();
     members.remove("input");
     serde_json::to_string(&members).unwrap_or_default()
 }
 
 /// What the model's document says about its code.
-pub(super) fn habits(document: Option<&Bytes>) -> Habits {
+pub(super) fn habits(document: Option<&Bytes>) -> HandlerSemantics {
     #[derive(Deserialize)]
     struct Document {
         #[serde(rename = "x-runpod-handler")]
@@ -95,29 +95,29 @@ pub(super) fn habits(document: Option<&Bytes>) -> Habits {
         document.and_then(|document| serde_json::from_slice::<Document>(document).ok()?.handler);
     match handler {
         // A predictor's output is all of it, also when it came in parts.
-        None => Habits {
-            after_parts: AfterParts::Repeated,
+        None => HandlerSemantics {
+            stream_result: StreamResult::Aggregated,
             empty_object: EmptyObject::Output,
-            no_parts: Delivered::AtOnce,
-            refresh: Refresh::WhenAsked,
+            without_stream: OutputDelivery::WithResult,
+            refresh: Refresh::OnRequest,
         },
-        Some(handler) => Habits {
-            after_parts: if handler.return_aggregate_stream {
-                AfterParts::Repeated
+        Some(handler) => HandlerSemantics {
+            stream_result: if handler.return_aggregate_stream {
+                StreamResult::Aggregated
             } else {
-                AfterParts::Nothing
+                StreamResult::EmptyList
             },
-            empty_object: EmptyObject::Nothing,
+            empty_object: EmptyObject::NoOutput,
             // A generator's result says that its parts came before it, also when there were none.
-            no_parts: if handler.shape.ends_with("generator") {
-                Delivered::InParts
+            without_stream: if handler.shape.ends_with("generator") {
+                OutputDelivery::Streamed
             } else {
-                Delivered::AtOnce
+                OutputDelivery::WithResult
             },
             refresh: if handler.refresh_worker {
                 Refresh::AfterEachJob
             } else {
-                Refresh::WhenAsked
+                Refresh::OnRequest
             },
         },
     }
@@ -131,7 +131,7 @@ mod tests {
     fn a_handler_gets_everything_that_is_in_its_job() {
         let job = Job {
             id: "a".to_owned(),
-            whole: r#"{"id":"a","input":{"x":1},"webhook":"http://x","policy":{"ttl":5}}"#.into(),
+            json: r#"{"id":"a","input":{"x":1},"webhook":"http://x","policy":{"ttl":5}}"#.into(),
         };
         let read: serde_json::Value = serde_json::from_str(&extras(&job)).unwrap();
         assert_eq!(
@@ -146,15 +146,18 @@ mod tests {
             Bytes::from_static(br#"{"x-runpod-handler":{"shape":"sync","refresh_worker":true}}"#);
         let habits_of = habits(Some(&document));
         assert_eq!(
-            (habits_of.refresh, habits_of.after_parts),
-            (Refresh::AfterEachJob, AfterParts::Nothing)
+            (habits_of.refresh, habits_of.stream_result),
+            (Refresh::AfterEachJob, StreamResult::EmptyList)
         );
-        assert_eq!(habits_of.no_parts, Delivered::AtOnce);
+        assert_eq!(habits_of.without_stream, OutputDelivery::WithResult);
         assert_eq!(
-            habits(Some(&Bytes::from_static(b"{}"))).after_parts,
-            AfterParts::Repeated
+            habits(Some(&Bytes::from_static(b"{}"))).stream_result,
+            StreamResult::Aggregated
         );
         let generator = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"async generator"}}"#);
-        assert_eq!(habits(Some(&generator)).no_parts, Delivered::InParts);
+        assert_eq!(
+            habits(Some(&generator)).without_stream,
+            OutputDelivery::Streamed
+        );
     }
 }

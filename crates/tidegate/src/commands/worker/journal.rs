@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::chain;
-use tidegate_runpod_worker::{Journal, OpenError};
+use tidegate_runpod_worker::{Journal, JournalError};
 
 use crate::data_dir::{DataDir, usual};
 use crate::usage_error::UsageError;
@@ -32,8 +32,8 @@ pub(super) fn open(
             for folder in folders(target, worker) {
                 match open_at(&folder, worker) {
                     Ok(kept) => return Ok(kept),
-                    Err(OpenError::InUse(_)) if worker.is_none() => continue,
-                    Err(error @ OpenError::InUse(_)) => return Err(refused(&error)),
+                    Err(JournalError::InUse(_)) if worker.is_none() => continue,
+                    Err(error @ JournalError::InUse(_)) => return Err(refused(&error)),
                     Err(error) => {
                         let reason = chain(&error).to_string();
                         tracing::warn!(
@@ -52,7 +52,7 @@ pub(super) fn open(
     }
 }
 
-fn open_at(folder: &Path, worker: Option<&str>) -> Result<WorkerJournal, OpenError> {
+fn open_at(folder: &Path, worker: Option<&str>) -> Result<WorkerJournal, JournalError> {
     let journal = Journal::open(folder)?;
     let file = folder.join(NAME_FILE);
     // A worker without a name gets one that stays: by another one the platform would not know its jobs.
@@ -61,7 +61,7 @@ fn open_at(folder: &Path, worker: Option<&str>) -> Result<WorkerJournal, OpenErr
         (None, Ok(known)) if !known.trim().is_empty() => known.trim().to_owned(),
         (None, _) => {
             let fresh = fresh();
-            fs::write(&file, &fresh).map_err(|error| OpenError::Unusable(file, error))?;
+            fs::write(&file, &fresh).map_err(|error| JournalError::Unusable(file, error))?;
             fresh
         }
     };
@@ -89,10 +89,10 @@ fn folders(target: &Path, worker: Option<&str>) -> Vec<PathBuf> {
         .collect()
 }
 
-fn refused(error: &OpenError) -> UsageError {
+fn refused(error: &JournalError) -> UsageError {
     let hint = match error {
-        OpenError::InUse(_) => "give each worker a RUNPOD_POD_ID or a --data-dir of its own",
-        OpenError::Unusable(..) => {
+        JournalError::InUse(_) => "give each worker a RUNPOD_POD_ID or a --data-dir of its own",
+        JournalError::Unusable(..) => {
             "give another folder with --data-dir, or `none` to keep jobs in memory only"
         }
     };

@@ -16,7 +16,8 @@ use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig};
 use tidegate_runpod_worker::{
-    Addresses, Job, OnLost, Options, Over, Parts, Platform, Puller, Templates,
+    Config, ExitReason, Job, OnInterruptedJob, PlatformClient, PlatformUrls, RunpodWorker,
+    UrlTemplates, WorkerDeps,
 };
 use tidegate_runtime::{Observer, Phase, ResourceLimits, Runtime};
 use tidegate_service as service;
@@ -97,7 +98,7 @@ enum WorkerMode {
 
 /// The platform, and what is kept for it.
 struct PlatformConnection {
-    platform: Arc<Platform>,
+    platform: Arc<PlatformClient>,
     journal: tidegate_runpod_worker::Journal,
 }
 
@@ -106,14 +107,14 @@ impl PlatformConnection {
         args: &WorkerArgs,
         model: &ModelSource,
         runpod: &RunpodEnv,
-        templates: &Templates,
+        templates: &UrlTemplates,
     ) -> anyhow::Result<Self> {
         let kept = journal::open(
             args.data_dir.as_ref(),
             &model.dir.join(&model.predictor_ref),
             runpod.worker.as_deref(),
         )?;
-        let addresses = Addresses::read(templates, &kept.worker).map_err(|bad| {
+        let addresses = PlatformUrls::from_templates(templates, &kept.worker).map_err(|bad| {
             let message = bad.to_string();
             UsageError::new(message).hint(format!(
                 "set {} to an address that the platform gives out",
@@ -132,7 +133,11 @@ impl PlatformConnection {
         let client = Client::new(config);
         tracing::info!(worker = kept.worker, "this worker");
         Ok(Self {
-            platform: Arc::new(Platform::new(client, addresses, runpod.key.as_deref())),
+            platform: Arc::new(PlatformClient::new(
+                client,
+                addresses,
+                runpod.key.as_deref(),
+            )),
             journal: kept.journal,
         })
     }
@@ -146,21 +151,21 @@ async fn pull(
     post: PlatformConnection,
     signals: &mut Signals,
 ) -> ExitCode {
-    let options = Options {
-        ping_every: runpod.ping_every,
-        habits: habits(runtime.schema().as_deref()),
-        on_lost: match args.on_lost {
-            cli::OnLostArg::Retry => OnLost::Retry,
-            cli::OnLostArg::Fail => OnLost::Fail,
+    let options = Config {
+        ping_interval: runpod.ping_every,
+        semantics: habits(runtime.schema().as_deref()),
+        on_interrupted: match args.on_lost {
+            cli::OnLostArg::Retry => OnInterruptedJob::Retry,
+            cli::OnLostArg::Fail => OnInterruptedJob::Fail,
         },
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
     };
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
     let platform = Arc::clone(&post.platform);
-    let puller = Puller::new(
-        Parts {
+    let puller = RunpodWorker::new(
+        WorkerDeps {
             executor,
-            porter: Arc::new(carrying),
+            codec: Arc::new(carrying),
             platform: post.platform,
             journal: post.journal,
         },
@@ -184,12 +189,12 @@ async fn pull(
     }
 }
 
-async fn ended(over: Over, platform: &Platform) -> ExitCode {
+async fn ended(over: ExitReason, platform: &PlatformClient) -> ExitCode {
     match over {
-        Over::Asked | Over::Refreshed => ExitCode::SUCCESS,
-        Over::Broken(reason) => {
+        ExitReason::Requested | ExitReason::Refresh => ExitCode::SUCCESS,
+        ExitReason::ModelDefunct(reason) => {
             tracing::error!(reason, "the model does not work any more");
-            platform.unhealthy("model", &reason).await;
+            platform.report_unhealthy("model", &reason).await;
             ExitCode::from(exit::FAILED)
         }
     }
@@ -205,7 +210,7 @@ async fn unfit(reason: &str, purpose: WorkerMode) -> ExitCode {
     if let WorkerMode::Pull(post) = purpose {
         let (check, reason) =
             fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
-        post.platform.unhealthy(check, reason).await;
+        post.platform.report_unhealthy(check, reason).await;
     }
     ExitCode::from(exit::FAILED)
 }

@@ -62,7 +62,7 @@ fn job(whence: &str, text: &str) -> anyhow::Result<Job> {
     members.insert("id".to_owned(), &named);
     Ok(Job {
         id,
-        whole: serde_json::to_vec(&members)?.into(),
+        json: serde_json::to_vec(&members)?.into(),
     })
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn run(
         habits(runtime.schema().as_deref()),
     );
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
-    let once = tidegate_runpod_worker::once(executor, Arc::new(carrying), habits, job, &stop);
+    let once = tidegate_runpod_worker::run_once(executor, Arc::new(carrying), habits, job, &stop);
     let body = tokio::select! {
         body = once => body.unwrap_or_default(),
         cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
@@ -107,14 +107,14 @@ mod tests {
         let read = job("x", r#"{"input":{"a":1},"more":true}"#).unwrap();
         assert_eq!(read.id, "local_test");
         assert_eq!(
-            serde_json::from_slice::<Value>(&read.whole).unwrap()["more"],
+            serde_json::from_slice::<Value>(&read.json).unwrap()["more"],
             true
         );
         assert_eq!(job("x", r#"{"input":1,"id":"mine"}"#).unwrap().id, "mine");
         assert!(
             job("x", r#"{"input":123456789012345678901}"#)
                 .unwrap()
-                .whole
+                .json
                 .ends_with(b"123456789012345678901}")
         );
         for bad in ["", "[]", "{}", r#"{"input":null}"#] {

@@ -7,8 +7,8 @@ use tidegate_core::chain;
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate_net::{Client, Error, HttpRequest, HttpResponse, Url};
 
-use crate::addresses::{Addresses, Delivered, Load};
-use crate::wire::{self, Taken};
+use crate::platform_urls::{OutputDelivery, PlatformUrls, WorkerLoad};
+use crate::wire::{self, TakenJobs};
 
 /// The longest that the platform may hold a question that it has no answer to.
 const POLL: Duration = Duration::from_secs(90);
@@ -22,43 +22,43 @@ const TOO_MUCH: Duration = Duration::from_secs(5);
 /// The longest pause that a platform may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The version of the platform's own workers that this one behaves like.
-pub const SPEAKS: &str = "1.12.0";
+pub const SDK_VERSION: &str = "1.12.0";
 
 /// How to reach the platform.
-pub struct Platform {
+pub struct PlatformClient {
     client: Client,
-    addresses: Addresses,
+    addresses: PlatformUrls,
     /// Sent as it is, without any word in front of it.
     key: Option<HeaderValue>,
 }
 
 /// What became of a question for jobs.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum TakeOutcome {
     /// These were handed out.
-    Given(Taken),
+    Jobs(TakenJobs),
     /// There are none.
-    Nothing,
+    Empty,
     /// The platform wants to be left alone.
-    TooMuch(Duration),
+    RateLimited(Duration),
     /// It did not work.
     Failed(String),
 }
 
 /// What became of something that was brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Brought {
+pub(crate) enum PostOutcome {
     /// It is there.
     Accepted,
     /// It will never be taken.
-    Refused(String),
+    Rejected(String),
     /// It may be taken later, after a pause if one was asked for.
-    NotNow(String, Option<Duration>),
+    Retry(String, Option<Duration>),
 }
 
-impl Platform {
+impl PlatformClient {
     /// A platform at these addresses. `key` is what `RUNPOD_AI_API_KEY` says.
-    pub fn new(client: Client, addresses: Addresses, key: Option<&str>) -> Self {
+    pub fn new(client: Client, addresses: PlatformUrls, key: Option<&str>) -> Self {
         let key = key
             .and_then(|key| HeaderValue::from_str(key.trim()).ok())
             .map(|mut key| {
@@ -73,21 +73,21 @@ impl Platform {
     }
 
     /// Whether parts of an output can be sent before its end.
-    pub(crate) fn takes_parts(&self) -> bool {
+    pub(crate) fn accepts_stream(&self) -> bool {
         self.addresses.stream("x").is_some()
     }
 
     /// Whether it can say which jobs to stop.
-    pub(crate) fn says_stops(&self) -> bool {
+    pub(crate) fn supports_stops(&self) -> bool {
         self.addresses.stop().is_some()
     }
 
     /// Asks for jobs. Dropping it may lose one that is on its way.
-    pub(crate) async fn take(&self, count: usize, load: Load) -> Asked {
+    pub(crate) async fn take(&self, count: usize, load: WorkerLoad) -> TakeOutcome {
         match self.get(self.addresses.take(count, load), POLL).await {
             Ok(reply) => asked(reply),
-            Err(Error::Unreachable { source, .. }) if source.is_timeout() => Asked::Nothing,
-            Err(error) => Asked::Failed(chain(&error).to_string()),
+            Err(Error::Unreachable { source, .. }) if source.is_timeout() => TakeOutcome::Empty,
+            Err(error) => TakeOutcome::Failed(chain(&error).to_string()),
         }
     }
 
@@ -105,27 +105,32 @@ impl Platform {
     }
 
     /// Brings the end of a job.
-    pub(crate) async fn end(&self, job: &str, delivered: Delivered, body: Bytes) -> Brought {
+    pub(crate) async fn end(
+        &self,
+        job: &str,
+        delivered: OutputDelivery,
+        body: Bytes,
+    ) -> PostOutcome {
         let limit = long_enough(&body);
         self.post(self.addresses.done(job, delivered), job, body, limit)
             .await
     }
 
     /// Brings a part of a job's output.
-    pub(crate) async fn part(&self, job: &str, body: Bytes) -> Brought {
+    pub(crate) async fn part(&self, job: &str, body: Bytes) -> PostOutcome {
         match self.addresses.stream(job) {
             Some(url) => {
                 let limit = long_enough(&body);
                 self.post(url, job, body, limit).await
             }
-            None => Brought::Accepted,
+            None => PostOutcome::Accepted,
         }
     }
 
     /// Tells how far a job is.
-    pub(crate) async fn progress(&self, job: &str, body: Bytes) -> Brought {
+    pub(crate) async fn progress(&self, job: &str, body: Bytes) -> PostOutcome {
         self.post(
-            self.addresses.done(job, Delivered::AtOnce),
+            self.addresses.done(job, OutputDelivery::WithResult),
             job,
             body,
             BRIEF,
@@ -136,7 +141,7 @@ impl Platform {
     /// Says that the worker lives and what it works on.
     pub async fn ping(&self, jobs: &[String], limit: Duration) -> Result<(), String> {
         let named = jobs.join(",");
-        let mut said = vec![("runpod_version", SPEAKS)];
+        let mut said = vec![("runpod_version", SDK_VERSION)];
         if !jobs.is_empty() {
             said.insert(0, ("job_id", &named));
         }
@@ -144,13 +149,13 @@ impl Platform {
     }
 
     /// Says that the worker cannot work, and why. Nobody waits long for that.
-    pub async fn unhealthy(&self, check: &str, reason: &str) {
+    pub async fn report_unhealthy(&self, check: &str, reason: &str) {
         let reason: String = reason.chars().take(256).collect();
         let said = [
             ("status", "unhealthy"),
             ("check", check),
             ("reason", &reason),
-            ("runpod_version", SPEAKS),
+            ("runpod_version", SDK_VERSION),
         ];
         // The worker ends either way.
         self.say(&said, Duration::from_secs(2)).await.ok();
@@ -180,7 +185,7 @@ impl Platform {
             .await
     }
 
-    async fn post(&self, url: Url, job: &str, body: Bytes, limit: Duration) -> Brought {
+    async fn post(&self, url: Url, job: &str, body: Bytes, limit: Duration) -> PostOutcome {
         let mut headers = self.headers();
         // It is JSON; platforms know their own workers by saying so.
         headers.insert(
@@ -205,7 +210,7 @@ impl Platform {
             .await
         {
             Ok(reply) => brought(&reply),
-            Err(error) => Brought::NotNow(chain(&error).to_string(), None),
+            Err(error) => PostOutcome::Retry(chain(&error).to_string(), None),
         }
     }
 
@@ -223,28 +228,28 @@ fn long_enough(body: &Bytes) -> Duration {
     POST + Duration::from_secs((body.len() / BYTES_A_SECOND) as u64)
 }
 
-fn asked(reply: HttpResponse) -> Asked {
+fn asked(reply: HttpResponse) -> TakeOutcome {
     match reply.status {
         // 400 means that the platform has frozen the worker and wants nothing.
-        204 | 400 => Asked::Nothing,
-        429 => Asked::TooMuch(pause(&reply)),
+        204 | 400 => TakeOutcome::Empty,
+        429 => TakeOutcome::RateLimited(pause(&reply)),
         200..300 => match wire::jobs(&reply.body) {
-            Some(taken) if taken == Taken::default() => Asked::Nothing,
-            Some(Taken {
+            Some(taken) if taken == TakenJobs::default() => TakeOutcome::Empty,
+            Some(TakenJobs {
                 jobs,
-                empty,
-                nameless: 1..,
-            }) if jobs.is_empty() && empty.is_empty() => Asked::Failed(
+                without_input,
+                without_id: 1..,
+            }) if jobs.is_empty() && without_input.is_empty() => TakeOutcome::Failed(
                 "the platform handed out something without an id, which nobody can answer"
                     .to_owned(),
             ),
-            Some(taken) => Asked::Given(taken),
-            None => Asked::Failed(format!(
+            Some(taken) => TakeOutcome::Jobs(taken),
+            None => TakeOutcome::Failed(format!(
                 "the platform's answer is no job: `{}`",
                 beginning(&reply.body)
             )),
         },
-        status => Asked::Failed(told(status)),
+        status => TakeOutcome::Failed(told(status)),
     }
 }
 
@@ -257,16 +262,16 @@ fn beginning(body: &[u8]) -> String {
         .collect()
 }
 
-fn brought(reply: &HttpResponse) -> Brought {
+fn brought(reply: &HttpResponse) -> PostOutcome {
     match reply.status {
-        200..300 => Brought::Accepted,
-        429 => Brought::NotNow(told(429), Some(pause(reply))),
+        200..300 => PostOutcome::Accepted,
+        429 => PostOutcome::Retry(told(429), Some(pause(reply))),
         // A key can be put right, and then the work was not in vain.
-        status @ (401 | 403 | 408 | 425 | 500..) => Brought::NotNow(
+        status @ (401 | 403 | 408 | 425 | 500..) => PostOutcome::Retry(
             told(status),
             reply.retry_after.map(|pause| pause.min(LONGEST_PAUSE)),
         ),
-        status => Brought::Refused(told(status)),
+        status => PostOutcome::Rejected(told(status)),
     }
 }
 
@@ -300,28 +305,31 @@ mod tests {
     fn no_result_is_given_up_for_a_reason_that_passes() {
         for status in [401, 403, 408, 429, 500, 502, 503, 599] {
             assert!(
-                matches!(brought(&reply(status, None)), Brought::NotNow(..)),
+                matches!(brought(&reply(status, None)), PostOutcome::Retry(..)),
                 "{status}"
             );
         }
         for status in [301, 400, 404, 409, 410, 413, 422] {
             assert!(
-                matches!(brought(&reply(status, None)), Brought::Refused(_)),
+                matches!(brought(&reply(status, None)), PostOutcome::Rejected(_)),
                 "{status}"
             );
         }
-        assert_eq!(brought(&reply(201, None)), Brought::Accepted);
+        assert_eq!(brought(&reply(201, None)), PostOutcome::Accepted);
     }
 
     #[test]
     fn a_platform_is_left_alone_as_long_as_it_says_within_reason() {
-        assert!(matches!(asked(reply(429, None)), Asked::TooMuch(TOO_MUCH)));
+        assert!(matches!(
+            asked(reply(429, None)),
+            TakeOutcome::RateLimited(TOO_MUCH)
+        ));
         assert!(
-            matches!(asked(reply(429, Some(7))), Asked::TooMuch(pause) if pause.as_secs() == 7)
+            matches!(asked(reply(429, Some(7))), TakeOutcome::RateLimited(pause) if pause.as_secs() == 7)
         );
         assert!(matches!(
             asked(reply(429, Some(1 << 40))),
-            Asked::TooMuch(LONGEST_PAUSE)
+            TakeOutcome::RateLimited(LONGEST_PAUSE)
         ));
     }
 
@@ -329,11 +337,11 @@ mod tests {
     fn answers_without_jobs_are_no_errors() {
         for status in [200, 204, 400] {
             assert!(
-                matches!(asked(reply(status, None)), Asked::Nothing),
+                matches!(asked(reply(status, None)), TakeOutcome::Empty),
                 "{status}"
             );
         }
-        assert!(matches!(asked(reply(500, None)), Asked::Failed(_)));
+        assert!(matches!(asked(reply(500, None)), TakeOutcome::Failed(_)));
     }
 
     #[test]
@@ -344,7 +352,7 @@ mod tests {
                 retry_after: None,
                 body: body.into(),
             };
-            assert!(matches!(asked(reply), Asked::Failed(_)), "{body}");
+            assert!(matches!(asked(reply), TakeOutcome::Failed(_)), "{body}");
         }
     }
 }

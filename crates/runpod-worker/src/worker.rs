@@ -8,21 +8,21 @@ use tidegate_core::port::Executor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::addresses::Delivered;
-use crate::hand::Hand;
-use crate::journal::{Journal, Left, Stage};
-use crate::labour::{Labour, SaidParts};
-use crate::pace::Pace;
-use crate::platform::Platform;
-use crate::port::{Habits, Porter};
-use crate::runner::Runner;
-use crate::takes::Takes;
+use crate::backoff::Backoff;
+use crate::codec::{HandlerSemantics, JobCodec};
+use crate::execute::{ExecutionContext, StreamSupport};
+use crate::in_flight::InFlightJobs;
+use crate::job_runner::JobRunner;
+use crate::journal::{JobStage, Journal, JournaledJob};
+use crate::platform_client::PlatformClient;
+use crate::platform_urls::OutputDelivery;
+use crate::poll::JobPoller;
 use crate::wire;
 
 /// How often is looked how many jobs the model can run at once.
 const LIMIT_EVERY: Duration = Duration::from_millis(200);
 /// How often is looked whether the model still works.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause after an answer that stops nothing.
 const STOPS_AGAIN: Duration = Duration::from_secs(1);
 /// How long results are still brought when the model is broken.
@@ -32,7 +32,7 @@ const MOST_BEGINNINGS: u32 = 2;
 
 /// What becomes of a job that the model worked on when the worker died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLost {
+pub enum OnInterruptedJob {
     /// It is run again, once, unless parts of its output are with the platform already.
     Retry,
     /// It has failed.
@@ -41,32 +41,32 @@ pub enum OnLost {
 
 /// How the worker behaves.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct Config {
     /// The time between two signs of life.
-    pub ping_every: Duration,
+    pub ping_interval: Duration,
     /// What the model's code means by what it does.
-    pub habits: Habits,
+    pub semantics: HandlerSemantics,
     /// What becomes of jobs that a worker before this one has lost.
-    pub on_lost: OnLost,
+    pub on_interrupted: OnInterruptedJob,
     /// How long the model may work on one job.
     pub job_timeout: Option<Duration>,
 }
 
 /// Why a worker has no more to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Over {
+pub enum ExitReason {
     /// It was told to end.
-    Asked,
+    Requested,
     /// It wants to be replaced.
-    Refreshed,
+    Refresh,
     /// The model does not work any more.
-    Broken(String),
+    ModelDefunct(String),
 }
 
 /// A worker for one platform.
-pub struct Puller {
-    runner: Arc<Runner>,
-    options: Options,
+pub struct RunpodWorker {
+    runner: Arc<JobRunner>,
+    options: Config,
     tasks: TaskTracker,
     /// No more jobs.
     enough: CancellationToken,
@@ -75,44 +75,44 @@ pub struct Puller {
 }
 
 /// What a worker is made of.
-pub struct Parts {
+pub struct WorkerDeps {
     /// Who runs the jobs.
     pub executor: Arc<dyn Executor>,
     /// Who carries them.
-    pub porter: Arc<dyn Porter>,
+    pub codec: Arc<dyn JobCodec>,
     /// Where they come from.
-    pub platform: Arc<Platform>,
+    pub platform: Arc<PlatformClient>,
     /// Where they are written down.
     pub journal: Journal,
 }
 
-impl Puller {
+impl RunpodWorker {
     /// A worker that does nothing yet.
-    pub fn new(parts: Parts, options: Options) -> Self {
-        let Parts {
+    pub fn new(parts: WorkerDeps, options: Config) -> Self {
+        let WorkerDeps {
             executor,
-            porter,
+            codec,
             platform,
             journal,
         } = parts;
-        let parts = if platform.takes_parts() {
-            SaidParts::OneByOne
+        let parts = if platform.accepts_stream() {
+            StreamSupport::Supported
         } else {
-            SaidParts::AtTheEnd
+            StreamSupport::Unsupported
         };
-        let (habits, job_timeout) = (options.habits, options.job_timeout);
-        let labour = Labour {
+        let (semantics, job_timeout) = (options.semantics, options.job_timeout);
+        let execution = ExecutionContext {
             executor,
-            porter,
+            codec,
             journal,
-            habits,
+            semantics,
             parts,
             job_timeout,
         };
-        let runner = Arc::new(Runner {
-            labour,
+        let runner = Arc::new(JobRunner {
+            execution,
             platform,
-            hand: Hand::default(),
+            in_flight: InFlightJobs::default(),
         });
         Self {
             runner,
@@ -125,36 +125,40 @@ impl Puller {
 
     /// Works until `leave` is canceled or the model is broken; then what is in hand is brought to its end, for at most
     /// `patience`. What is not, is in the journal. The model must be ready.
-    pub async fn run(&self, leave: &CancellationToken, patience: Duration) -> Over {
+    pub async fn run(&self, leave: &CancellationToken, patience: Duration) -> ExitReason {
         set_limit(&self.runner);
         self.resume();
-        for task in [Loop::Ping, Loop::Stops, Loop::Limit] {
+        for task in [
+            BackgroundLoop::Ping,
+            BackgroundLoop::Stops,
+            BackgroundLoop::Limit,
+        ] {
             self.spawn(task);
         }
-        let takes = Takes::new(
+        let takes = JobPoller::new(
             Arc::clone(&self.runner),
             self.starter(),
             self.enough.clone(),
         );
         let takes = self.tasks.spawn(takes.run());
         let over = tokio::select! {
-            () = leave.cancelled() => Over::Asked,
-            () = self.enough.cancelled() => Over::Refreshed,
-            reason = self.broken() => Over::Broken(reason),
+            () = leave.cancelled() => ExitReason::Requested,
+            () = self.enough.cancelled() => ExitReason::Refresh,
+            reason = self.broken() => ExitReason::ModelDefunct(reason),
         };
         self.enough.cancel();
         // A panic in it has been told, and the jobs in hand are not lost by it.
         takes.await.ok();
         let patience = match over {
-            Over::Asked | Over::Refreshed => patience,
+            ExitReason::Requested | ExitReason::Refresh => patience,
             // Nobody works on what is not over yet; results are still brought.
-            Over::Broken(_) => patience.min(LAST_RESULTS),
+            ExitReason::ModelDefunct(_) => patience.min(LAST_RESULTS),
         };
-        if tokio::time::timeout(patience, self.runner.hand.empty())
+        if tokio::time::timeout(patience, self.runner.in_flight.empty())
             .await
             .is_err()
         {
-            tracing::warn!(jobs = ?self.runner.hand.ids(), "these jobs are left to the next worker");
+            tracing::warn!(jobs = ?self.runner.in_flight.ids(), "these jobs are left to the next worker");
         }
         self.over.cancel();
         over
@@ -162,13 +166,13 @@ impl Puller {
 
     /// What a worker before this one has left.
     fn resume(&self) {
-        for Left { job, stage } in self.runner.labour.journal.held() {
-            let Some(stop) = self.runner.hand.add(&job.id) else {
+        for JournaledJob { job, stage } in self.runner.execution.journal.jobs() {
+            let Some(stop) = self.runner.in_flight.add(&job.id) else {
                 continue;
             };
             let runner = Arc::clone(&self.runner);
-            let lost = match (stage, self.options.on_lost) {
-                (Stage::Over { delivered, body }, _) => {
+            let lost = match (stage, self.options.on_interrupted) {
+                (JobStage::Finished { delivered, body }, _) => {
                     tracing::info!(
                         job = job.id,
                         "the result of a worker before this one is brought"
@@ -177,10 +181,14 @@ impl Puller {
                         .start(runner.bring(job.id, stop, delivered, body));
                     continue;
                 }
-                (Stage::Taken { begun: 0 }, _) => None,
-                (Stage::Taken { begun }, OnLost::Retry) if begun < MOST_BEGINNINGS => None,
-                (Stage::Taken { .. }, _) => Some(self.options.habits.no_parts),
-                (Stage::Parted, _) => Some(Delivered::InParts),
+                (JobStage::Taken { starts: 0 }, _) => None,
+                (JobStage::Taken { starts }, OnInterruptedJob::Retry)
+                    if starts < MOST_BEGINNINGS =>
+                {
+                    None
+                }
+                (JobStage::Taken { .. }, _) => Some(self.options.semantics.without_stream),
+                (JobStage::Streaming, _) => Some(OutputDelivery::Streamed),
             };
             match lost {
                 None => {
@@ -193,7 +201,10 @@ impl Puller {
                         "a job was lost with the worker before this one"
                     );
                     let body = wire::failure("the worker died while it worked on the job");
-                    self.runner.labour.journal.over(&job.id, delivered, &body);
+                    self.runner
+                        .execution
+                        .journal
+                        .record_finished(&job.id, delivered, &body);
                     self.starter()
                         .start(runner.bring(job.id, stop, delivered, body));
                 }
@@ -201,19 +212,19 @@ impl Puller {
         }
     }
 
-    fn spawn(&self, which: Loop) {
-        let (runner, every) = (Arc::clone(&self.runner), self.options.ping_every);
+    fn spawn(&self, which: BackgroundLoop) {
+        let (runner, every) = (Arc::clone(&self.runner), self.options.ping_interval);
         self.starter().start(async move {
             match which {
-                Loop::Ping => pings(&runner, every).await,
-                Loop::Stops => stops(&runner).await,
-                Loop::Limit => limits(&runner).await,
+                BackgroundLoop::Ping => pings(&runner, every).await,
+                BackgroundLoop::Stops => stops(&runner).await,
+                BackgroundLoop::Limit => limits(&runner).await,
             }
         });
     }
 
-    fn starter(&self) -> Starter {
-        Starter {
+    fn starter(&self) -> TaskSpawner {
+        TaskSpawner {
             tasks: self.tasks.clone(),
             over: self.over.clone(),
         }
@@ -222,18 +233,18 @@ impl Puller {
     /// Waits until the model is given up.
     async fn broken(&self) -> String {
         loop {
-            let report = self.runner.labour.executor.report();
+            let report = self.runner.execution.executor.report();
             if matches!(report.health, Health::SetupFailed | Health::Defunct) {
                 return report
                     .health_error
                     .unwrap_or_else(|| "the model does not work any more".to_owned());
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
         }
     }
 }
 
-impl Drop for Puller {
+impl Drop for RunpodWorker {
     /// Jobs that are left to the next worker say nothing more: their model is about to be ended, which would look
     /// like a crash.
     fn drop(&mut self) {
@@ -243,12 +254,12 @@ impl Drop for Puller {
 
 /// Starts what lasts no longer than the worker. What is cut off by its end is in the journal.
 #[derive(Clone)]
-pub(crate) struct Starter {
+pub(crate) struct TaskSpawner {
     tasks: TaskTracker,
     over: CancellationToken,
 }
 
-impl Starter {
+impl TaskSpawner {
     pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         let over = self.over.clone();
         self.tasks
@@ -256,16 +267,16 @@ impl Starter {
     }
 }
 
-enum Loop {
+enum BackgroundLoop {
     Ping,
     Stops,
     Limit,
 }
 
-async fn limits(runner: &Runner) {
+async fn limits(runner: &JobRunner) {
     loop {
         tokio::select! {
-            () = runner.labour.executor.desired_concurrency_changed() => {}
+            () = runner.execution.executor.desired_concurrency_changed() => {}
             // A child that takes another one's place may have other slots.
             () = tokio::time::sleep(LIMIT_EVERY) => {}
         }
@@ -275,24 +286,29 @@ async fn limits(runner: &Runner) {
 
 /// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that
 /// could do the next one can.
-fn set_limit(runner: &Runner) {
+fn set_limit(runner: &JobRunner) {
     match (
-        runner.labour.executor.pool_status().slots,
-        runner.labour.executor.desired_concurrency(),
+        runner.execution.executor.pool_status().slots,
+        runner.execution.executor.desired_concurrency(),
     ) {
         (0, _) => {}
-        (slots, wanted) => runner.hand.set_limit(wanted.unwrap_or(slots).min(slots)),
+        (slots, wanted) => runner
+            .in_flight
+            .set_limit(wanted.unwrap_or(slots).min(slots)),
     }
 }
 
-async fn pings(runner: &Runner, every: Duration) {
+async fn pings(runner: &JobRunner, every: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         if let Err(reason) = runner
             .platform
-            .ping(&runner.hand.ids(), every.max(Duration::from_secs(1)) * 2)
+            .ping(
+                &runner.in_flight.ids(),
+                every.max(Duration::from_secs(1)) * 2,
+            )
             .await
         {
             tracing::warn!(reason, "the platform did not take a sign of life");
@@ -300,18 +316,18 @@ async fn pings(runner: &Runner, every: Duration) {
     }
 }
 
-async fn stops(runner: &Runner) {
-    if !runner.platform.says_stops() {
+async fn stops(runner: &JobRunner) {
+    if !runner.platform.supports_stops() {
         return tracing::warn!(
             "RUNPOD_WEBHOOK_GET_JOB has no `/job-take/`, so the platform cannot stop jobs"
         );
     }
-    let mut trouble = Pace::new(Duration::from_secs(1), Duration::from_secs(15));
+    let mut trouble = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
     loop {
         match runner.platform.stops().await {
             Ok(ids) => {
                 trouble.succeed();
-                let stopped = ids.iter().filter(|id| runner.hand.stop(id)).count();
+                let stopped = ids.iter().filter(|id| runner.in_flight.stop(id)).count();
                 if stopped == 0 {
                     tokio::time::sleep(STOPS_AGAIN).await;
                 }

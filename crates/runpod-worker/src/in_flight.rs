@@ -1,7 +1,7 @@
-//! The jobs in hand, and whether there is room for more.
+//! The jobs in in_flight, and whether there is room for more.
 //!
 //! A job needs room from the moment it is asked for until the model is done with it. After that only its
-//! result is in hand, which takes the model's time no more; but a platform that takes no results gets no more
+//! result is in in_flight, which takes the model's time no more; but a platform that takes no results gets no more
 //! work done either.
 
 use std::collections::HashMap;
@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 const RESULTS: usize = 64;
 
 #[derive(Default)]
-pub(crate) struct Hand {
+pub(crate) struct InFlightJobs {
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    jobs: HashMap<String, Card>,
+    jobs: HashMap<String, InFlightJob>,
     /// Jobs at once.
     limit: usize,
     /// Jobs that have been asked for.
@@ -30,15 +30,15 @@ struct Inner {
     next: u64,
 }
 
-struct Card {
+struct InFlightJob {
     nth: u64,
     stop: CancellationToken,
     /// Whether only its result is left.
     over: bool,
 }
 
-impl Hand {
-    /// Takes a job into hand; gives what says that it is to stop. `None` when it is there already.
+impl InFlightJobs {
+    /// JobPoller a job into hand; gives what says that it is to stop. `None` when it is there already.
     pub(crate) fn add(&self, id: &str) -> Option<CancellationToken> {
         let mut inner = self.lock();
         if inner.jobs.contains_key(id) {
@@ -48,7 +48,7 @@ impl Hand {
         inner.next += 1;
         inner.jobs.insert(
             id.to_owned(),
-            Card {
+            InFlightJob {
                 nth,
                 stop: stop.clone(),
                 over: false,
@@ -65,7 +65,7 @@ impl Hand {
         self.changed.notify_waiters();
     }
 
-    /// A job is no longer in hand.
+    /// A job is no longer in in_flight.
     pub(crate) fn remove(&self, id: &str) {
         self.lock().jobs.remove(id);
         self.changed.notify_waiters();
@@ -81,7 +81,7 @@ impl Hand {
         card.is_some()
     }
 
-    /// The ids of all jobs in hand, in the order in which they came.
+    /// The ids of all jobs in in_flight, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
         let inner = self.lock();
         let mut ids: Vec<(u64, &String)> =
@@ -94,7 +94,7 @@ impl Hand {
         self.lock().jobs.is_empty()
     }
 
-    /// Waits until nothing is in hand.
+    /// Waits until nothing is in in_flight.
     pub(crate) async fn empty(&self) {
         self.until(|inner| inner.jobs.is_empty().then_some(()))
             .await;
@@ -116,9 +116,12 @@ impl Hand {
     }
 
     /// Keeps room for jobs that are asked for, until it is dropped.
-    pub(crate) fn ask(&self, count: usize) -> Asking<'_> {
+    pub(crate) fn ask(&self, count: usize) -> Reservation<'_> {
         self.lock().asked += count;
-        Asking { hand: self, count }
+        Reservation {
+            in_flight: self,
+            count,
+        }
     }
 
     async fn until<T>(&self, found: impl Fn(&Inner) -> Option<T>) -> T {
@@ -150,15 +153,15 @@ impl Inner {
 }
 
 /// Room that is kept.
-pub(crate) struct Asking<'a> {
-    hand: &'a Hand,
+pub(crate) struct Reservation<'a> {
+    in_flight: &'a InFlightJobs,
     count: usize,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.hand.lock().asked -= self.count;
-        self.hand.changed.notify_waiters();
+        self.in_flight.lock().asked -= self.count;
+        self.in_flight.changed.notify_waiters();
     }
 }
 
@@ -167,49 +170,49 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn room(hand: &Hand) -> usize {
-        hand.room().now_or_never().unwrap_or(0)
+    fn room(in_flight: &InFlightJobs) -> usize {
+        in_flight.room().now_or_never().unwrap_or(0)
     }
 
     #[test]
     fn room_is_what_is_neither_asked_for_nor_worked_on() {
-        let hand = Hand::default();
-        assert_eq!(room(&hand), 0);
-        hand.set_limit(3);
-        assert_eq!(room(&hand), 3);
-        let asking = hand.ask(2);
-        assert_eq!(room(&hand), 1);
-        hand.add("a").unwrap();
-        assert_eq!(room(&hand), 0);
+        let in_flight = InFlightJobs::default();
+        assert_eq!(room(&in_flight), 0);
+        in_flight.set_limit(3);
+        assert_eq!(room(&in_flight), 3);
+        let asking = in_flight.ask(2);
+        assert_eq!(room(&in_flight), 1);
+        in_flight.add("a").unwrap();
+        assert_eq!(room(&in_flight), 0);
         drop(asking);
-        assert_eq!(room(&hand), 2);
-        hand.over("a");
-        assert_eq!(room(&hand), 3);
-        hand.set_limit(0);
-        assert_eq!(room(&hand), 0);
+        assert_eq!(room(&in_flight), 2);
+        in_flight.over("a");
+        assert_eq!(room(&in_flight), 3);
+        in_flight.set_limit(0);
+        assert_eq!(room(&in_flight), 0);
     }
 
     #[test]
     fn results_that_nobody_takes_end_the_room() {
-        let hand = Hand::default();
-        hand.set_limit(1);
+        let in_flight = InFlightJobs::default();
+        in_flight.set_limit(1);
         for i in 0..RESULTS {
-            hand.add(&i.to_string()).unwrap();
-            hand.over(&i.to_string());
+            in_flight.add(&i.to_string()).unwrap();
+            in_flight.over(&i.to_string());
         }
-        assert_eq!(room(&hand), 0);
-        hand.remove("7");
-        assert_eq!(room(&hand), 1);
+        assert_eq!(room(&in_flight), 0);
+        in_flight.remove("7");
+        assert_eq!(room(&in_flight), 1);
     }
 
     #[test]
     fn a_job_is_in_hand_once() {
-        let hand = Hand::default();
-        let stop = hand.add("b").unwrap();
-        assert!(hand.add("b").is_none());
-        hand.add("a").unwrap();
-        assert_eq!(hand.ids(), ["b", "a"]);
-        assert!(hand.stop("b") && stop.is_cancelled());
-        assert!(!hand.stop("c"));
+        let in_flight = InFlightJobs::default();
+        let stop = in_flight.add("b").unwrap();
+        assert!(in_flight.add("b").is_none());
+        in_flight.add("a").unwrap();
+        assert_eq!(in_flight.ids(), ["b", "a"]);
+        assert!(in_flight.stop("b") && stop.is_cancelled());
+        assert!(!in_flight.stop("c"));
     }
 }

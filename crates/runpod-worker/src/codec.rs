@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::{JobId, Metric, OutputValue};
 
-use crate::addresses::Delivered;
+use crate::platform_urls::OutputDelivery;
 use crate::wire::Job;
 
 /// Carries jobs to the model and what it gives back from it: inputs are checked and their files fetched, files in
 /// outputs become something that can be sent. It also knows what kind of code the model is.
 #[async_trait]
-pub trait Porter: Send + Sync {
+pub trait JobCodec: Send + Sync {
     /// What the model is given. An error is the job's result.
-    async fn carry_in(&self, job: &Job) -> Result<Carried, String>;
+    async fn decode(&self, job: &Job) -> Result<DecodedJob, String>;
 
     /// The JSON of a value, without files in it.
-    async fn carry_out(
+    async fn encode_output(
         &self,
         id: &JobId,
         value: OutputValue,
@@ -29,12 +29,12 @@ pub trait Porter: Send + Sync {
     fn progress(&self, metric: &Metric) -> Option<Bytes>;
 
     /// What a job gives besides its error, if a note of the model's is that.
-    fn beside_error(&self, metric: &Metric) -> Option<Bytes>;
+    fn failure_output(&self, metric: &Metric) -> Option<Bytes>;
 }
 
 /// A job as the model gets it.
 #[derive(Debug, Default)]
-pub struct Carried {
+pub struct DecodedJob {
     /// The input.
     pub input: Bytes,
     /// Files that were fetched for it: JSON pointer to local path.
@@ -47,24 +47,24 @@ pub struct Carried {
 
 /// What a model's code means by what it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Habits {
+pub struct HandlerSemantics {
     /// What the end says of a job that gave its output in parts.
-    pub after_parts: AfterParts,
+    pub stream_result: StreamResult,
     /// What an empty object is.
     pub empty_object: EmptyObject,
     /// How an output goes out of which there is nothing.
-    pub no_parts: Delivered,
+    pub without_stream: OutputDelivery,
     /// Whether the worker is replaced.
     pub refresh: Refresh,
 }
 
 /// What the end says of a job that gave its output in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AfterParts {
+pub enum StreamResult {
     /// All of them, as a list.
-    Repeated,
+    Aggregated,
     /// An empty list.
-    Nothing,
+    EmptyList,
 }
 
 /// What an empty object is.
@@ -73,14 +73,14 @@ pub enum EmptyObject {
     /// An output like others.
     Output,
     /// No output at all, which is what Runpod's own workers make of it.
-    Nothing,
+    NoOutput,
 }
 
 /// Whether the worker is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refresh {
     /// When a job says so.
-    WhenAsked,
+    OnRequest,
     /// After every job, which then is the last one of this process.
     AfterEachJob,
 }

@@ -11,51 +11,51 @@ use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::addresses::Delivered;
-use crate::delivery::{End, Mouth, Word};
+use crate::codec::{DecodedJob, EmptyObject, HandlerSemantics, JobCodec, Refresh, StreamResult};
+use crate::delivery::{FinalReport, Report, ReportSender};
 use crate::journal::Journal;
-use crate::port::{AfterParts, Carried, EmptyObject, Habits, Porter, Refresh};
-use crate::wire::{self, Ending, Job};
+use crate::platform_urls::OutputDelivery;
+use crate::wire::{self, Job, JobDone};
 
 /// The pause before a job whose line was sent away stands in it again.
 const LINE_AGAIN: Duration = Duration::from_millis(200);
 
 /// What all jobs are worked on with.
-pub(crate) struct Labour {
+pub(crate) struct ExecutionContext {
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) porter: Arc<dyn Porter>,
+    pub(crate) codec: Arc<dyn JobCodec>,
     pub(crate) journal: Journal,
-    pub(crate) habits: Habits,
+    pub(crate) semantics: HandlerSemantics,
     /// Whether parts are said one by one.
-    pub(crate) parts: SaidParts,
+    pub(crate) parts: StreamSupport,
     /// How long the model may work on one job.
     pub(crate) job_timeout: Option<Duration>,
 }
 
 /// What is done with the parts of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SaidParts {
+pub(crate) enum StreamSupport {
     /// They are said as they come.
-    OneByOne,
+    Supported,
     /// They are all said at the end, because nobody hears them before.
-    AtTheEnd,
+    Unsupported,
 }
 
 /// How a job came out.
-pub(crate) enum Came {
+pub(crate) enum RunResult {
     /// It has a result.
-    Out(End),
+    Finished(FinalReport),
     /// Somebody stopped it, and wants nothing of it.
     Stopped,
 }
 
 /// One job that is worked on.
-struct Task<'a> {
+struct ActiveRun<'a> {
     job: &'a Job,
     stop: &'a CancellationToken,
-    mouth: &'a Mouth,
+    reports: &'a ReportSender,
     id: JobId,
-    /// Parts that are repeated.
+    /// WorkerDeps that are repeated.
     parts: Vec<Bytes>,
     said: usize,
     /// What it gives besides an error.
@@ -63,12 +63,12 @@ struct Task<'a> {
 }
 
 /// Why a job has no result, and what it gives nevertheless.
-struct Failed {
+struct JobFailure {
     error: String,
     beside: Option<Bytes>,
 }
 
-impl From<String> for Failed {
+impl From<String> for JobFailure {
     fn from(error: String) -> Self {
         Self {
             error,
@@ -79,31 +79,39 @@ impl From<String> for Failed {
 
 /// Why a job was told to stop.
 #[derive(Clone, Copy)]
-enum Cause {
-    Stop,
-    Time,
+enum StopCause {
+    Requested,
+    Timeout,
 }
 
-impl Labour {
-    pub(crate) async fn work(&self, job: &Job, stop: &CancellationToken, mouth: &Mouth) -> Came {
-        let ready = stop.run_until_cancelled(async {
-            (self.admission().await, self.porter.carry_in(job).await)
-        });
+impl ExecutionContext {
+    pub(crate) async fn work(
+        &self,
+        job: &Job,
+        stop: &CancellationToken,
+        reports: &ReportSender,
+    ) -> RunResult {
+        let ready = stop
+            .run_until_cancelled(async { (self.admission().await, self.codec.decode(job).await) });
         let Some((admission, carried)) = ready.await else {
-            return Came::Stopped;
+            return RunResult::Stopped;
         };
         let carried = match carried {
             Ok(carried) => carried,
             Err(error) => {
-                return self.end(self.habits.no_parts, Err(error.into()), Refresh::WhenAsked);
+                return self.end(
+                    self.semantics.without_stream,
+                    Err(error.into()),
+                    Refresh::OnRequest,
+                );
             }
         };
         let scratch = carried.scratch.clone();
         let id = JobId::parse(&job.id).unwrap_or_else(|_| JobId::from_random(random()));
-        let task = Task {
+        let task = ActiveRun {
             job,
             stop,
-            mouth,
+            reports,
             id,
             parts: Vec::new(),
             said: 0,
@@ -136,11 +144,11 @@ impl Labour {
 
     async fn on_executor(
         &self,
-        mut task: Task<'_>,
+        mut task: ActiveRun<'_>,
         admission: Box<dyn Admission>,
-        carried: Carried,
-    ) -> Came {
-        let Carried {
+        carried: DecodedJob,
+    ) -> RunResult {
+        let DecodedJob {
             input,
             files,
             context,
@@ -154,7 +162,7 @@ impl Labour {
             context,
             scratch: scratch.clone(),
         };
-        self.journal.begun(&task.job.id);
+        self.journal.record_started(&task.job.id);
         let batch = task.job.batch();
         tracing::info!(job = task.job.id, batch, "Started.");
         let began = Instant::now();
@@ -163,8 +171,8 @@ impl Labour {
         loop {
             let event = tokio::select! {
                 biased;
-                () = task.stop.cancelled(), if cause.is_none() => { cause = Some(Cause::Stop); running.cancel(); continue }
-                () = self.too_late(began), if cause.is_none() => { cause = Some(Cause::Time); running.cancel(); continue }
+                () = task.stop.cancelled(), if cause.is_none() => { cause = Some(StopCause::Requested); running.cancel(); continue }
+                () = self.too_late(began), if cause.is_none() => { cause = Some(StopCause::Timeout); running.cancel(); continue }
                 event = running.next() => event,
             };
             let outcome = match event {
@@ -176,20 +184,20 @@ impl Labour {
                         return self.end(
                             self.delivered(&task),
                             Err(error.into()),
-                            Refresh::WhenAsked,
+                            Refresh::OnRequest,
                         );
                     }
                 },
             };
             let result = match cause {
-                Some(Cause::Stop) => return Came::Stopped,
-                Some(Cause::Time) => Err(self.took_too_long().into()),
+                Some(StopCause::Requested) => return RunResult::Stopped,
+                Some(StopCause::Timeout) => Err(self.took_too_long().into()),
                 None => self.result(&mut task, outcome, &scratch).await,
             };
             let refresh = if running.refreshes() {
                 Refresh::AfterEachJob
             } else {
-                Refresh::WhenAsked
+                Refresh::OnRequest
             };
             // The place is free before anybody can see the end.
             drop(running);
@@ -199,20 +207,25 @@ impl Labour {
     }
 
     /// Passes on what the model says before its end.
-    async fn heard(&self, task: &mut Task<'_>, event: Event, scratch: &Path) -> Result<(), String> {
+    async fn heard(
+        &self,
+        task: &mut ActiveRun<'_>,
+        event: Event,
+        scratch: &Path,
+    ) -> Result<(), String> {
         match event {
             Event::Log { text, .. } => {
                 tracing::info!(target: "model", job = task.job.id, "{}", text.trim_end())
             }
             Event::Metric(metric) => {
-                if let Some(json) = self.porter.progress(&metric) {
-                    task.say(Word::Progress(wire::progress(&json))).await;
-                } else if let Some(json) = self.porter.beside_error(&metric) {
+                if let Some(json) = self.codec.progress(&metric) {
+                    task.say(Report::Progress(wire::progress(&json))).await;
+                } else if let Some(json) = self.codec.failure_output(&metric) {
                     task.beside = Some(json);
                 }
             }
             Event::Output(value) => {
-                let json = self.porter.carry_out(&task.id, value, scratch).await?;
+                let json = self.codec.encode_output(&task.id, value, scratch).await?;
                 self.part(task, json).await;
             }
             Event::Ended(_) => {}
@@ -220,38 +233,40 @@ impl Labour {
         Ok(())
     }
 
-    async fn part(&self, task: &mut Task<'_>, json: Bytes) {
-        if self.parts == SaidParts::OneByOne {
+    async fn part(&self, task: &mut ActiveRun<'_>, json: Bytes) {
+        if self.parts == StreamSupport::Supported {
             if task.said == 0 {
-                self.journal.parted(&task.job.id);
+                self.journal.record_streaming(&task.job.id);
             }
             task.said += 1;
-            task.say(Word::Part(wire::part(&json))).await;
+            task.say(Report::Part(wire::part(&json))).await;
         }
-        if self.habits.after_parts == AfterParts::Repeated || self.parts == SaidParts::AtTheEnd {
+        if self.semantics.stream_result == StreamResult::Aggregated
+            || self.parts == StreamSupport::Unsupported
+        {
             task.parts.push(json);
         }
     }
 
     async fn result(
         &self,
-        task: &mut Task<'_>,
+        task: &mut ActiveRun<'_>,
         outcome: Outcome,
         scratch: &Path,
-    ) -> Result<Option<Bytes>, Failed> {
+    ) -> Result<Option<Bytes>, JobFailure> {
         match outcome {
             Outcome::Succeeded {
                 output: Some(value),
             } => {
-                let json = self.porter.carry_out(&task.id, value, scratch).await?;
+                let json = self.codec.encode_output(&task.id, value, scratch).await?;
                 let nothing =
-                    self.habits.empty_object == EmptyObject::Nothing && &json[..] == b"{}";
+                    self.semantics.empty_object == EmptyObject::NoOutput && &json[..] == b"{}";
                 Ok((!nothing).then_some(json))
             }
             Outcome::Succeeded { output: None } => {
                 Ok(Some(wire::list(&std::mem::take(&mut task.parts)).into()))
             }
-            Outcome::Failed { error } => Err(Failed {
+            Outcome::Failed { error } => Err(JobFailure {
                 error,
                 beside: task.beside.take(),
             }),
@@ -262,35 +277,35 @@ impl Labour {
 
     fn end(
         &self,
-        delivered: Delivered,
-        result: Result<Option<Bytes>, Failed>,
+        delivered: OutputDelivery,
+        result: Result<Option<Bytes>, JobFailure>,
         refresh: Refresh,
-    ) -> Came {
+    ) -> RunResult {
         let (output, error) = match result {
             Ok(output) => (output, None),
-            Err(Failed { error, beside }) => (beside, Some(error)),
+            Err(JobFailure { error, beside }) => (beside, Some(error)),
         };
         let output = output
             .as_ref()
             .and_then(|json| serde_json::from_slice::<&RawValue>(json).ok());
-        let replaced = [refresh, self.habits.refresh].contains(&Refresh::AfterEachJob);
-        let ending = Ending {
+        let replaced = [refresh, self.semantics.refresh].contains(&Refresh::AfterEachJob);
+        let ending = JobDone {
             output,
             error: error.as_deref(),
             stop_pod: replaced.then_some(true),
         };
-        Came::Out(End {
+        RunResult::Finished(FinalReport {
             delivered,
             body: ending.to_bytes(),
             at: Instant::now(),
         })
     }
 
-    fn delivered(&self, task: &Task<'_>) -> Delivered {
+    fn delivered(&self, task: &ActiveRun<'_>) -> OutputDelivery {
         if task.said > 0 {
-            Delivered::InParts
+            OutputDelivery::Streamed
         } else {
-            self.habits.no_parts
+            self.semantics.without_stream
         }
     }
 
@@ -309,9 +324,9 @@ impl Labour {
     }
 }
 
-impl Task<'_> {
-    async fn say(&self, word: Word) {
-        self.stop.run_until_cancelled(self.mouth.say(word)).await;
+impl ActiveRun<'_> {
+    async fn say(&self, word: Report) {
+        self.stop.run_until_cancelled(self.reports.say(word)).await;
     }
 }
 

@@ -11,13 +11,13 @@ use tidegate_core::health::Health;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::addresses::{Delivered, Load};
-use crate::pace::Pace;
-use crate::platform::Asked;
-use crate::port::Refresh;
-use crate::puller::Starter;
-use crate::runner::Runner;
-use crate::wire::{self, Job, Taken};
+use crate::backoff::Backoff;
+use crate::codec::Refresh;
+use crate::job_runner::JobRunner;
+use crate::platform_client::TakeOutcome;
+use crate::platform_urls::{OutputDelivery, WorkerLoad};
+use crate::wire::{self, Job, TakenJobs};
+use crate::worker::TaskSpawner;
 
 /// Questions that may be open at once.
 const OPEN: usize = 2;
@@ -27,23 +27,27 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// once again.
 const TOO_SOON: Duration = Duration::from_millis(50);
 /// How often is looked whether a model that was away is back.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(crate) struct Takes {
-    pub(crate) runner: Arc<Runner>,
-    pub(crate) starter: Starter,
+pub(crate) struct JobPoller {
+    pub(crate) runner: Arc<JobRunner>,
+    pub(crate) starter: TaskSpawner,
     /// Says that no more jobs are wanted.
     pub(crate) enough: CancellationToken,
     /// After errors.
-    pub(crate) trouble: Pace,
+    pub(crate) trouble: Backoff,
     /// After answers that came too soon.
-    pub(crate) nothing: Pace,
+    pub(crate) nothing: Backoff,
 }
 
-impl Takes {
-    pub(crate) fn new(runner: Arc<Runner>, starter: Starter, enough: CancellationToken) -> Self {
-        let trouble = Pace::new(Duration::from_millis(500), Duration::from_secs(15));
-        let nothing = Pace::new(Duration::from_millis(20), Duration::from_millis(250));
+impl JobPoller {
+    pub(crate) fn new(
+        runner: Arc<JobRunner>,
+        starter: TaskSpawner,
+        enough: CancellationToken,
+    ) -> Self {
+        let trouble = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+        let nothing = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
         Self {
             runner,
             starter,
@@ -72,15 +76,15 @@ impl Takes {
     }
 
     /// Deals with an answer; says how long to leave the platform alone.
-    fn answered(&mut self, took: Duration, asked: Asked) -> Duration {
+    fn answered(&mut self, took: Duration, asked: TakeOutcome) -> Duration {
         match asked {
-            Asked::Given(taken) => {
+            TakeOutcome::Jobs(taken) => {
                 self.trouble.succeed();
                 self.nothing.succeed();
                 self.take_in(taken);
                 Duration::ZERO
             }
-            Asked::Nothing => {
+            TakeOutcome::Empty => {
                 self.trouble.succeed();
                 if took < TOO_SOON {
                     self.nothing.fail()
@@ -88,11 +92,11 @@ impl Takes {
                     Duration::ZERO
                 }
             }
-            Asked::TooMuch(pause) => {
+            TakeOutcome::RateLimited(pause) => {
                 tracing::warn!(?pause, "the platform says that it is asked too often");
                 pause
             }
-            Asked::Failed(reason) => {
+            TakeOutcome::Failed(reason) => {
                 let pause = self.trouble.fail();
                 tracing::error!(
                     reason,
@@ -104,76 +108,80 @@ impl Takes {
         }
     }
 
-    fn take_in(&self, taken: Taken) {
-        let Taken {
+    fn take_in(&self, taken: TakenJobs) {
+        let TakenJobs {
             jobs,
-            empty,
-            nameless,
+            without_input,
+            without_id,
         } = taken;
-        if nameless > 0 {
+        if without_id > 0 {
             tracing::error!(
-                count = nameless,
+                count = without_id,
                 "the platform handed out something without an id, which nobody can answer"
             );
         }
-        for id in empty {
+        for id in without_input {
             self.send_back(id);
         }
         for job in jobs {
             self.start(job);
         }
-        if self.runner.labour.habits.refresh == Refresh::AfterEachJob
-            && !self.runner.hand.is_empty()
+        if self.runner.execution.semantics.refresh == Refresh::AfterEachJob
+            && !self.runner.in_flight.is_empty()
         {
             self.enough.cancel();
         }
     }
 
     fn start(&self, job: Job) {
-        let Some(stop) = self.runner.hand.add(&job.id) else {
+        let Some(stop) = self.runner.in_flight.add(&job.id) else {
             return tracing::warn!(
                 job = job.id,
                 "the platform handed out a job that is in hand already"
             );
         };
-        self.runner.labour.journal.taken(&job);
+        self.runner.execution.journal.record_taken(&job);
         self.starter.start(Arc::clone(&self.runner).run(job, stop));
     }
 
     /// A job that nobody can work on gets its answer too.
     fn send_back(&self, id: String) {
-        let Some(stop) = self.runner.hand.add(&id) else {
+        let Some(stop) = self.runner.in_flight.add(&id) else {
             return;
         };
         tracing::error!(job = id, "the platform handed out a job without `input`");
         let body = wire::failure("the job has no `input`");
-        self.starter
-            .start(Arc::clone(&self.runner).bring(id, stop, Delivered::AtOnce, body));
+        self.starter.start(Arc::clone(&self.runner).bring(
+            id,
+            stop,
+            OutputDelivery::WithResult,
+            body,
+        ));
     }
 }
 
 /// Waits until a job can be worked on and the platform may be asked; says how many.
-async fn room(runner: &Runner, not_before: Instant) -> usize {
+async fn room(runner: &JobRunner, not_before: Instant) -> usize {
     tokio::time::sleep_until(not_before).await;
     loop {
-        let room = runner.hand.room().await;
+        let room = runner.in_flight.room().await;
         if matches!(
-            runner.labour.executor.report().health,
+            runner.execution.executor.report().health,
             Health::Ready | Health::Busy
         ) {
             return room;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
     }
 }
 
-async fn ask(runner: &Runner, count: usize) -> (Duration, Asked) {
+async fn ask(runner: &JobRunner, count: usize) -> (Duration, TakeOutcome) {
     let began = Instant::now();
-    let _asking = runner.hand.ask(count);
-    let load = if runner.hand.is_empty() {
-        Load::Idle
+    let _asking = runner.in_flight.ask(count);
+    let load = if runner.in_flight.is_empty() {
+        WorkerLoad::Idle
     } else {
-        Load::Busy
+        WorkerLoad::Busy
     };
     let asked = runner.platform.take(count, load).await;
     (began.elapsed(), asked)

@@ -5,13 +5,13 @@ use std::time::Duration;
 /// Growing pauses, each somewhat by chance, so that a platform that comes back is not met by all its workers at
 /// the same moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     next: Duration,
 }
 
-impl Pace {
+impl Backoff {
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_limit_and_begin_again() {
-        let mut pace = Pace::new(Duration::from_millis(100), Duration::from_millis(400));
+        let mut pace = Backoff::new(Duration::from_millis(100), Duration::from_millis(400));
         let longest = |pause: Duration, limit: u64| {
             pause <= Duration::from_millis(limit) && pause >= Duration::from_millis(limit / 2)
         };

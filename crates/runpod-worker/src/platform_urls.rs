@@ -15,7 +15,7 @@ const ID: &str = "$ID";
 
 /// The templates as the environment has them.
 #[derive(Debug, Clone, Default)]
-pub struct Templates {
+pub struct UrlTemplates {
     /// `RUNPOD_WEBHOOK_GET_JOB`
     pub take: String,
     /// `RUNPOD_WEBHOOK_POST_OUTPUT`
@@ -29,7 +29,7 @@ pub struct Templates {
 /// A template that is no address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{variable} is `{template}`, which is no http or https address")]
-pub struct BadTemplate {
+pub struct InvalidUrlTemplate {
     /// Where it was read.
     pub variable: &'static str,
     /// What it says.
@@ -38,7 +38,7 @@ pub struct BadTemplate {
 
 /// Whether a worker that asks for jobs holds some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum WorkerLoad {
     /// None.
     Idle,
     /// At least one.
@@ -47,16 +47,16 @@ pub enum Load {
 
 /// How the output of a job went out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivered {
+pub enum OutputDelivery {
     /// All of it with the result.
-    AtOnce,
+    WithResult,
     /// In parts before the result.
-    InParts,
+    Streamed,
 }
 
 /// Where everything of one worker is sent.
 #[derive(Debug, Clone)]
-pub struct Addresses {
+pub struct PlatformUrls {
     take: String,
     batch: String,
     stop: Option<String>,
@@ -65,23 +65,26 @@ pub struct Addresses {
     ping: Option<String>,
 }
 
-impl Addresses {
+impl PlatformUrls {
     /// Only where signs of life go, for who takes no jobs from the platform.
-    pub fn of_life(ping: &str, worker: &str) -> Result<Self, BadTemplate> {
-        let templates = Templates {
+    pub fn ping_only(ping: &str, worker: &str) -> Result<Self, InvalidUrlTemplate> {
+        let templates = UrlTemplates {
             take: ping.to_owned(),
             done: ping.to_owned(),
             stream: None,
             ping: Some(ping.to_owned()),
         };
-        Self::read(&templates, worker).map_err(|bad| BadTemplate {
+        Self::from_templates(&templates, worker).map_err(|bad| InvalidUrlTemplate {
             variable: "RUNPOD_WEBHOOK_PING",
             ..bad
         })
     }
 
     /// Fills in the worker's id, and looks whether every template is an address.
-    pub fn read(templates: &Templates, worker: &str) -> Result<Self, BadTemplate> {
+    pub fn from_templates(
+        templates: &UrlTemplates,
+        worker: &str,
+    ) -> Result<Self, InvalidUrlTemplate> {
         let worker = encoded(worker);
         let filled = |template: &str| template.replace(POD, &worker);
         let take = filled(&templates.take).replace(ID, &worker);
@@ -103,7 +106,7 @@ impl Addresses {
         ];
         for (variable, template) in all {
             if let Some(template) = template.filter(|template| !is_address(template)) {
-                return Err(BadTemplate {
+                return Err(InvalidUrlTemplate {
                     variable,
                     template: template.clone(),
                 });
@@ -113,10 +116,10 @@ impl Addresses {
     }
 
     /// Where `count` jobs are asked for.
-    pub fn take(&self, count: usize, load: Load) -> Url {
+    pub fn take(&self, count: usize, load: WorkerLoad) -> Url {
         let busy = match load {
-            Load::Idle => 0,
-            Load::Busy => 1,
+            WorkerLoad::Idle => 0,
+            WorkerLoad::Busy => 1,
         };
         match count {
             1 => parsed(&format!("{}&job_in_progress={busy}", self.take)),
@@ -133,8 +136,8 @@ impl Addresses {
     }
 
     /// Where the result of a job goes, and its progress.
-    pub fn done(&self, job: &str, delivered: Delivered) -> Url {
-        let streamed = delivered == Delivered::InParts;
+    pub fn done(&self, job: &str, delivered: OutputDelivery) -> Url {
+        let streamed = delivered == OutputDelivery::Streamed;
         parsed(&format!(
             "{}&isStream={streamed}",
             self.done.replace(ID, &encoded(job))
@@ -184,25 +187,25 @@ fn encoded(id: &str) -> String {
 mod tests {
     use super::*;
 
-    fn addresses(take: &str) -> Addresses {
-        let templates = Templates {
+    fn addresses(take: &str) -> PlatformUrls {
+        let templates = UrlTemplates {
             take: take.to_owned(),
             done: "http://p/v2/e/job-done/$RUNPOD_POD_ID/$ID?gpu=X".to_owned(),
             stream: Some("http://p/v2/e/job-stream/$RUNPOD_POD_ID/$ID?gpu=X".to_owned()),
             ping: Some("http://p/v2/e/ping/$RUNPOD_POD_ID?gpu=X".to_owned()),
         };
-        Addresses::read(&templates, "pod 1").unwrap()
+        PlatformUrls::from_templates(&templates, "pod 1").unwrap()
     }
 
     #[test]
     fn every_address_is_what_the_platform_expects() {
         let at = addresses("http://p/v2/e/job-take/$ID?gpu=X");
         let all = [
-            at.take(1, Load::Idle),
-            at.take(3, Load::Busy),
+            at.take(1, WorkerLoad::Idle),
+            at.take(3, WorkerLoad::Busy),
             at.stop().unwrap(),
-            at.done("a/b", Delivered::AtOnce),
-            at.done("j", Delivered::InParts),
+            at.done("a/b", OutputDelivery::WithResult),
+            at.done("j", OutputDelivery::Streamed),
             at.stream("j").unwrap(),
             at.ping(&[("job_id", "a,b"), ("runpod_version", "1")])
                 .unwrap(),
@@ -226,7 +229,7 @@ mod tests {
     fn a_template_without_a_query_gets_its_parameters_all_the_same() {
         let at = addresses("http://p/job-take/$RUNPOD_POD_ID");
         assert_eq!(
-            at.take(1, Load::Idle).as_str(),
+            at.take(1, WorkerLoad::Idle).as_str(),
             "http://p/job-take/pod%201&job_in_progress=0"
         );
     }
@@ -236,19 +239,19 @@ mod tests {
         let at = addresses("http://p/jobs?w=$ID");
         assert!(at.stop().is_none());
         assert_eq!(
-            at.take(2, Load::Idle).as_str(),
+            at.take(2, WorkerLoad::Idle).as_str(),
             "http://p/jobs?w=pod%201&batch_size=2&job_in_progress=0"
         );
     }
 
     #[test]
     fn what_is_no_address_is_named_with_its_variable() {
-        let templates = Templates {
+        let templates = UrlTemplates {
             take: "http://p/".to_owned(),
             done: "job-done/$ID".to_owned(),
-            ..Templates::default()
+            ..UrlTemplates::default()
         };
-        let bad = Addresses::read(&templates, "w").unwrap_err();
+        let bad = PlatformUrls::from_templates(&templates, "w").unwrap_err();
         assert_eq!(bad.variable, "RUNPOD_WEBHOOK_POST_OUTPUT");
     }
 }
