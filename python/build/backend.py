@@ -1,7 +1,7 @@
-"""The build of the wheel: maturin makes the extension module, and the program goes in beside it.
+"""PEP 517 backend: builds a wheel with the extension module and the `tidegate` program.
 
-One wheel carries both, so that `pip install tidegate` gives the `tidegate` command and the package
-that its children import, always of the same version. maturin alone can only do one of the two.
+One wheel has both, so that `pip install tidegate` installs the `tidegate` command and the package that its
+child processes import, always in the same version. maturin alone can build only one of the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import maturin
-from maturin import (  # noqa: F401  (the other hooks of the build interface are maturin's own)
+from maturin import (  # noqa: F401  (these hooks are maturin's own)
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
 )
@@ -25,7 +25,7 @@ SCRIPTS = ROOT / "target" / "wheel-data" / "scripts"
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: dict[str, object] | None = None
 ) -> str:
-    """Describe the wheel. maturin wants its data folder to be there even for that."""
+    """Prepare the metadata of the wheel. maturin requires its data folder even for that."""
     SCRIPTS.mkdir(parents=True, exist_ok=True)
     return maturin.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
@@ -35,7 +35,7 @@ def build_wheel(
     config_settings: dict[str, object] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build the program, then the wheel around it."""
+    """Build the program, then the wheel that contains it."""
     _build_program()
     settings = dict(config_settings or {})
     settings.setdefault("build-args", f"--profile {PROFILE}")
@@ -43,7 +43,7 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, object] | None = None) -> str:
-    """Build the source archive."""
+    """Build the source distribution."""
     return maturin.build_sdist(sdist_directory, config_settings)
 
 

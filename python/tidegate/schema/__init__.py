@@ -1,11 +1,11 @@
-"""The schema of a Cog model, read from its source without importing it.
+"""Builds the schema of a Cog model from its source, without importing it.
 
-Cog makes this document when it builds an image; tidegate makes it at start, so the
-builder has to be quick and must not run user code: weights may take minutes to load,
-and `/openapi.json` must not wait for them. Only the standard library's `ast` is used.
+Cog builds this document together with an image; tidegate builds it at start. The builder must be fast and
+must not run user code: weights may take minutes to load, and `/openapi.json` must not wait for them. It
+uses only the standard library's `ast`.
 
-Reading order: `target` finds the function, `names` and `annotations` say what its types
-mean, `inputs` and `outputs` describe them, `document` frames the result.
+Reading order: `function` finds the function, `symbols` and `annotations` resolve its types, `inputs` and
+`outputs` describe them, `document` assembles the OpenAPI document.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`python -m tidegate.schema DIR [--predict REF] [--train REF]`: the document on stdout.
+"""`python -m tidegate.schema DIR [--predict REF] [--train REF]`: prints the document to stdout.
 
-The Rust program reads cog.yaml and passes the references; this file reads no
-configuration. Arguments are parsed by hand because argparse takes longer to import than
-a schema takes to build.
+The Rust program reads cog.yaml and passes the references; this file reads no configuration. Arguments are
+parsed by hand because importing argparse takes longer than building a schema.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     refs: dict[str, str] = {}
     folders: list[str] = []
-    words = iter(argv)
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if word in ("-h", "--help"):
+    arguments = iter(argv)
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if argument in ("-h", "--help"):
             print(USAGE)
             return 0
         if flag in ("--predict", "--train"):
-            refs[flag] = value if equals else next(words, "")
+            refs[flag] = value if equals else next(arguments, "")
         else:
-            folders.append(word)
+            folders.append(argument)
     if len(folders) != 1 or folders[0].startswith("-") or "" in refs.values():
         print(USAGE, file=sys.stderr)
         return _BAD_USAGE
@@ -39,8 +38,8 @@ def main(argv: list[str]) -> int:
 
 def _print(folder: str, predictor_ref: str | None, train_ref: str | None) -> int:
     if predictor_ref is None:
-        new = os.path.isfile(os.path.join(folder, "run.py"))
-        predictor_ref = "run.py" if new else "predict.py"
+        has_run_py = os.path.isfile(os.path.join(folder, "run.py"))
+        predictor_ref = "run.py" if has_run_py else "predict.py"
     try:
         schema = build(folder, predictor_ref, train_ref)
     except SchemaError as err:
@@ -51,7 +50,7 @@ def _print(folder: str, predictor_ref: str | None, train_ref: str | None) -> int
     try:
         print(json.dumps(schema.document, indent=2), flush=True)
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python would complain once more when it closes the stream.
+        # The reader has closed the pipe. Without this, Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 

@@ -1,8 +1,8 @@
-"""From an annotation, as written, to the type it means.
+"""Parses annotations into types.
 
-`parse` reads every spelling (`Optional[X]`, `X | None`, `"X"`, `t.List[X]`, aliases) and
-returns a `Type`, a small tree with one spelling. Whether a type is allowed is not
-decided here: inputs and outputs have different rules (see `inputs` and `outputs`).
+`parse` reads every spelling (`Optional[X]`, `X | None`, `"X"`, `t.List[X]`, aliases) and returns a `Type`,
+a small tree with one spelling. It does not decide whether a type is allowed: inputs and outputs have
+different rules (see `inputs` and `outputs`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS = {
     "Dict": "dict",
 }
 _KNOWN_ORIGINS = frozenset(("", "builtins", "cog", "coglet", "typing", "typing_extensions", "pathlib"))
-_MAX_DEPTH = 32  # an alias may mention itself
+_MAX_DEPTH = 32  # an alias may refer to itself
 
 _JSON: dict[str, dict[str, object]] = {
     "str": {"type": "string"},
@@ -49,8 +49,8 @@ class Type:
 
     `tag` is a scalar (`str`, `int`, `float`, `bool`, `path`, `file`, `secret`, `any`) or
     one of `dict` (0 or 2 args), `list` (0 or 1), `union`, `none`, `opaque` (1),
-    `class` (a class of the user's, in `symbol`), `generic` (any other `Name[...]`),
-    `unknown`. `name` and `origin` are kept for error messages.
+    `class` (a class of user code, in `symbol`), `generic` (any other `Name[...]`),
+    `unknown`. `name` and `origin` are for error messages.
     """
 
     __slots__ = ("args", "name", "origin", "symbol", "tag")
@@ -62,7 +62,7 @@ class Type:
         args: tuple[Type, ...] = (),
         symbol: Symbol | None = None,
     ) -> None:
-        """Origin comes from the symbol, because only named types have one."""
+        """Create a node; only types with a symbol have an origin."""
         self.tag = tag
         self.name = name
         self.args = args
@@ -70,19 +70,19 @@ class Type:
         self.origin = symbol.origin if symbol is not None else ""
 
     def without_none(self) -> tuple[tuple[Type, ...], bool]:
-        """Split a type into its alternatives and whether None is one of them."""
+        """Return the alternatives of a type without None, and whether None is one of them."""
         if self.tag != "union":
             return (self,), False
         members = tuple(member for member in self.args if member.tag != "none")
         return members, len(members) < len(self.args)
 
     def json(self) -> dict[str, object]:
-        """Return the JSON Schema of a scalar; a fresh dict, callers add keys."""
+        """Return the JSON Schema of a scalar, as a new dict to which callers may add keys."""
         return dict(_JSON[self.tag])
 
 
 def parse(expr: ast.expr, module: Module, depth: int = 0) -> Type:
-    """Read an annotation expression of `module`."""
+    """Parse an annotation of `module`."""
     if depth > _MAX_DEPTH:
         return Type("any")
     if isinstance(expr, ast.Constant):
@@ -132,12 +132,12 @@ def _generic(expr: ast.Subscript, module: Module, depth: int) -> Type:
     head = module.resolve(expr.value)
     items = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
     name = head.name if head is not None else ast.unparse(expr.value)
-    if name == "Literal":  # its arguments are values; `Literal["a"]` is not a forward reference
+    if name == "Literal":  # its arguments are values: `"a"` in `Literal["a"]` is not a forward reference
         return Type("generic", name, symbol=head)
     if name == "Annotated":
         inner = parse(items[0], module, depth + 1)
-        marks = (module.resolve(item) for item in items[1:])
-        opaque = any(mark is not None and mark.is_from("cog", "Opaque") for mark in marks)
+        markers = (module.resolve(item) for item in items[1:])
+        opaque = any(marker is not None and marker.is_from("cog", "Opaque") for marker in markers)
         return Type("opaque", args=(inner,)) if opaque else inner
     args = tuple(parse(item, module, depth + 1) for item in items)
     if name == "Optional":
@@ -152,7 +152,7 @@ def _generic(expr: ast.Subscript, module: Module, depth: int) -> Type:
 
 
 def _constructed(expr: ast.Call, module: Module, depth: int) -> Type:
-    """Read `X = NewType("X", str)` and `X = TypedDict("X", {...})`, seen through an alias."""
+    """Parse `X = NewType("X", str)` and `X = TypedDict("X", {...})` behind an alias."""
     head = module.resolve(expr.func)
     if head is not None and head.is_from("typing", "NewType") and len(expr.args) == 2:
         return parse(expr.args[1], module, depth + 1)

@@ -1,4 +1,4 @@
-"""The door's one function: references in, a described model out."""
+"""Builds the schema of a model from its references."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .symbols import ModelFolder
 
 
 class ModelSchema:
-    """What is known about a model before any of its code has run."""
+    """The inputs, outputs and OpenAPI document of a model."""
 
     __slots__ = ("concurrency", "document", "inputs", "streaming", "training_inputs")
 
     def __init__(self, concurrency: int | None, interfaces: list[Interface]) -> None:
-        """`interfaces` is the prediction, and the training if the model has one."""
+        """`interfaces` has the prediction first, and the training if the model has one."""
         self.document = openapi(interfaces)
         self.streaming: bool = interfaces[0].streaming
         self.concurrency = concurrency
@@ -31,14 +31,14 @@ class ModelSchema:
 
 
 def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str | None = None) -> ModelSchema:
-    """Describe the model in `model_dir`; raise `SchemaError` where Cog would refuse to build.
+    """Build the schema of the model in `model_dir`; raise `SchemaError` where Cog would refuse to build.
 
-    The references are those of cog.yaml: `predict.py:Predictor`, `train.py:train`.
+    The references are those in cog.yaml: `predict.py:Predictor`, `train.py:train`.
     """
     if is_script(predictor_ref):
-        described = ModelSchema(None, [Interface(PREDICTION, AnyInput(), dict(OUTPUT), streaming=False)])
-        add_paths(described.document)
-        return described
+        schema = ModelSchema(None, [Interface(PREDICTION, AnyInput(), dict(OUTPUT), streaming=False)])
+        add_paths(schema.document)
+        return schema
     folder = ModelFolder(model_dir)
     predictor = find_predictor(folder, predictor_ref)
     interfaces = [_interface(predictor, PREDICTION)]
@@ -50,6 +50,6 @@ def build(model_dir: str | os.PathLike[str], predictor_ref: str, train_ref: str 
 def _interface(target: ModelFunction, operation: Operation) -> Interface:
     inputs = read_inputs(target.function, target.module, is_method=target.is_method)
     output = output_schema(target.function, target.module)
-    # Trainings have no event stream, whatever decorates them.
+    # Trainings have no event stream, whatever their decorators.
     streaming = operation is PREDICTION and target.is_streaming()
     return Interface(operation, inputs, output, streaming=streaming)

@@ -1,8 +1,8 @@
-"""Values that can be known without running user code.
+"""Evaluates default values without running user code.
 
-Cog accepts literals and module constants. Choices may also be put together from
-constants (`A + B`, `list(D.keys())`, `[*A, "x"]`): `combine` allows that there and
-nowhere else, because Cog refuses `x: int = 3 + 4` and so do we.
+Cog accepts literals and module constants. Choices may also be combined from constants (`A + B`,
+`list(D.keys())`, `[*A, "x"]`): `combine` allows that for choices only, because Cog rejects
+`x: int = 3 + 4`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MAX_DEPTH = 16
 
 
 class NotStatic(Exception):
-    """The expression has no value before the code runs."""
+    """The value of the expression is unknown before the code runs."""
 
 
 def value_of(expr: ast.expr, module: Module, *, combine: bool = False, depth: int = 0) -> object:
-    """Return the JSON-shaped value of an expression; raise `NotStatic` if it has none."""
+    """Return the value of an expression; raise `NotStatic` if it is unknown before the code runs."""
     if depth > _MAX_DEPTH:
         raise NotStatic
     if isinstance(expr, ast.Constant):
@@ -50,11 +50,11 @@ def value_of(expr: ast.expr, module: Module, *, combine: bool = False, depth: in
 
 
 def default_of(expr: ast.expr, module: Module) -> object:
-    """Return the value of a default, with one quirk of Cog kept.
+    """Return the value of a default, with one quirk of Cog.
 
-    Cog takes the text between the first and the last quote, so `'a' 'b'` becomes
-    `a' 'b`. Clients of a ported model see the same schema; the code itself still gets
-    `ab`. Across lines we join properly: line breaks and indentation help nobody.
+    Cog takes the text between the first and the last quote, so `'a' 'b'` becomes `a' 'b`. Clients of a ported
+    model see the same schema; the code itself still gets `ab`. Literals on several lines are joined properly:
+    line breaks and indentation in a default are of no use.
     """
     value = value_of(expr, module)
     if isinstance(value, str) and isinstance(expr, ast.Constant) and expr.lineno == expr.end_lineno:
@@ -63,7 +63,7 @@ def default_of(expr: ast.expr, module: Module) -> object:
 
 
 def shorten_floats(number: object) -> object:
-    """Write `7.0` as `7`, as Go's JSON encoder does, here and inside lists and dicts."""
+    """Convert `7.0` to `7`, as Go's JSON encoder writes it, also inside lists and dicts."""
     if isinstance(number, float) and number.is_integer() and abs(number) < 1e21:
         return int(number)
     if isinstance(number, list):
@@ -77,7 +77,7 @@ def _literal(expr: ast.Constant) -> object:
     value = expr.value
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    # JSON has no infinity: `1e999` is one.
+    # JSON has no infinity, which is the value of `1e999`.
     if isinstance(value, float) and value - value == 0:
         return value
     raise NotStatic
@@ -106,18 +106,18 @@ def _entries(expr: ast.Dict, module: Module, depth: int) -> dict[str, object]:
 
 
 def _key(value: object) -> str:
-    """Spell a key that is not a string as JSON does."""
+    """Convert a key that is not a string as JSON encoders do."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _element(expr: ast.Subscript, module: Module, depth: int) -> object:
-    """Read `SIZES[0]` and `DEFAULTS["size"]`."""
-    whole: Any = value_of(expr.value, module, depth=depth + 1)
+    """Evaluate `SIZES[0]` and `DEFAULTS["size"]`."""
+    container: Any = value_of(expr.value, module, depth=depth + 1)
     key = value_of(expr.slice, module, depth=depth + 1)
     try:
-        return whole[key]
+        return container[key]
     except (TypeError, LookupError):
         raise NotStatic from None
 
@@ -151,12 +151,12 @@ def _sequence(expr: ast.expr, module: Module, depth: int) -> list[object]:
 
 
 def _cog_string(text: str) -> str | None:
-    """Return what Cog reads from adjacent string literals; None for a single literal."""
+    """Return Cog's value of adjacent string literals; None for a single literal."""
     start = len(text) - len(text.lstrip("rRuU"))
     quote = text[start : start + 1]
     if quote not in ("'", '"') or text.startswith(quote * 3, start):
         return None
-    at = start + 1
-    while at < len(text) and text[at] != quote:
-        at += 2 if text[at] == "\\" else 1
-    return text[start + 1 : -1] if at < len(text) - 1 else None
+    index = start + 1
+    while index < len(text) and text[index] != quote:
+        index += 2 if text[index] == "\\" else 1
+    return text[start + 1 : -1] if index < len(text) - 1 else None

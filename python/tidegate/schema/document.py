@@ -1,8 +1,7 @@
-"""The OpenAPI frame around inputs and outputs: what is the same for every model.
+"""Assembles the OpenAPI document: everything in it that is the same for every model.
 
-The text of this document is a contract: clients and Replicate's tooling read it, so
-names, summaries and operation ids are Cog's to the letter, oddities included (the title
-of `TrainingOutput` is `Output`).
+The text of this document is a contract: clients and Replicate's tooling read it, so names, summaries and
+operation ids are exactly Cog's, including oddities (the title of `TrainingOutput` is `Output`).
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ _REF = "#/components/schemas/"
 
 
 class Operation:
-    """The words for one of the two things a model does."""
+    """One of the two operations of a model, prediction and training, and its names in the document."""
 
-    __slots__ = ("noun", "prefix", "verb", "word")
+    __slots__ = ("noun", "prefix", "title", "verb")
 
     def __init__(self, noun: str, prefix: str, verb: str) -> None:
-        """`prefix` is what the input and output components carry: none for predictions."""
+        """`prefix` is the prefix of the input and output components: empty for predictions."""
         self.noun = noun
-        self.word = noun.capitalize()
+        self.title = noun.capitalize()
         self.prefix = prefix
         self.verb = verb
 
@@ -33,12 +32,12 @@ TRAINING = Operation("training", "Training", "train")
 
 
 class Interface:
-    """One callable of the model, described: its operation, inputs and output."""
+    """The inputs and the output of one operation."""
 
     __slots__ = ("inputs", "operation", "output", "streaming")
 
     def __init__(self, operation: Operation, inputs: Inputs, output: Json, *, streaming: bool) -> None:
-        """`streaming` is whether clients may ask for server-sent events."""
+        """`streaming` says whether clients may request server-sent events."""
         self.operation = operation
         self.inputs = inputs
         self.output = output
@@ -70,20 +69,20 @@ def openapi(interfaces: list[Interface]) -> Json:
     }
 
 
-def _components(interface: Interface, taken: Json) -> Json:
+def _components(interface: Interface, existing: Json) -> Json:
     operation = interface.operation
     input_name, output_name = f"{operation.prefix}Input", f"{operation.prefix}Output"
     return {
         input_name: interface.inputs.component(input_name),
         output_name: interface.output,
-        **_enums(interface, taken),
-        f"{operation.word}Request": {
-            "title": f"{operation.word}Request",
+        **_enums(interface, existing),
+        f"{operation.title}Request": {
+            "title": f"{operation.title}Request",
             "type": "object",
             "properties": {"id": _titled("Id"), "input": {"$ref": _REF + input_name}},
         },
-        f"{operation.word}Response": {
-            "title": f"{operation.word}Response",
+        f"{operation.title}Response": {
+            "title": f"{operation.title}Response",
             "type": "object",
             "properties": {
                 "input": {"$ref": _REF + input_name},
@@ -102,16 +101,16 @@ def _components(interface: Interface, taken: Json) -> Json:
     }
 
 
-def _enums(interface: Interface, taken: Json) -> Json:
-    """Name the enums of this interface, stepping aside for one that is already there.
+def _enums(interface: Interface, existing: Json) -> Json:
+    """Return the enums of this interface under unused names.
 
-    An enum is named like its parameter, so `predict` and `train` can claim the same name
-    for different choices; then the second is prefixed, or one would validate the other.
+    An enum is named like its parameter, so `predict` and `train` can use the same name for different choices;
+    then the second one gets a prefix, or the choices of one would validate the input of the other.
     """
     enums: Json = {}
     for name, enum in interface.inputs.enums.items():
         key = name
-        if taken.get(name, enum) != enum:
+        if existing.get(name, enum) != enum:
             key = f"{interface.operation.noun}_{name}"
             interface.inputs.properties[name]["allOf"] = [{"$ref": _REF + key}]
             enum = {**enum, "title": key}
@@ -125,15 +124,15 @@ def _paths(interface: Interface) -> Json:
     create = _operation(
         operation.verb.capitalize(),
         f"{operation.verb}_{plural}_post",
-        _ok({"$ref": f"{_REF}{operation.word}Response"}) | _invalid(),
+        _ok({"$ref": f"{_REF}{operation.title}Response"}) | _invalid(),
     )
     create["description"] = f"Run a single {operation.noun} on the model"
-    create["requestBody"] = {"content": _json({"$ref": f"{_REF}{operation.word}Request"})}
+    create["requestBody"] = {"content": _json({"$ref": f"{_REF}{operation.title}Request"})}
     if interface.streaming:
         create["x-cog-streaming"] = True
     cancel = _operation("Cancel", f"cancel_{plural}__{id_name}__cancel_post", _ok({}) | _invalid())
     cancel["parameters"] = [
-        {"in": "path", "name": id_name, "required": True, "schema": _titled(f"{operation.word} Id")}
+        {"in": "path", "name": id_name, "required": True, "schema": _titled(f"{operation.title} Id")}
     ]
     return {f"/{plural}": {"post": create}, f"/{plural}/{{{id_name}}}/cancel": {"post": cancel}}
 

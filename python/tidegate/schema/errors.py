@@ -1,9 +1,9 @@
-"""What the schema builder says when it cannot read a signature.
+"""Errors of the schema builder.
 
-Every refusal carries four things: what is wrong (in Cog's own words where Cog has
-some, so that a search for the message still finds the Cog answers), the remedy, and
-the file, line and parameter it is about. A `SourceLocation` holds the last three and travels
-down into annotations and defaults, so the code that finds the problem can say where.
+Every error has four parts: the problem (in Cog's own words where Cog has them, so that a search for the
+message still finds the answers for Cog), the remedy, and the source location (file, line, parameter). A
+`SourceLocation` is passed down into annotations and defaults, so that the code that finds the problem can
+report where it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tidegate.errors import TidegateError
 
 
 class SchemaError(TidegateError):
-    """User code whose inputs or output cannot be described; the message says what to change."""
+    """Inputs or outputs of user code that cannot be described; the message says what to change."""
 
     def __init__(
         self,
@@ -23,36 +23,36 @@ class SchemaError(TidegateError):
         line: int | None = None,
         parameter: str | None = None,
     ) -> None:
-        """Keep the parts, and join them into one line for logs and for stderr."""
+        """Store the parts, and join them into one line for logs and for stderr."""
         self.problem = problem
         self.remedy = remedy
         self.file = file
         self.line = line
         self.parameter = parameter
-        place = file if line is None else f"{file}:{line}"
+        where = file if line is None else f"{file}:{line}"
         if parameter is not None:
-            place += f", parameter `{parameter}`"
-        super().__init__(f"{problem}; {remedy} ({place})")
+            where += f", parameter `{parameter}`"
+        super().__init__(f"{problem}; {remedy} ({where})")
 
 
 class SourceLocation:
-    """A place in user code that an error can point at."""
+    """A place in user code that an error refers to."""
 
     __slots__ = ("file", "line", "parameter")
 
     def __init__(self, file: str, line: int | None, parameter: str | None = None) -> None:
-        """`file` is relative to the model folder: that is how the user knows it."""
+        """`file` is relative to the model folder."""
         self.file = file
         self.line = line
         self.parameter = parameter
 
     def error(self, problem: str, remedy: str) -> SchemaError:
-        """Build (not raise) the error, so that callers read `raise location.error(...)`."""
+        """Return the error, so that callers write `raise location.error(...)`."""
         return SchemaError(problem, remedy, file=self.file, line=self.line, parameter=self.parameter)
 
 
 def unresolved_import(location: SourceLocation, name: str, origin: str) -> SchemaError:
-    """Report a type that lives in a package we do not read; the words are Cog's."""
+    """Return the error for a type from a package that is not analyzed; the text is Cog's."""
     return location.error(
         f"cannot resolve type '{name}' (imported from '{origin}') - external types cannot be "
         "statically analyzed. If this is a JSON-shaped third-party type, mark it opaque with "
@@ -65,19 +65,19 @@ def unresolved_import(location: SourceLocation, name: str, origin: str) -> Schem
 
 def _import_remedy(name: str, origin: str) -> str:
     if name in ("list", "List"):
-        return "say what the list holds, for example `list[str]`"
+        return "declare the type of the items, for example `list[str]`"
     if name == "None":
-        return "name the type of the value, for example `str`"
+        return "declare the type of the value, for example `str`"
     if name in ("Iterator", "AsyncIterator"):
-        return f"say what is yielded, for example `{name}[str]`"
+        return f"declare the type of the items, for example `{name}[str]`"
     if name in ("Tuple", "Set", "FrozenSet", "Sequence", "Iterable"):
         return "use `list[...]` with the type of its items"
-    return f"use a JSON type in place of `{name}`, or copy its definition out of `{origin}`"
+    return f"use a JSON type instead of `{name}`, or copy its definition out of `{origin}`"
 
 
 def did_you_mean(wanted: str, names: list[str]) -> str:
-    """Name the nearest candidate, or list what exists; for remedies about missing names."""
-    import difflib  # costs a few ms, and only a failing build pays them
+    """Suggest the nearest candidate, or list all of them; for remedies about missing names."""
+    import difflib  # takes a few ms, and only a failing build needs it
 
     near = difflib.get_close_matches(wanted, names, n=1)
     if near:

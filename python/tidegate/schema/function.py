@@ -1,4 +1,4 @@
-"""From a reference such as `predict.py:Predictor` to the function that will be called."""
+"""Finds the function that a reference such as `predict.py:Predictor` refers to."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class ModelFunction:
-    """The function whose signature is the model's interface."""
+    """The function whose signature defines the model's inputs and output."""
 
     __slots__ = ("function", "is_method", "module")
 
     def __init__(self, function: Function, module: Module, *, is_method: bool) -> None:
-        """Keep `module`, where the function is written; a base class may be in another file."""
+        """Store the function and the file that defines it; a base class may be in another file."""
         self.function = function
         self.module = module
         self.is_method = is_method
 
     def is_streaming(self) -> bool:
-        """Tell whether `@cog.streaming` is on it."""
+        """Return whether it has the decorator `@cog.streaming`."""
         return self._decorator("streaming") is not None
 
     def concurrency(self) -> int | None:
@@ -33,11 +33,11 @@ class ModelFunction:
         decorator = self._decorator("concurrent")
         if decorator is None:
             return None
-        words = decorator.keywords if isinstance(decorator, ast.Call) else []
-        for word in words:
-            if word.arg == "max":
-                return self._limit(word.value)
-        return 1  # `@concurrent` alone: Cog's own default
+        keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+        for keyword in keywords:
+            if keyword.arg == "max":
+                return self._limit(keyword.value)
+        return 1  # `@concurrent` without arguments: Cog's default
 
     def _limit(self, expr: ast.expr) -> int:
         location = self.module.location(expr)
@@ -101,9 +101,9 @@ def _module(folder: ModelFolder, ref: str, file: str) -> Module:
     path = os.path.normpath(os.path.join(folder.root, file))
     if os.path.isfile(path):
         return folder.load(path)
-    place = os.path.dirname(path)
+    parent = os.path.dirname(path)
     try:
-        files = sorted(entry for entry in os.listdir(place) if entry.endswith(".py"))
+        files = sorted(entry for entry in os.listdir(parent) if entry.endswith(".py"))
     except OSError:
         files = []
     raise SchemaError(
@@ -149,15 +149,15 @@ def _collect(
     found: dict[str, tuple[Function, Module]],
     seen: set[int],
 ) -> None:
-    """Look in the class, then in its bases that are in the folder; the nearest wins."""
+    """Search the class, then its bases in the model folder; the nearest definition wins."""
     if symbol.module is None or not isinstance(symbol.node, ast.ClassDef) or id(symbol.node) in seen:
         return
     seen.add(id(symbol.node))
     own: dict[str, tuple[Function, Module]] = {}
     for stmt in symbol.node.body:
         if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef)) and stmt.name in methods:
-            own[stmt.name] = (stmt, symbol.module)  # the last definition counts, as in Python
-    for name, place in own.items():
-        found.setdefault(name, place)
+            own[stmt.name] = (stmt, symbol.module)  # the last definition wins, as in Python
+    for name, definition in own.items():
+        found.setdefault(name, definition)
     for base in bases_of(symbol):
         _collect(base, methods, found, seen)

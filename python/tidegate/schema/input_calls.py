@@ -1,8 +1,8 @@
-"""Finding the `Input(...)` behind a parameter's default.
+"""Finds the `Input(...)` behind a parameter's default.
 
-Usually it stands there. Larger models share them: `prompt: str = Inputs.prompt` (a class
-attribute) or `image: Path = Inputs.image(default=None)` (a static method that returns
-an `Input`). Both lead to one call whose keywords are collected here, unevaluated.
+Usually it is the default itself. Larger models share inputs: `prompt: str = Inputs.prompt` (a class
+attribute) or `image: Path = Inputs.image(default=None)` (a static method that returns an `Input`). In both
+cases the keywords of the `Input` call are collected here, unevaluated.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Keywords = dict[str, tuple[ast.expr, Module]]
 
 
 def input_keywords(expr: ast.expr, module: Module) -> Keywords | None:
-    """Return the keywords of the `Input` call behind `expr`; None when it is a plain default.
+    """Return the keywords of the `Input` call behind `expr`; None if it is a plain default.
 
-    Positional arguments are dropped: Cog does not read `Input("x")` as a default either.
+    Positional arguments are ignored: Cog does not read `Input("x")` as a default either.
     """
     if isinstance(expr, ast.Call):
         if _is_input(expr, module):
@@ -52,7 +52,7 @@ def _attribute(expr: ast.Attribute, module: Module) -> Keywords | None:
 
 
 def _returned(call: ast.Call, module: Module) -> Keywords | None:
-    """Read the `Input` a static method returns, with its parameters filled in from the call."""
+    """Return the `Input` that a static method returns, with the arguments of the call filled in."""
     if not isinstance(call.func, ast.Attribute):
         return None
     body, home_module = _class_body(call.func.value, module)

@@ -1,8 +1,8 @@
-"""Which types an input may have, and how a client sends them.
+"""Defines which types an input may have, and their JSON Schema.
 
-Inputs are flatter than outputs: a JSON scalar, an object, a list of either, or one of
-several JSON types. A file or a secret cannot be one alternative of several, because the
-value alone (a string) does not say which of them was meant.
+Inputs are flatter than outputs: a JSON scalar, an object, a list of either, or a union of JSON types. A
+file or a secret cannot be a member of a union, because the value alone (a string) does not say which member
+was meant.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _REMEDIES = {
     "Set": "use `list[...]`",
     "frozenset": "use `list[...]`",
     "bytes": "use `cog.Path` for a file, or `str` with encoded data",
-    "Iterator": "use `list[...]`; an input is complete before the call",
+    "Iterator": "use `list[...]`; an input must be complete before the call",
     "Sequence": "use `list[...]`",
     "Iterable": "use `list[...]`",
 }
 
 
 class InputType:
-    """The type of one input, ready to be put into a property."""
+    """The type of one input and its JSON Schema."""
 
     __slots__ = ("is_list", "item", "kind", "optional", "schema")
 
     def __init__(self, schema: Json, kind: str = "plain", *, item: str = "string") -> None:
-        """`item` is the JSON type of one value, also for lists: the type of an enum."""
+        """`item` is the JSON type of one value, also for lists: it is the type of an enum."""
         self.schema = schema
         self.kind = kind
         self.item = item
@@ -43,7 +43,7 @@ class InputType:
 
 
 def input_type(type_: Type, location: SourceLocation) -> InputType:
-    """Translate a type, or say why Cog has no input of this type."""
+    """Convert a type; raise an error if Cog does not support inputs of this type."""
     if type_.tag == "opaque":
         return _opaque(type_.args[0])
     members, optional = type_.without_none()
@@ -99,7 +99,7 @@ def _one_of(members: tuple[Type, ...], location: SourceLocation, *, optional: bo
 
 
 def _opaque(inner: Type) -> InputType:
-    """Take the user's word that the type is JSON; only list and Optional stay visible."""
+    """Describe a type that the user has declared as opaque JSON; only list and Optional are visible."""
     members, optional = inner.without_none()
     is_list = len(members) == 1 and members[0].tag == "list"
     schema: Json = {"type": "array", "items": {"type": "object"}} if is_list else {"type": "object"}

@@ -1,7 +1,7 @@
-"""The `Input` component: one property for each parameter of `run`, `predict` or `train`.
+"""Builds the `Input` component: one property for each parameter of `run`, `predict` or `train`.
 
-`Parameter` is what the rest of tidegate needs to prepare a value for the call;
-`Inputs` holds these, the component, and the enums that its choices point to.
+`Parameter` has what the child needs to prepare a value for the call; `Inputs` has all parameters, the
+component and the enums of its choices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXTS = (("description", "description"), ("regex", "pattern"), ("accept", "x-co
 
 
 class Parameter:
-    """How one input reaches user code."""
+    """How one input is passed to user code."""
 
     __slots__ = ("is_list", "kind", "name", "optional")
 
@@ -37,9 +37,9 @@ class Parameter:
         self.optional = optional
 
     def __repr__(self) -> str:
-        """Show all four facts, for test failures."""
-        shape = f"{self.kind}, is_list={self.is_list}, optional={self.optional}"
-        return f"Parameter({self.name}: {shape})"
+        """Show all attributes, for test failures."""
+        details = f"{self.kind}, is_list={self.is_list}, optional={self.optional}"
+        return f"Parameter({self.name}: {details})"
 
 
 class Inputs:
@@ -48,7 +48,7 @@ class Inputs:
     __slots__ = ("enums", "parameters", "properties", "required")
 
     def __init__(self) -> None:
-        """Start empty; `read_inputs` fills it in the order of declaration."""
+        """Start empty; `read_inputs` adds the parameters in the order of declaration."""
         self.parameters: dict[str, Parameter] = {}
         self.properties: dict[str, Json] = {}
         self.required: list[str] = []
@@ -63,12 +63,12 @@ class Inputs:
 
 
 class AnyInput(Inputs):
-    """An input of which nothing is known but that it is an object."""
+    """An input that may be any object."""
 
     __slots__ = ()
 
     def component(self, title: str) -> Json:
-        """Return a schema that lets everything pass."""
+        """Return a schema that accepts any object."""
         return {"title": title, "type": "object", "additionalProperties": True}
 
 
@@ -79,7 +79,7 @@ def read_inputs(function: Function, module: Module, *, is_method: bool) -> Input
         location = module.location(arg, arg.arg)
         if arg.annotation is None:
             if default is None:
-                continue  # as in Cog: nothing is known about it, so it is no input
+                continue  # as in Cog: a parameter without annotation and default is not an input
             raise location.error(
                 f"parameter '{arg.arg}' on {function.name} has no type annotation",
                 f"annotate it, for example `{arg.arg}: str = {module.text(default)}`",
@@ -109,7 +109,7 @@ def _parameters(
 
 
 class _Spec:
-    """Everything to the right of `=`: a plain default, or the keywords of an `Input`."""
+    """The default of a parameter: a plain value, or the keywords of an `Input`."""
 
     __slots__ = ("default", "has_default", "keywords", "location")
 
@@ -135,12 +135,12 @@ class _Spec:
             try:
                 self.default = default_of(*keywords["default"])
             except NotStatic:
-                # Cog reads what it cannot resolve as None, so the input becomes required
+                # Cog reads a default that it cannot resolve as None, so the input becomes required
                 # (or null, if Optional). Refusing would stop models that Cog serves.
                 self.default = None
 
     def get(self, keyword: str) -> object:
-        """Return the value of a keyword of `Input`; None when absent or not static."""
+        """Return the value of a keyword of `Input`; None if it is absent or not static."""
         pair = self.keywords.get(keyword)
         if pair is None:
             return None

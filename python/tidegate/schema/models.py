@@ -1,8 +1,8 @@
-"""Classes of the user's that describe data: cog and pydantic models, TypedDicts, dataclasses.
+"""Reads classes of user code that describe data: cog and pydantic models, TypedDicts, dataclasses.
 
-Only what the class body says is read: annotated names, their defaults, and the same of
-base classes in the model folder. Validators, aliases and `Field(...)` arguments do not
-change the schema in Cog, so they do not here.
+Only the class body is read: annotated names and their defaults, and those of base classes in the model
+folder. Validators, aliases and `Field(...)` arguments do not change Cog's schema, so they are ignored here,
+too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .symbols import Module, Symbol
 
 
 class Field:
-    """One named value of a model."""
+    """One field of a model."""
 
     __slots__ = ("module", "name", "node", "required", "type")
 
     def __init__(self, name: str, type_: Type, required: bool, module: Module, node: ast.AST) -> None:
-        """Remember `module` and `node` for errors; a base may live in another file."""
+        """Create a field; `module` and `node` are for error messages; a base class may be in another file."""
         self.name = name
         self.type = type_
         self.required = required
@@ -34,7 +34,7 @@ def kind_of(symbol: Symbol) -> str:
 
 
 def fields_of(symbol: Symbol) -> list[Field]:
-    """List the fields, those of base classes first, redefined ones in their first place."""
+    """List the fields: those of base classes first, an overridden field at its first position."""
     found: dict[str, Field] = {}
     _collect(symbol, kind_of(symbol), found, set())
     return list(found.values())
@@ -59,7 +59,7 @@ def _kind(symbol: Symbol, seen: set[int]) -> str:
 
 
 def _external_kind(symbol: Symbol) -> str:
-    # By name alone: `BaseModel` of pydantic, pydantic.v1, cog and sqlmodel all dump to a dict.
+    # By name only: `BaseModel` of pydantic, pydantic.v1, cog and sqlmodel all convert to a dict.
     if symbol.name == "BaseModel":
         return "model"
     if symbol.name == "TypedDict":
@@ -68,7 +68,7 @@ def _external_kind(symbol: Symbol) -> str:
 
 
 def bases_of(symbol: Symbol) -> list[Symbol]:
-    """Resolve the base classes of a class in the folder."""
+    """Resolve the base classes of a class in the model folder."""
     if symbol.module is None or not isinstance(symbol.node, ast.ClassDef):
         return []
     bases: list[Symbol] = []
@@ -103,13 +103,13 @@ def _field(name: str, stmt: ast.AnnAssign, module: Module, kind: str, total: boo
     if type_.tag == "generic" and type_.name == "ClassVar":
         return None
     if kind == "typeddict":
-        # A key may be absent because it is not required; Optional only says it may be null.
+        # A key may be absent if it is not required; Optional only says that it may be null.
         required = total
         if type_.tag == "generic" and type_.name in ("Required", "NotRequired") and type_.args:
             required = type_.name == "Required"
             type_ = type_.args[0]
         return Field(name, type_, required, module, stmt)
-    if kind == "model" and name.startswith("_"):  # pydantic: private, never dumped
+    if kind == "model" and name.startswith("_"):  # private in pydantic: not part of the output
         return None
     inner = type_.args[0] if type_.tag == "opaque" else type_
     required = not inner.without_none()[1] and not _has_default(stmt, module)
@@ -117,7 +117,7 @@ def _field(name: str, stmt: ast.AnnAssign, module: Module, kind: str, total: boo
 
 
 def _has_default(stmt: ast.AnnAssign, module: Module) -> bool:
-    """Only a plain value counts: Cog does not look into `Field(...)`."""
+    """Return whether the field has a plain default: Cog does not read `Field(...)`."""
     if stmt.value is None:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The `Output` component: what the return annotation promises.
+"""Builds the `Output` component from the return annotation.
 
-Outputs nest freely (models in lists in dicts), but a result may not be None or one of
-several types: Cog refuses those at build time, in the words used here.
+Outputs may be nested (models in lists in dicts), but a result may not be None or a union: Cog rejects those
+at build time with the messages used here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def output_schema(function: ast.FunctionDef | ast.AsyncFunctionDef, module: Modu
     if function.returns is None:
         raise module.location(function).error(
             f"missing return type annotation: {function.name}",
-            f"say what it returns, for example `def {function.name}(...) -> str:`",
+            f"declare what it returns, for example `def {function.name}(...) -> str:`",
         )
     location = module.location(function.returns)
     schema = _schema(parse(function.returns, module), location, frozenset())
@@ -30,7 +30,7 @@ def output_schema(function: ast.FunctionDef | ast.AsyncFunctionDef, module: Modu
 
 
 def title_of(name: str) -> str:
-    """Write a parameter or field name as Cog titles it: `top_k` is `Top K`."""
+    """Return Cog's title of a parameter or field: `top_k` becomes `Top K`."""
     return " ".join(word[:1].upper() + word[1:] for word in name.split("_"))
 
 
@@ -95,14 +95,14 @@ def _class(type_: Type, location: SourceLocation, seen: frozenset[int]) -> Json:
     symbol = type_.symbol
     if symbol is None or kind_of(symbol) not in ("model", "typeddict", "dataclass"):
         raise _not_found(type_.name, location)
-    if id(symbol.node) in seen:  # a model that contains itself has no finite inline schema
+    if id(symbol.node) in seen:  # a model that contains itself has no finite schema
         return {"type": "object"}
     seen |= {id(symbol.node)}
     properties: dict[str, Json] = {}
     required: list[str] = []
     for field in fields_of(symbol):
-        place = field.module.location(field.node, f"{type_.name}.{field.name}")
-        schema = _field(field.type, place, seen)
+        field_location = field.module.location(field.node, f"{type_.name}.{field.name}")
+        schema = _field(field.type, field_location, seen)
         schema["title"] = title_of(field.name)
         properties[field.name] = schema
         if field.required:
@@ -114,13 +114,13 @@ def _class(type_: Type, location: SourceLocation, seen: frozenset[int]) -> Json:
 
 
 def _field(type_: Type, location: SourceLocation, seen: frozenset[int]) -> Json:
-    """Return the schema of a model field, which, unlike a whole output, may be None."""
-    wrapped = type_.tag == "opaque"
-    members, optional = (type_.args[0] if wrapped else type_).without_none()
+    """Return the schema of a model field, which, unlike the whole output, may be None."""
+    is_opaque = type_.tag == "opaque"
+    members, optional = (type_.args[0] if is_opaque else type_).without_none()
     if not optional or len(members) != 1:
         return _schema(type_, location, seen)
     inner = members[0]
-    schema = _opaque(inner, location) if wrapped else _schema(inner, location, seen)
+    schema = _opaque(inner, location) if is_opaque else _schema(inner, location, seen)
     schema["nullable"] = True
     return schema
 

@@ -1,6 +1,6 @@
-"""The description of a script with a handler: any input, any output, and Runpod's local API.
+"""Adds Runpod's local API to the document of a script with a handler.
 
-What the handler takes and gives is known to the handler alone.
+Such a script accepts any input and returns any output: only the handler knows their types.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from .document import Json
 OUTPUT: Json = {"title": "Output"}
 
 _SUMMARIES = (
-    ("/run", "post", "Bring a job; its id comes back"),
-    ("/runsync", "post", "Bring a job and wait for its result"),
-    ("/status/{job_id}", "get", "Show a job as it is now"),
+    ("/run", "post", "Submit a job and return its id"),
+    ("/runsync", "post", "Submit a job and wait for its result"),
+    ("/status/{job_id}", "get", "Return the current state of a job"),
     ("/status/{job_id}", "post", "Wait for the result of a job"),
-    ("/stream/{job_id}", "get", "Show what a generator has given since the last time"),
-    ("/stream/{job_id}", "post", "Wait for everything that a generator gives"),
-    ("/cancel/{job_id}", "post", "Stop a job"),
+    ("/stream/{job_id}", "get", "Return the items that a generator has yielded since the last request"),
+    ("/stream/{job_id}", "post", "Wait for all items of a generator"),
+    ("/cancel/{job_id}", "post", "Cancel a job"),
     ("/health", "get", "Count jobs and workers"),
 )
 
@@ -25,7 +25,7 @@ def add_paths(document: Json) -> None:
     """Add the paths of Runpod's local API to a model's document."""
     paths = document["paths"]
     if not isinstance(paths, dict):
-        raise TypeError("a document has paths")
+        raise TypeError("the document has no paths")
     for path, method, summary in _SUMMARIES:
         name = path.split("/")[1]
         operation: Json = {

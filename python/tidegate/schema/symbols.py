@@ -1,9 +1,8 @@
-"""Which definition a name in user code stands for, without importing anything.
+"""Resolves names in user code to their definitions, without importing anything.
 
-A `Module` is one parsed file: its imports, classes, functions and top-level values.
-A `ModelFolder` is the model folder: it parses each file once and finds find_sibling modules, so
-that `from schemas import Result` leads to the class in `schemas.py`. Everything that
-is not in the folder stays a `Symbol` with the name of the package it comes from.
+A `Module` is one parsed file: its imports, classes, functions and top-level values. A `ModelFolder` parses
+each file once and finds sibling modules, so that `from schemas import Result` leads to the class in
+`schemas.py`. A name from outside the folder becomes a `Symbol` with the name of its package.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import sys
 
 from .errors import SchemaError, SourceLocation
 
-# Never looked up in the model folder: a vendored folder called `cog` must not shadow Cog.
+# Never searched in the model folder: a vendored folder called `cog` must not shadow Cog.
 _EXTERNAL = frozenset(
     {
         "cog",
@@ -32,11 +31,11 @@ _EXTERNAL = frozenset(
         "builtins",
     }
 )
-_MAX_DEPTH = 16  # re-exports may form a circle: `a` imports from `b` imports from `a`
+_MAX_DEPTH = 16  # re-exports may form a cycle: `a` imports from `b` imports from `a`
 
 
 class Symbol:
-    """What a name means: a definition in the folder, or a name of a foreign package."""
+    """The meaning of a name: a definition in the model folder, or a name of an external package."""
 
     __slots__ = ("module", "name", "node", "origin")
 
@@ -47,16 +46,16 @@ class Symbol:
         module: Module | None = None,
         node: ast.AST | None = None,
     ) -> None:
-        """`origin` is the package for foreign names; `home_module` and `node` for our own."""
+        """Set `origin` for an external name, `module` and `node` for a definition in the folder."""
         self.name = name
         self.origin = origin
         self.module = module
         self.node = node
 
     def is_from(self, package: str, name: str) -> bool:
-        """Tell whether this is `package.name`, also when nothing says where it is from.
+        """Return whether this is `package.name`, or may be because its origin is unknown.
 
-        An unknown origin counts, because `from cog import *` leaves no other trace.
+        An unknown origin matches, because `from cog import *` leaves no other trace.
         """
         if self.name != name or self.module is not None:
             return False
@@ -65,7 +64,7 @@ class Symbol:
 
 
 class Module:
-    """One file of user code, parsed, with its top-level names."""
+    """One parsed file of user code and its top-level names."""
 
     __slots__ = (
         "_lines",
@@ -80,7 +79,7 @@ class Module:
     )
 
     def __init__(self, folder: ModelFolder, path: str, source: str, tree: ast.Module) -> None:
-        """Collect the names once; lookups happen many times."""
+        """Collect the names once, because lookups are frequent."""
         self.folder = folder
         self.path = path
         self.label = os.path.relpath(path, folder.root)
@@ -93,7 +92,7 @@ class Module:
         self._collect(tree.body)
 
     def location(self, node: ast.AST, parameter: str | None = None) -> SourceLocation:
-        """Point at `node` in this file."""
+        """Return the location of `node` in this file."""
         return SourceLocation(self.label, getattr(node, "lineno", None), parameter)
 
     def text(self, node: ast.expr) -> str:
@@ -107,7 +106,7 @@ class Module:
         return ast.get_source_segment(self.source, node) or ast.unparse(node)
 
     def resolve(self, expr: ast.expr, depth: int = 0) -> Symbol | None:
-        """Follow `Name` or `a.b.Name` to its definition; None for other expressions."""
+        """Resolve `Name` or `a.b.Name` to its definition; None for other expressions."""
         parts: list[str] = []
         while isinstance(expr, ast.Attribute):
             parts.append(expr.attr)
@@ -125,7 +124,7 @@ class Module:
         return self._resolve_import(".".join(dotted), parts[-1], depth)
 
     def lookup(self, name: str, depth: int = 0) -> Symbol | None:
-        """Find a top-level name of this module, or None when the module has no such name."""
+        """Find a top-level name of this module; None if there is no such name."""
         if name in self.classes:
             return Symbol(name, module=self, node=self.classes[name])
         if name in self.values:
@@ -170,7 +169,7 @@ class Module:
                 for alias in stmt.names:
                     self.imports[alias.asname or alias.name] = (package, alias.name)
             elif isinstance(stmt, ast.If):
-                # The first branch is the usual one, so it is collected last and wins.
+                # The first branch is usually the relevant one, so it is collected last and wins.
                 self._collect(stmt.orelse)
                 self._collect(stmt.body)
             elif isinstance(stmt, ast.Try):
@@ -189,7 +188,7 @@ class ModelFolder:
     __slots__ = ("_modules", "root")
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """`root` is the working directory of the child, hence the root of its imports."""
+        """`root` is the working directory of the child, and so the root of its imports."""
         self.root = os.path.abspath(os.fspath(root))
         self._modules: dict[str, Module] = {}
 
@@ -218,7 +217,7 @@ class ModelFolder:
         return module
 
     def find_sibling(self, package: str, importer: Module) -> Module | None:
-        """Find `package` among the user's own files; None for installed packages."""
+        """Find `package` in the model folder; None for installed packages."""
         name = package.lstrip(".")
         level = len(package) - len(name)
         here = os.path.dirname(importer.path)
@@ -244,7 +243,7 @@ def _read(path: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        import tokenize  # only files that declare another encoding need it
+        import tokenize  # needed only for files that declare another encoding
 
         with tokenize.open(path) as text:
             return text.read()

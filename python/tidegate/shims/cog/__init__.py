@@ -1,8 +1,8 @@
-"""`cog` for machines where the real package is not installed.
+"""A replacement for the package `cog` on machines where it is not installed.
 
-The same names with the same meaning, and nothing behind them that a served model does not need. It stands
-at the very end of `sys.path`: an installed `cog` always wins. Names that need larger modules of the
-standard library are loaded when they are first used.
+It has the same names with the same meaning, and only what a served model needs. It is last on `sys.path`, so
+an installed `cog` always takes precedence. Names that need larger modules of the standard library are loaded
+when they are first used.
 """
 
 import sys as _sys

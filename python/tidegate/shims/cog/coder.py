@@ -1,38 +1,38 @@
-"""Types of a model's own, between Python and JSON."""
+"""Conversion between custom Python types and JSON."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 
 class Coder:
-    """Turns values of one type into JSON objects and back; a subclass says which type.
+    """Converts values of one type to JSON objects and back; a subclass defines the type.
 
-    Nothing here asks for coders by itself: parameters and results are of the types that the schema knows.
-    A model that uses coders on its own finds them with `lookup`.
+    The server does not use coders: parameters and results have the types that the schema knows. A model
+    that uses coders itself finds them with `lookup`.
     """
 
-    _known: ClassVar["dict[type[Coder], None]"] = {}  # in the order in which they came
+    _registered: ClassVar["dict[type[Coder], None]"] = {}  # in the order of registration
 
     @staticmethod
     def register(coder: "type[Coder]") -> None:
-        """Makes a coder known to `lookup`."""
-        Coder._known[coder] = None
+        """Registers a coder for `lookup`."""
+        Coder._registered[coder] = None
 
     @staticmethod
     def lookup(tpe: Any) -> "Coder | None":
-        """A coder for this type, of the first class that has one."""
-        made = (coder.factory(tpe) for coder in Coder._known)
-        return next((coder for coder in made if coder is not None), None)
+        """Returns a coder for this type, from the first registered class that supports it."""
+        candidates = (coder.factory(tpe) for coder in Coder._registered)
+        return next((coder for coder in candidates if coder is not None), None)
 
     @staticmethod
     @abstractmethod
     def factory(tpe: "type[Any]") -> "Coder | None":
-        """A coder for this type, or `None` if it is another class's business."""
+        """Returns a coder for this type, or `None` if the class does not support it."""
 
     @abstractmethod
     def encode(self, x: Any) -> "dict[str, Any]":
-        """The value as JSON has it."""
+        """Converts the value to a JSON object."""
 
     @abstractmethod
     def decode(self, x: "dict[str, Any]") -> Any:
-        """The value of what JSON has."""
+        """Converts the JSON object to a value."""

@@ -1,4 +1,4 @@
-"""Marks on a model's function. The server reads them from the source; here they only check themselves."""
+"""Decorators of a model's function. The server reads them from the source; here they only validate."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,12 +11,12 @@ _COROUTINE_FLAGS = 0x80 | 0x200
 
 
 def streaming(fn: "F | None" = None) -> "F | Callable[[F], F]":
-    """Lets callers receive the values as server-sent events."""
+    """Lets clients receive the values as server-sent events."""
     return _same if fn is None else fn
 
 
 def concurrent(fn: "F | None" = None, *, max: int = 1) -> "F | Callable[[F], F]":
-    """Lets up to `max` jobs run at once; the function must be asynchronous for more than one."""
+    """Lets up to `max` jobs run concurrently; more than one requires an asynchronous function."""
     if isinstance(max, bool) or not isinstance(max, int):
         raise TypeError("concurrent max must be an integer")
     if max < 1:

@@ -1,8 +1,8 @@
-"""What `cog` raises. Nothing here does; models and tools catch them by name."""
+"""Exceptions of `cog`. This package does not raise them; models and tools catch them by name."""
 
 
 class CogError(Exception):
-    """Every error of Cog's."""
+    """Base class of Cog's errors."""
 
 
 class ConfigDoesNotExist(CogError):

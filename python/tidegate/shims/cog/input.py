@@ -1,8 +1,8 @@
-"""`Input(...)`: what a model says about a parameter, in the place of its default."""
+"""`Input(...)`: the description of a parameter, written as its default."""
 
 
 class FieldInfo:
-    """The parts of one `Input`."""
+    """The arguments of one `Input`."""
 
     __slots__ = (
         "accept",
@@ -30,7 +30,7 @@ class FieldInfo:
         deprecated: "bool | None" = None,
         accept: "str | None" = None,
     ) -> None:
-        """Keeps what it is given; the server reads it from the source."""
+        """Stores the arguments; the server reads them from the source."""
         self.default = default
         self.description = description
         self.ge = ge
@@ -43,13 +43,13 @@ class FieldInfo:
         self.accept = accept
 
     def __repr__(self) -> str:
-        """Shows every part."""
+        """Shows all arguments."""
         parts = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(self.__slots__))
         return f"FieldInfo({parts})"
 
 
 def Input(default: object = None, *, default_factory: object = None, **details: object) -> object:
-    """Describes a parameter, in the place of its default."""
+    """Describes a parameter; written as its default."""
     if default_factory is not None:
         raise TypeError("default_factory is not supported in Input(): give a literal with Input(default=...)")
     return FieldInfo(default, **details)

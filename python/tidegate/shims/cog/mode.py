@@ -1,4 +1,4 @@
-"""What a model is started for."""
+"""The mode that a model is started in."""
 
 from enum import Enum
 
@@ -10,5 +10,5 @@ class Mode(Enum):
     TRAIN = "train"
 
     def __str__(self) -> str:
-        """The word alone."""
+        """The value."""
         return self.value

@@ -1,12 +1,12 @@
-"""`BaseModel`: structured outputs, as data classes without the decorator."""
+"""`BaseModel`: structured outputs as dataclasses without the decorator."""
 
 
 class BaseModel:
-    """Subclasses become data classes, unless they say `auto_dataclass=False`."""
+    """Subclasses become dataclasses, unless they set `auto_dataclass=False`."""
 
     def __init_subclass__(cls, *, auto_dataclass: bool = True, init: bool = True, **options: object) -> None:
-        """Makes the subclass a data class."""
-        # Models without structured outputs never pay for this import.
+        """Makes the subclass a dataclass."""
+        # Models without structured outputs do not need this import.
         from dataclasses import dataclass, is_dataclass
 
         super().__init_subclass__()

@@ -1,10 +1,10 @@
-"""`BaseRunner`: what a class predictor may inherit from. It does not have to."""
+"""`BaseRunner`: an optional base class of class predictors."""
 
 from tidegate.scope import current_scope
 
 
 class BaseRunner:
-    """Gives a model access to its running job. Override `run`, and `setup` if there is something to load."""
+    """Gives a model access to its running job. Override `run`, and `setup` to load something."""
 
     def setup(self, weights: "str | None" = None) -> None:
         """Called once, before the first job."""
@@ -21,7 +21,7 @@ class BaseRunner:
 
     @property
     def scope(self) -> object:
-        """The running job, for metrics; outside of a job it ignores everything."""
+        """The running job, for metrics; outside of a job its methods do nothing."""
         return current_scope()
 
     def record_metric(self, key: str, value: object, mode: str = "replace") -> None:

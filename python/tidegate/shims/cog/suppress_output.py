@@ -1,4 +1,4 @@
-"""Silence for code that talks too much."""
+"""Suppresses the output of verbose code."""
 
 import os
 import sys
@@ -8,17 +8,17 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 
 @contextmanager
 def suppress_output() -> "Iterator[None]":
-    """Throws away what is printed meanwhile, by Python or by libraries below it, and in all threads."""
+    """Discards all output in the `with` block, of Python code and of native libraries, in all threads."""
     streams = (sys.stdout, sys.stderr)
     with ExitStack() as stack:
-        nothing = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        devnull = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         for stream in streams:
             stream.flush()
             stack.callback(_restore, stream.fileno(), os.dup(stream.fileno()))
-            os.dup2(nothing.fileno(), stream.fileno())
-        # In a model's process `print` does not go through the descriptors.
-        stack.enter_context(redirect_stdout(nothing))
-        stack.enter_context(redirect_stderr(nothing))
+            os.dup2(devnull.fileno(), stream.fileno())
+        # In a child process `print` does not use the descriptors.
+        stack.enter_context(redirect_stdout(devnull))
+        stack.enter_context(redirect_stderr(devnull))
         yield
 
 

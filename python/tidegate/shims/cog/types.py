@@ -1,7 +1,7 @@
 """Types for parameters and results.
 
-The server fetches files before a job begins, so `Path` is a local path and nothing is downloaded here,
-except by a model that makes a `URLFile` itself.
+The server downloads files before a job starts, so `Path` is a local path and nothing is downloaded here,
+except by a model that creates a `URLFile` itself.
 """
 
 import io
@@ -9,87 +9,87 @@ import os
 import pathlib
 from collections.abc import AsyncIterator, Iterator
 
-#: What the name of a file cannot hold.
+#: Characters that a file name cannot contain.
 FILENAME_ILLEGAL_CHARS = {"/", "\0"}
-#: The longest name that `get_filename` gives, in bytes.
+#: The maximum length of a name from `get_filename`, in bytes.
 FILENAME_MAX_LENGTH = 200
 
 
 def get_filename(url: str) -> str:
-    """A name for the file behind an address: its last part, or `file` with an ending that fits its type."""
+    """The file name for a URL: its last path segment, or `file` with the extension of its media type."""
     from urllib.parse import unquote_plus, urlsplit
 
     parts = urlsplit(url)
     if parts.scheme == "data":
         return "file" + _extension(url)
     name = _shortened(unquote_plus(parts.path.rpartition("/")[2]))
-    return "".join("_" if letter in FILENAME_ILLEGAL_CHARS else letter for letter in name)
+    return "".join("_" if char in FILENAME_ILLEGAL_CHARS else char for char in name)
 
 
 def _extension(url: str) -> str:
-    """The ending for the content of a `data:` address; none for types that have none."""
+    """The extension for the media type of a `data:` URL; empty if the type has none."""
     import mimetypes
 
-    about, comma, _ = url.partition(":")[2].partition(",")
+    media_type, comma, _ = url.partition(":")[2].partition(",")
     if not comma:
-        raise ValueError("a `data:` address needs a comma before its content")
-    kind = about.partition(";")[0].strip().lower()
+        raise ValueError("a `data:` URL needs a comma before its content")
+    kind = media_type.partition(";")[0].strip().lower()
     return mimetypes.guess_extension(kind if kind.count("/") == 1 else "text/plain") or ""
 
 
 def _shortened(name: str) -> str:
-    """The name with its ending kept and a `~` where something was cut out."""
+    """The name, shortened in the middle: `~` replaces the omitted part, the extension is kept."""
     if len(name.encode()) <= FILENAME_MAX_LENGTH:
         return name
     stem, ending = os.path.splitext(name)
-    room = FILENAME_MAX_LENGTH - len(ending.encode()) - 1
-    return f"{stem.encode()[:room].decode(errors='ignore')}~{ending}"
+    max_bytes = FILENAME_MAX_LENGTH - len(ending.encode()) - 1
+    return f"{stem.encode()[:max_bytes].decode(errors='ignore')}~{ending}"
 
 
 class Secret:
-    """Text that does not show itself."""
+    """A string that is not shown when it is printed."""
 
     __slots__ = ("secret_value",)
 
     def __init__(self, secret_value: "str | None" = None) -> None:
-        """Keeps the text."""
+        """Stores the string."""
         object.__setattr__(self, "secret_value", secret_value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """A secret does not change."""
+        """Raises an error: a secret is immutable."""
         raise AttributeError(f"cannot assign to {name!r} of a Secret")
 
     def __reduce__(self) -> "tuple[type, tuple[str | None]]":
-        """Copies and pickles are made anew; `__setattr__` would refuse the usual way."""
+        """Lets copies and pickles call the constructor, because `__setattr__` raises."""
         return type(self), (self.secret_value,)
 
     def __eq__(self, other: object) -> bool:
-        """Equal texts are equal secrets."""
+        """Compares the strings."""
         return isinstance(other, Secret) and self.secret_value == other.secret_value
 
     def __hash__(self) -> int:
-        """As its text."""
+        """Hashes the string."""
         return hash(self.secret_value)
 
     def __repr__(self) -> str:
-        """Stars."""
+        """Shows asterisks."""
         return f"Secret({self})"
 
     def __str__(self) -> str:
-        """Stars."""
+        """Shows asterisks."""
         return "" if self.secret_value is None else "**********"
 
     def get_secret_value(self) -> "str | None":
-        """The text itself."""
+        """The string itself."""
         return self.secret_value
 
 
 class Path(type(pathlib.Path())):  # type: ignore[misc]  # the concrete class of this system
-    """A file: given to a model as a local path, returned by it as a result."""
+    """A file: a local path as an input, a file to upload as a result."""
 
     @classmethod
     def validate(cls, value: object) -> pathlib.Path:
-        """A path for text; addresses are fetched into memory first."""
+        """Converts a string to a path; URLs are downloaded into memory first."""
         if isinstance(value, pathlib.Path):
             return value
         text = str(value)
@@ -99,18 +99,18 @@ class Path(type(pathlib.Path())):  # type: ignore[misc]  # the concrete class of
 
 
 class File(io.IOBase):
-    """An open file. Old; `Path` is the better choice."""
+    """An open file. Deprecated; use `Path`."""
 
     @classmethod
     def validate(cls, value: object) -> io.IOBase:
-        """An open file for an address."""
+        """Opens the file behind a URL."""
         if isinstance(value, io.IOBase):
             return value
         text = str(value)
         if text.startswith("data:"):
             from urllib.request import urlopen
 
-            with urlopen(text) as response:  # noqa: S310  # a data: address, as just checked
+            with urlopen(text) as response:  # noqa: S310  # a data: URL, as just checked
                 return io.BytesIO(response.read())
         if text.startswith(("http://", "https://")):
             return URLFile(text)
@@ -119,17 +119,17 @@ class File(io.IOBase):
 
 
 class URLFile(io.IOBase):
-    """A file behind an address, opened when it is first read."""
+    """A file behind a URL, opened when it is first read."""
 
     def __init__(self, url: str, filename: "str | None" = None) -> None:
-        """Only remembers the address."""
+        """Stores the URL."""
         if not url.startswith(("http://", "https://")):
             raise ValueError("URLFile requires URL to conform to HTTP or HTTPS protocol")
         self.name = filename or os.path.basename(url.partition("?")[0])
         self._url = url
         self._response: io.IOBase | None = None
 
-    def _opened(self) -> io.IOBase:
+    def _open(self) -> io.IOBase:
         if self._response is None:
             from urllib.request import Request, urlopen
 
@@ -140,31 +140,33 @@ class URLFile(io.IOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Reads from the response."""
-        return self._opened().read(size)
+        return self._open().read(size)
 
     def readable(self) -> bool:
-        """Yes."""
+        """Returns true."""
         return True
 
     def __iter__(self) -> "Iterator[bytes]":
-        """Lines of the response."""
-        return iter(self._opened())
+        """Iterates over the lines of the response."""
+        return iter(self._open())
 
     def __repr__(self) -> str:
-        """Shows the address."""
+        """Shows the URL."""
         return f"<URLFile for {self._url!r}>"
 
 
 class URLPath(type(pathlib.Path())):  # type: ignore[misc]  # as above
-    """A path whose content is still behind an address."""
+    """A path whose content has not been written to disk yet."""
 
     def __new__(cls, *, source: str, filename: str, fileobj: io.IOBase) -> "URLPath":
-        """Looks like a path with the address's last part."""
+        """Creates a path with the file name."""
         return super().__new__(cls, filename)
 
     def __init__(self, *, source: str, filename: str, fileobj: io.IOBase) -> None:
-        """Only remembers where to read from."""
-        if type(pathlib.Path()).__init__ is not object.__init__:  # from Python 3.12 on, paths are made here
+        """Stores the source of the content."""
+        if (
+            type(pathlib.Path()).__init__ is not object.__init__
+        ):  # from Python 3.12 on, paths are created here
             super().__init__(filename)
         self.source = source
         self.filename = filename
@@ -188,12 +190,12 @@ class URLPath(type(pathlib.Path())):  # type: ignore[misc]  # as above
             self._local.unlink(missing_ok=missing_ok)
 
     def __str__(self) -> str:
-        """The address."""
+        """The URL."""
         return self.source
 
 
 class ConcatenateIterator(Iterator):
-    """Items that belong together when they are shown: the tokens of a text."""
+    """Items that are concatenated for display: the tokens of a text."""
 
 
 class AsyncConcatenateIterator(AsyncIterator):

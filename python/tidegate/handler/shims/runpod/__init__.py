@@ -1,4 +1,4 @@
-"""A stand-in for Runpod's package, for handlers that run where it is not installed.
+"""A replacement for Runpod's package, for handlers on machines where it is not installed.
 
 It has what handlers use. Clients of Runpod's own cloud need the real package.
 """
@@ -17,7 +17,7 @@ __all__ = ["RunPodLogger", "__version__", "api_key", "endpoint_url_base", "profi
 
 
 def __getattr__(name: str) -> object:
-    """Say what is missing, and where it is."""
+    """Raise an error that says how to get the missing name."""
     raise AttributeError(
-        f"`runpod.{name}` is not there: this is tidegate's stand-in for handlers; `pip install runpod` has it"
+        f"`runpod.{name}` is not in tidegate's replacement for runpod; `pip install runpod` provides it"
     )

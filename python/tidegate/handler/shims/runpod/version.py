@@ -1,3 +1,3 @@
-"""The version of Runpod's package whose interface this is."""
+"""The version of Runpod's package whose interface this package has."""
 
 __version__ = "1.12.0"

@@ -1,4 +1,4 @@
-"""What a handler script calls. tidegate puts its own `start` and `progress_update` here."""
+"""The functions that a handler script calls. tidegate replaces `start` and `progress_update`."""
 
 from typing import Any
 
@@ -15,4 +15,6 @@ __all__ = ["VolumeCache", "progress_update", "register_fitness_check", "runpod_v
 
 def start(config: dict[str, Any]) -> None:
     """Serve jobs with `config["handler"]`."""
-    raise RuntimeError("only `tidegate serve` can start a handler with this stand-in for runpod")
+    raise RuntimeError(
+        "only `tidegate serve` and `tidegate worker` can start a handler with this replacement for runpod"
+    )

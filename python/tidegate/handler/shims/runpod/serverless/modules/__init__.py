@@ -1,1 +1,1 @@
-"""Parts of the worker that handlers import by name."""
+"""Modules of the worker that handlers import by name."""

@@ -1,4 +1,4 @@
-"""Checks that a worker passes before it gets jobs: the script's own, then those of the machine."""
+"""Checks that a worker must pass before it gets jobs: those of the script, then those of the machine."""
 
 import os
 from collections.abc import Callable
@@ -15,14 +15,14 @@ _registration_state = {"gpu_check": False, "system_checks": False}
 
 
 def register_fitness_check(func: _Check) -> _Check:
-    """Add a plain or asynchronous function that raises when something is wrong."""
+    """Register a synchronous or asynchronous function that raises if something is wrong."""
     _fitness_checks.append(func)
     log.debug(f"Registered fitness check: {func.__name__}")
     return func
 
 
 def clear_fitness_checks() -> None:
-    """Forget all of them."""
+    """Remove all checks."""
     _fitness_checks.clear()
 
 
@@ -32,7 +32,7 @@ def _reset_registration_state() -> None:
 
 
 def _ensure_gpu_check_registered() -> None:
-    """Add the check of the GPU, once."""
+    """Register the GPU check, once."""
     if not _registration_state["gpu_check"]:
         _registration_state["gpu_check"] = True
         from .rp_gpu_fitness import auto_register_gpu_check
@@ -41,7 +41,7 @@ def _ensure_gpu_check_registered() -> None:
 
 
 def _ensure_system_checks_registered() -> None:
-    """Add the checks of the machine, once, unless somebody does not want them."""
+    """Register the checks of the machine, once, unless the environment disables them."""
     if _registration_state["system_checks"]:
         return
     _registration_state["system_checks"] = True

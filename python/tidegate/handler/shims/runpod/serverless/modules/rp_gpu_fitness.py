@@ -1,6 +1,6 @@
-"""Whether the GPUs are fit.
+"""Fitness check of the GPUs.
 
-Runpod's test program says so, where `RUNPOD_BINARY_GPU_TEST_PATH` names it, or `nvidia-smi`.
+It runs Runpod's test program if `RUNPOD_BINARY_GPU_TEST_PATH` names it, else `nvidia-smi`.
 """
 
 import os
@@ -20,7 +20,7 @@ _LIST_LIMIT_S = 10
 
 
 def auto_register_gpu_check() -> None:
-    """Add the check where there is a GPU, unless somebody does not want it."""
+    """Register the check if there is a GPU, unless the environment disables it."""
     if os.environ.get("RUNPOD_SKIP_GPU_CHECK", "").lower() == "true":
         log.debug("GPU fitness check auto-registration disabled via environment")
     elif is_available():
@@ -43,10 +43,10 @@ def _gpu_health_check() -> None:
         _run_gpu_test_fallback()
     except RuntimeError as error:
         if failed is not None:
-            words = f"GPU health check failed. Binary test: {failed}. Fallback test: {error}"
+            text = f"GPU health check failed. Binary test: {failed}. Fallback test: {error}"
         else:
-            words = f"GPU health check failed (binary disabled/missing, fallback failed): {error}"
-        raise RuntimeError(words) from error
+            text = f"GPU health check failed (binary disabled/missing, fallback failed): {error}"
+        raise RuntimeError(text) from error
 
 
 def _run_gpu_test_binary(program: str) -> None:
@@ -58,15 +58,15 @@ def _run_gpu_test_binary(program: str) -> None:
         raise RuntimeError(f"GPU test binary execution failed: {error}") from error
     result = _parse_gpu_test_output(done.stdout.decode(errors="replace"))
     if not result["success"]:
-        words = "; ".join(result["errors"][:MAX_ERROR_MESSAGES])
-        failed = "GPU memory allocation test failed" + (f": {words}" if words else "")
+        text = "; ".join(result["errors"][:MAX_ERROR_MESSAGES])
+        failed = "GPU memory allocation test failed" + (f": {text}" if text else "")
         raise RuntimeError(f"GPU test binary execution failed: {failed}")
     version = result["details"].get("cuda_version", "unknown")
     log.info(f"GPU binary test passed: {result['gpu_count']} GPU(s) healthy (CUDA {version})")
 
 
 def _parse_gpu_test_output(output: str) -> "dict[str, Any]":
-    """Read what the test program says: as many GPUs must pass as were found, and nothing may be wrong."""
+    """Parse the output of the test program: every GPU found must pass, and there must be no errors."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     details = {}
     found = 0
@@ -91,7 +91,7 @@ def _parse_gpu_test_output(output: str) -> "dict[str, Any]":
 
 
 def _run_gpu_test_fallback() -> None:
-    """Have the driver list its GPUs."""
+    """List the GPUs with `nvidia-smi`."""
     command = ["nvidia-smi", "--list-gpus"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIST_LIMIT_S, check=False)  # noqa: S603

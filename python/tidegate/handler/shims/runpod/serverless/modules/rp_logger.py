@@ -12,7 +12,7 @@ _batch_id: "ContextVar[str | None]" = ContextVar("runpod_batch_id", default=None
 
 
 def _set_batch_id(batch_id: "str | None") -> None:
-    """Put it before every line of this job."""
+    """Set the batch id that precedes every line of this job."""
     _batch_id.set(batch_id)
 
 
@@ -27,33 +27,33 @@ def _level(given: object) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Cut the middle out of a long text."""
-    left_out = len(text) - MAX_MESSAGE_LENGTH
-    if left_out <= 0:
+    """Remove the middle of a long text."""
+    n_omitted = len(text) - MAX_MESSAGE_LENGTH
+    if n_omitted <= 0:
         return text
     half = MAX_MESSAGE_LENGTH // 2
-    return f"{text[:half]}\n...TRUNCATED {left_out} CHARACTERS...\n{text[-half:]}"
+    return f"{text[:half]}\n...TRUNCATED {n_omitted} CHARACTERS...\n{text[-half:]}"
 
 
 class RunPodLogger:
-    """The one logger; every call gives the same."""
+    """The logger; a singleton."""
 
-    _only: ClassVar["RunPodLogger | None"] = None
+    _instance: ClassVar["RunPodLogger | None"] = None
     level = _level(os.environ.get("RUNPOD_LOG_LEVEL", os.environ.get("RUNPOD_DEBUG_LEVEL", "DEBUG")))
 
     def __new__(cls) -> "RunPodLogger":
-        """Return the one there is."""
-        if RunPodLogger._only is None:
-            RunPodLogger._only = super().__new__(cls)
-        return RunPodLogger._only
+        """Return the singleton."""
+        if RunPodLogger._instance is None:
+            RunPodLogger._instance = super().__new__(cls)
+        return RunPodLogger._instance
 
     def set_level(self, new_level: "str | int") -> None:
-        """Choose what is written, by name or number."""
+        """Set the minimum level, by name or number."""
         self.level = _level(new_level)
         self.info(f"Log level set to {self.level}")
 
     def log(self, message: object, message_level: str = "INFO", job_id: "str | None" = None) -> None:
-        """Write a line, if its level is wanted. Tips are always wanted."""
+        """Write a line if its level is enabled. `TIP` is always enabled."""
         if self.level == "NOTSET":
             return
         if message_level != "TIP" and LOG_LEVELS.index(message_level) < LOG_LEVELS.index(self.level):
@@ -66,30 +66,30 @@ class RunPodLogger:
         print(f"{message_level:<7}| {f'{job_id} | ' if job_id else ''}{text}", flush=True)
 
     def secret(self, secret_name: str, secret: object) -> None:
-        """Write a secret's first and last character only."""
+        """Write only the first and last character of a secret."""
         text = str(secret)
         self.info(f"{secret_name}: {text[:1]}{'*' * (len(text) - 2)}{text[-1:]}")
 
     def debug(self, message: object, request_id: "str | None" = None) -> None:
-        """Write what helps to find mistakes."""
+        """Write a debug message."""
         self.log(message, "DEBUG", request_id)
 
     def info(self, message: object, request_id: "str | None" = None) -> None:
-        """Write what happens."""
+        """Write an info message."""
         self.log(message, "INFO", request_id)
 
     def warn(self, message: object, request_id: "str | None" = None) -> None:
-        """Write what was not expected."""
+        """Write a warning."""
         self.log(message, "WARN", request_id)
 
     def error(self, message: object, request_id: "str | None" = None) -> None:
-        """Write what went wrong."""
+        """Write an error."""
         self.log(message, "ERROR", request_id)
 
     def tip(self, message: object) -> None:
-        """Write advice."""
+        """Write a tip."""
         self.log(message, "TIP")
 
     def trace(self, message: object, request_id: "str | None" = None) -> None:
-        """Write every step."""
+        """Write a trace message."""
         self.log(message, "TRACE", request_id)

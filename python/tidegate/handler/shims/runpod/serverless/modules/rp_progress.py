@@ -1,10 +1,10 @@
-"""Progress of a job."""
+"""Progress updates of a job."""
 
 from typing import Any
 
 
 def progress_update(job: dict[str, Any], progress: object) -> None:
-    """Tell how far a job is."""
+    """Send a progress update."""
     from tidegate.handler import calls
 
     calls.send_progress(job, progress)

@@ -1,6 +1,6 @@
-"""Whether the machine is fit: memory, disk, network, and CUDA where there is a GPU.
+"""Fitness checks of the machine: memory, disk, network, and CUDA if there is a GPU.
 
-What is asked for comes from the environment. The words of the errors are Runpod's: platforms show them.
+The environment sets the thresholds. The error messages are Runpod's: platforms show them.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ MIN_CUDA_VERSION = os.environ.get("RUNPOD_MIN_CUDA_VERSION", "11.8")
 NETWORK_CHECK_TIMEOUT = int(os.environ.get("RUNPOD_NETWORK_CHECK_TIMEOUT", "5"))
 GPU_BENCHMARK_TIMEOUT = int(os.environ.get("RUNPOD_GPU_BENCHMARK_TIMEOUT", "2"))
 
-_OUTSIDE = ("8.8.8.8", 53)
+_INTERNET_HOST = ("8.8.8.8", 53)
 _GB = 1024**3
-_MATRIX = 1024
-_ASK_LIMIT_S = 5
+_MATRIX_SIZE = 1024
+_COMMAND_TIMEOUT_S = 5
 
 
 def auto_register_system_checks() -> None:
-    """Add the checks that fit this machine."""
+    """Register the checks that apply to this machine."""
     log.debug("Registering system resource fitness checks")
     for check in (_memory_check, _disk_check, _network_check):
         register_fitness_check(check)
@@ -51,7 +51,7 @@ def _memory_check() -> None:
 
 
 def _memory() -> "tuple[float, float]":
-    """Return what there is and what is free, in GB."""
+    """Return the total and the available memory, in GB."""
     try:
         with open("/proc/meminfo") as file:
             fields = dict(line.split(":", 1) for line in file)
@@ -73,11 +73,11 @@ def _disk_check() -> None:
 
 
 async def _network_check() -> None:
-    host, port = _OUTSIDE
-    began = time.perf_counter()
+    host, port = _INTERNET_HOST
+    started = time.perf_counter()
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), NETWORK_CHECK_TIMEOUT)
-        took = (time.perf_counter() - began) * 1000
+        elapsed_ms = (time.perf_counter() - started) * 1000
         writer.close()
         await writer.wait_closed()
     except asyncio.TimeoutError:
@@ -88,26 +88,26 @@ async def _network_check() -> None:
         raise RuntimeError(f"Network connectivity failed: Connection refused to {host}:{port}") from None
     except Exception as error:
         raise RuntimeError(f"Network connectivity check failed: {error}") from error
-    log.info(f"Network connectivity passed: Connected to {host} ({took:.0f}ms)")
+    log.info(f"Network connectivity passed: Connected to {host} ({elapsed_ms:.0f}ms)")
 
 
 def _cuda_version_check() -> None:
-    found, wanted = _cuda_version(), _version_in(MIN_CUDA_VERSION)
+    found, required = _cuda_version(), _version_in(MIN_CUDA_VERSION)
     if found is None:
         log.warn("Could not determine CUDA version, skipping check")
         return
-    words = [f"{major}.{minor}" for major, minor in (found, wanted)]
-    if found < wanted:
-        raise RuntimeError(f"CUDA version too old: {words[0]} found, {words[1]} required")
-    log.info(f"CUDA version check passed: {words[0]} (minimum: {words[1]})")
+    versions = [f"{major}.{minor}" for major, minor in (found, required)]
+    if found < required:
+        raise RuntimeError(f"CUDA version too old: {versions[0]} found, {versions[1]} required")
+    log.info(f"CUDA version check passed: {versions[0]} (minimum: {versions[1]})")
 
 
 def _cuda_version() -> "tuple[int, int] | None":
-    """Ask the compiler, and the driver where there is none."""
-    for line in _said("nvcc", "--version"):
+    """Return the version of the compiler, or of the driver if there is no compiler."""
+    for line in _output_of("nvcc", "--version"):
         if "release" in line.lower() or "version" in line.lower():
             return _version_in(line)
-    for line in _said("nvidia-smi"):
+    for line in _output_of("nvidia-smi"):
         if "CUDA Version:" in line:
             return _version_in(line.partition("CUDA Version:")[2])
     return None
@@ -118,9 +118,9 @@ def _version_in(text: str) -> "tuple[int, int]":
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _said(*command: str) -> "list[str]":
+def _output_of(*command: str) -> "list[str]":
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_ASK_LIMIT_S, check=False)  # noqa: S603  # ours
+        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_TIMEOUT_S, check=False)  # noqa: S603  # ours
     except (OSError, subprocess.SubprocessError) as error:
         log.debug(f"{command[0]} not available: {error}")
         return []
@@ -128,7 +128,7 @@ def _said(*command: str) -> "list[str]":
 
 
 def _cuda_init_check() -> None:
-    """Put something on every device."""
+    """Allocate memory on every device."""
     library = _library()
     if library is None:
         return
@@ -151,21 +151,23 @@ def _benchmark_check() -> None:
     library = _library()
     if library is None:
         return
-    began = time.perf_counter()
+    started = time.perf_counter()
     try:
         library.multiply()
     except RuntimeError:
         raise
     except Exception as error:
         return log.warn(f"GPU benchmark setup failed: {error}")
-    took, most = (time.perf_counter() - began) * 1000, GPU_BENCHMARK_TIMEOUT * 1000
-    if took > most:
-        raise RuntimeError(f"GPU compute too slow: Matrix multiply took {took:.0f}ms (max: {most:.0f}ms)")
-    log.info(f"GPU compute benchmark passed: Matrix multiply completed in {took:.0f}ms")
+    elapsed_ms, limit_ms = (time.perf_counter() - started) * 1000, GPU_BENCHMARK_TIMEOUT * 1000
+    if elapsed_ms > limit_ms:
+        raise RuntimeError(
+            f"GPU compute too slow: Matrix multiply took {elapsed_ms:.0f}ms (max: {limit_ms:.0f}ms)"
+        )
+    log.info(f"GPU compute benchmark passed: Matrix multiply completed in {elapsed_ms:.0f}ms")
 
 
-class _Library:
-    """What the checks do with a GPU, by whichever library is there."""
+class _GpuLibrary:
+    """The GPU operations of the checks, implemented with PyTorch or CuPy."""
 
     def __init__(
         self, devices: "Callable[[], int]", touch: "Callable[[int], object]", multiply: "Callable[[], object]"
@@ -175,17 +177,17 @@ class _Library:
         self.multiply = multiply
 
 
-def _library() -> "_Library | None":
+def _library() -> "_GpuLibrary | None":
     for make in (_torch, _cupy):
         try:
             return make()
         except ImportError:
             continue
-    log.debug("Neither PyTorch nor CuPy is there, the GPU is not tried")
+    log.debug("Neither PyTorch nor CuPy is installed, skipping the GPU check")
     return None
 
 
-def _torch() -> "_Library | None":
+def _torch() -> "_GpuLibrary | None":
     from importlib import import_module
 
     torch: Any = import_module("torch")
@@ -196,29 +198,31 @@ def _torch() -> "_Library | None":
     def touch(device: int) -> None:
         if torch.cuda.get_device_properties(device).total_memory == 0:
             raise RuntimeError(f"GPU {device} reports zero memory")
-        torch.zeros(_MATRIX, device=f"cuda:{device}")
+        torch.zeros(_MATRIX_SIZE, device=f"cuda:{device}")
         torch.cuda.synchronize()
 
     def multiply() -> None:
-        first, second = (torch.randn(_MATRIX, _MATRIX, device="cuda") for _ in range(2))
+        first, second = (torch.randn(_MATRIX_SIZE, _MATRIX_SIZE, device="cuda") for _ in range(2))
         torch.matmul(first, second)
         torch.cuda.synchronize()
 
-    return _Library(torch.cuda.device_count, touch, multiply)
+    return _GpuLibrary(torch.cuda.device_count, touch, multiply)
 
 
-def _cupy() -> _Library:
+def _cupy() -> _GpuLibrary:
     from importlib import import_module
 
     cupy: Any = import_module("cupy")
 
     def touch(device: int) -> None:
         with cupy.cuda.Device(device):
-            cupy.zeros(_MATRIX)
+            cupy.zeros(_MATRIX_SIZE)
             cupy.cuda.Device().synchronize()
 
     def multiply() -> None:
-        cupy.matmul(cupy.random.randn(_MATRIX, _MATRIX), cupy.random.randn(_MATRIX, _MATRIX))
+        cupy.matmul(
+            cupy.random.randn(_MATRIX_SIZE, _MATRIX_SIZE), cupy.random.randn(_MATRIX_SIZE, _MATRIX_SIZE)
+        )
         cupy.cuda.Device().synchronize()
 
-    return _Library(cupy.cuda.runtime.getDeviceCount, touch, multiply)
+    return _GpuLibrary(cupy.cuda.runtime.getDeviceCount, touch, multiply)

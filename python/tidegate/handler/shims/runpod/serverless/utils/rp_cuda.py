@@ -1,12 +1,12 @@
-"""Whether there is a GPU, without torch."""
+"""Detects a GPU without importing torch."""
 
 import subprocess
 
 
 def is_available() -> bool:
-    """Ask `nvidia-smi`."""
+    """Return whether `nvidia-smi` finds a GPU."""
     try:
-        said = subprocess.check_output(["nvidia-smi"], stderr=subprocess.DEVNULL)  # noqa: S607  # where it is differs
+        output = subprocess.check_output(["nvidia-smi"], stderr=subprocess.DEVNULL)  # noqa: S607  # its path differs between systems
     except (OSError, subprocess.SubprocessError):
         return False
-    return b"NVIDIA-SMI" in said
+    return b"NVIDIA-SMI" in output

@@ -1,4 +1,4 @@
-"""Measures parts of a handler."""
+"""Measures the time of parts of a handler."""
 
 import platform
 import time
@@ -8,45 +8,45 @@ from typing import Any, ClassVar
 
 
 class Checkpoints:
-    """The one list of named times; every call gives the same."""
+    """The list of named timings; a singleton."""
 
-    _only: ClassVar["Checkpoints | None"] = None
+    _instance: ClassVar["Checkpoints | None"] = None
     checkpoints: list[dict[str, Any]]
     name_lookup: dict[str, int]
 
     def __new__(cls) -> "Checkpoints":
-        """Return the one there is."""
-        if cls._only is None:
-            cls._only = super().__new__(cls)
-            cls._only.clear()
-        return cls._only
+        """Return the singleton."""
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+            cls._instance.clear()
+        return cls._instance
 
     def add(self, name: str) -> None:
-        """Name a new one."""
+        """Add a checkpoint."""
         if name in self.name_lookup:
             raise KeyError(f'Checkpoint name "{name}" already exists.')
         self.name_lookup[name] = len(self.checkpoints)
         self.checkpoints.append({"name": name})
 
     def start(self, name: str) -> None:
-        """Begin to measure."""
-        self._note(name, "start", "start_utc")
+        """Start the measurement."""
+        self._record(name, "start", "start_utc")
 
     def stop(self, name: str) -> None:
-        """Stop measuring."""
+        """Stop the measurement."""
         if "start" not in self._get(name):
             raise KeyError("Checkpoint has not been started.")
-        self._note(name, "end", "stop_utc")
+        self._record(name, "end", "stop_utc")
 
     def get_checkpoints(self) -> list[dict[str, Any]]:
-        """Return what has been measured to its end."""
+        """Return the checkpoints whose measurement is complete."""
         done = [point for point in self.checkpoints if "start" in point and "end" in point]
         for point in done:
             point["duration_ms"] = (point.pop("end") - point.pop("start")) * 1000
         return done
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all checkpoints."""
         self.checkpoints = []
         self.name_lookup = {}
 
@@ -55,53 +55,53 @@ class Checkpoints:
             raise KeyError(f"Checkpoint name '{name}' does not exist.")
         return self.checkpoints[self.name_lookup[name]]
 
-    def _note(self, name: str, clock: str, moment: str) -> None:
+    def _record(self, name: str, clock: str, timestamp: str) -> None:
         point = self._get(name)
         point[clock] = time.perf_counter()
-        point[moment] = datetime.now(timezone.utc).isoformat() + "Z"
+        point[timestamp] = datetime.now(timezone.utc).isoformat() + "Z"
 
 
 class LineTimer:
     """Measures a `with` block."""
 
     def __init__(self, name: str) -> None:
-        """Name it."""
+        """Add a checkpoint with this name."""
         self.checkpoints = Checkpoints()
         self.name = name
         self.checkpoints.add(name)
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Start the measurement."""
         self.checkpoints.start(self.name)
 
     def __exit__(self, *_details: object) -> None:
-        """Stop, however the block ended."""
+        """Stop the measurement, also if the block raised."""
         self.checkpoints.stop(self.name)
 
 
 class FunctionTimer:
-    """Measures the calls of a function."""
+    """A decorator that measures the calls of a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Decorate it."""
+        """Decorate the function."""
         self.function = function
         self.checkpoints = Checkpoints()
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call it, with a clock."""
+        """Call the function and measure the time."""
         name = self.function.__name__
         self.checkpoints.add(name)
         try:
             self.checkpoints.start(name)
             return self.function(*args, **kwargs)
         finally:
-            # It may have cleared the list.
+            # The function may have cleared the list.
             if name in self.checkpoints.name_lookup:
                 self.checkpoints.stop(name)
 
 
 def get_debugger_output() -> dict[str, Any]:
-    """Return what was measured, and forget it."""
+    """Return the timings and clear them."""
     import runpod
 
     points = Checkpoints()
@@ -128,5 +128,5 @@ def _processor() -> str:
 
 
 def clear_debugger_output() -> None:
-    """Forget what was measured."""
+    """Clear the timings."""
     Checkpoints().clear()

@@ -1,7 +1,7 @@
-"""Fetches only what lies outside: no address of this machine or its network.
+"""Downloads from public addresses only: none of this machine or its network.
 
-`RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS=1` lets everything through, and `RUNPOD_MAX_DOWNLOAD_BYTES` says how much
-one download may bring.
+`RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS=1` allows all addresses, and `RUNPOD_MAX_DOWNLOAD_BYTES` limits the size
+of one download.
 """
 
 import http.client
@@ -18,16 +18,16 @@ _ALLOW_PRIVATE = "RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _DEFAULT_MAX = 5 * 1024**3
 _CHUNK = 1024 * 1024
-# Addresses that carriers share among customers; older Pythons call them public.
+# Addresses of carrier-grade NAT; older Python versions treat them as public.
 _SHARED = ipaddress.ip_network("100.64.0.0/10")
 
 
 class SSRFError(ValueError):
-    """The address must not be fetched from here."""
+    """The URL must not be fetched from this machine."""
 
 
 def max_download_bytes() -> int:
-    """Return how much one download may bring."""
+    """Return the maximum size of one download."""
     try:
         limit = int(os.environ.get("RUNPOD_MAX_DOWNLOAD_BYTES", _DEFAULT_MAX))
     except ValueError:
@@ -36,7 +36,7 @@ def max_download_bytes() -> int:
 
 
 def is_safe_address(ip: str) -> bool:
-    """Tell whether an address belongs to the internet at large."""
+    """Return whether an address is public."""
     try:
         address = ipaddress.ip_address(ip)
     except ValueError:
@@ -47,7 +47,7 @@ def is_safe_address(ip: str) -> bool:
 
 
 def resolve_and_validate(host: str, port: int) -> list[str]:
-    """Return the addresses of a host; all of them must be safe."""
+    """Return the addresses of a host; raise an error unless all of them are public."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
@@ -63,26 +63,26 @@ def resolve_and_validate(host: str, port: int) -> list[str]:
 
 
 class Response:
-    """What came back: as much of an answer of `requests` as downloads need."""
+    """A response with the part of `requests.Response` that downloads need."""
 
     def __init__(
-        self, url: str, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
+        self, url: str, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> None:
-        """Hold the connection until it is closed."""
+        """Keep the connection open until `close`."""
         self.url = url
-        self.status_code = answer.status
-        self.reason = answer.reason
-        self.headers = answer.headers
+        self.status_code = response.status
+        self.reason = response.reason
+        self.headers = response.headers
         self._connection = connection
-        self._answer = answer
+        self._response = response
 
     def iter_content(self, chunk_size: int = _CHUNK) -> Iterator[bytes]:
-        """Read the body piece by piece."""
+        """Read the body in chunks."""
         try:
-            while piece := self._answer.read(chunk_size):
-                yield piece
+            while chunk := self._response.read(chunk_size):
+                yield chunk
         except http.client.HTTPException as error:
-            raise failure(f"{self.url} was cut off: {error!r}") from error
+            raise requests_error(f"{self.url} was cut off: {error!r}") from error
 
     @property
     def content(self) -> bytes:
@@ -91,25 +91,27 @@ class Response:
 
     @property
     def ok(self) -> bool:
-        """Tell whether it is an answer without an error."""
+        """Return whether the status is not an error."""
         return self.status_code < 400
 
     def raise_for_status(self) -> None:
-        """Raise when the server answered with an error."""
+        """Raise if the status is an error."""
         if not self.ok:
             kind = "Client" if self.status_code < 500 else "Server"
-            raise failure(f"{self.status_code} {kind} Error: {self.reason} for url: {self.url}", "HTTPError")
+            raise requests_error(
+                f"{self.status_code} {kind} Error: {self.reason} for url: {self.url}", "HTTPError"
+            )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> "Response":
-        """Begin."""
+        """Return the response."""
         return self
 
     def __exit__(self, *_details: object) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.close()
 
 
@@ -122,10 +124,10 @@ def safe_get(
     max_bytes: "int | None" = None,
     max_redirects: int = 5,
 ) -> Response:
-    """Fetch an address, and where it leads. The body comes when it is read, with or without `stream`."""
+    """Fetch a URL and follow redirects. The body is read on demand, with or without `stream`."""
     limit, current = max_download_bytes() if max_bytes is None else max_bytes, url
     for _ in range(max_redirects + 1):
-        response = _asked(current, timeout, headers or {})
+        response = _request(current, timeout, headers or {})
         if response.status_code not in _REDIRECTS:
             declared = response.headers.get("Content-Length", "")
             if declared.isdigit() and int(declared) > limit:
@@ -133,26 +135,26 @@ def safe_get(
                 raise SSRFError(f"download exceeds size cap: {declared} > {limit} bytes")
             return response
         response.close()
-        onward = response.headers.get("Location")
-        if not onward:
+        location = response.headers.get("Location")
+        if not location:
             raise SSRFError(f"redirect without Location header: {current}")
-        current = urljoin(current, onward)
+        current = urljoin(current, location)
     raise SSRFError(f"exceeded maximum redirects ({max_redirects}): {url}")
 
 
 def iter_content_capped(response: Response, chunk_size: int, max_bytes: "int | None") -> Iterator[bytes]:
-    """Read the body piece by piece; more than the limit is an error."""
-    seen = 0
-    for piece in response.iter_content(chunk_size):
-        seen += len(piece)
-        if max_bytes is not None and seen > max_bytes:
+    """Read the body in chunks; raise an error above the limit."""
+    received = 0
+    for chunk in response.iter_content(chunk_size):
+        received += len(chunk)
+        if max_bytes is not None and received > max_bytes:
             response.close()
             raise SSRFError(f"download exceeds size cap: >{max_bytes} bytes")
-        yield piece
+        yield chunk
 
 
-def failure(message: str, name: str = "ConnectionError") -> OSError:
-    """Return an error of the kind that scripts catch: of `requests` where it is installed."""
+def requests_error(message: str, name: str = "ConnectionError") -> OSError:
+    """Return an error of the class that scripts catch: from `requests` if it is installed."""
     try:
         from importlib import import_module
 
@@ -163,25 +165,25 @@ def failure(message: str, name: str = "ConnectionError") -> OSError:
     return error
 
 
-def _asked(url: str, timeout: float, headers: "dict[str, str]") -> Response:
+def _request(url: str, timeout: float, headers: "dict[str, str]") -> Response:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
         raise SSRFError(f"blocked URL scheme {parts.scheme!r}: {url}")
     if not parts.hostname:
         raise SSRFError(f"URL has no host: {url}")
     _refuse_if_proxied(url, parts)
-    connection = _connected(parts, parts.hostname, timeout)
+    connection = _connect(parts, parts.hostname, timeout)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
         connection.request("GET", path, headers=headers)
         return Response(url, connection, connection.getresponse())
     except (http.client.HTTPException, OSError) as error:
         connection.close()
-        raise failure(f"{url} cannot be fetched: {error!r}") from error
+        raise requests_error(f"failed to fetch {url}: {error!r}") from error
 
 
 def _refuse_if_proxied(url: str, parts: SplitResult) -> None:
-    """Through a proxy, who it reaches is the proxy's choice."""
+    """Raise an error if a proxy is set: the proxy resolves the host, so its address cannot be checked."""
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if proxy and not _private_allowed() and not proxy_bypass(parts.hostname or ""):
@@ -195,13 +197,13 @@ def _private_allowed() -> bool:
     return os.environ.get(_ALLOW_PRIVATE, "").strip().lower() in ("1", "true", "yes")
 
 
-def _connected(parts: SplitResult, host: str, timeout: float) -> http.client.HTTPConnection:
-    """Connect to an address that was checked: the name is not looked up again."""
+def _connect(parts: SplitResult, host: str, timeout: float) -> http.client.HTTPConnection:
+    """Connect to a validated address: the host name is not resolved again."""
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     if secure:
-        # A name in `Host` has no port when it is the usual one.
+        # The `Host` header has no port if it is the default port.
         connection.default_port = 443  # type: ignore[misc]
     last = OSError(f"`{host}` has no address")
     for address in resolve_and_validate(host, port):
@@ -212,4 +214,4 @@ def _connected(parts: SplitResult, host: str, timeout: float) -> http.client.HTT
             return connection
         except OSError as error:
             last = error
-    raise failure(f"{host}:{port} cannot be reached: {last}") from last
+    raise requests_error(f"failed to connect to {host}:{port}: {last}") from last

@@ -1,4 +1,4 @@
-"""Takes files out: into a bucket, or into a folder beside the script when no bucket is named.
+"""Uploads files to a bucket, or copies them to a local folder if no bucket is configured.
 
 A bucket needs `boto3`, and `BUCKET_ENDPOINT_URL`, `BUCKET_ACCESS_KEY_ID` and `BUCKET_SECRET_ACCESS_KEY`, or
 credentials in the call.
@@ -20,7 +20,7 @@ Credentials = dict[str, str]
 
 
 def get_boto_client(bucket_creds: "Credentials | None" = None) -> "tuple[Any, Any]":
-    """Return a client for the bucket and its transfer settings; `None` where there is no bucket."""
+    """Return a client for the bucket and its transfer settings; `None` if no bucket is configured."""
     creds = bucket_creds or {
         "endpointUrl": os.environ.get("BUCKET_ENDPOINT_URL", ""),
         "accessId": os.environ.get("BUCKET_ACCESS_KEY_ID", ""),
@@ -35,7 +35,7 @@ def get_boto_client(bucket_creds: "Credentials | None" = None) -> "tuple[Any, An
         from boto3.session import Session
         from botocore.config import Config
     except ImportError:
-        logger.warning("boto3 is not installed, nothing can be sent to a bucket: pip install boto3")
+        logger.warning("boto3 is not installed, so files cannot be uploaded to a bucket: pip install boto3")
         return None, None
     client = Session().client(
         "s3",
@@ -49,7 +49,7 @@ def get_boto_client(bucket_creds: "Credentials | None" = None) -> "tuple[Any, An
 
 
 def extract_region_from_url(endpoint_url: str) -> "str | None":
-    """Return the region in the address of a bucket, if it has one."""
+    """Return the region in the URL of a bucket, if it has one."""
     if ".s3." in endpoint_url:
         return endpoint_url.split(".s3.")[1].split(".")[0]
     if endpoint_url.split("/")[2:3] and endpoint_url.split("/")[2].endswith(".digitaloceanspaces.com"):
@@ -64,41 +64,41 @@ def upload_image(
     results_list: "list[str | None] | None" = None,
     bucket_name: "str | None" = None,
 ) -> str:
-    """Send one image; return where it can be had for a week."""
-    ending = os.path.splitext(image_location)[1]
-    name = f"{str(uuid.uuid4())[:8]}{ending}"
+    """Upload one image; return its URL, which is valid for a week."""
+    extension = os.path.splitext(image_location)[1]
+    name = f"{str(uuid.uuid4())[:8]}{extension}"
     with open(image_location, "rb") as image:
         data = image.read()
     client, _ = get_boto_client()
     if client is None:
-        place = _kept_here("simulated_uploaded", name, data)
+        url = _save_locally("simulated_uploaded", name, data)
     else:
-        bucket, key = bucket_name or _bucket_of_the_month(), f"{job_id}/{name}"
-        client.put_object(Bucket=bucket, Key=key, Body=data, ContentType=f"image/{ending.lstrip('.')}")
-        place = _address(client, bucket, key)
+        bucket, key = bucket_name or _default_bucket(), f"{job_id}/{name}"
+        client.put_object(Bucket=bucket, Key=key, Body=data, ContentType=f"image/{extension.lstrip('.')}")
+        url = _presigned_url(client, bucket, key)
     if results_list is not None:
-        results_list[result_index] = place
-    return place
+        results_list[result_index] = url
+    return url
 
 
 def files(job_id: str, file_list: "list[str]") -> "list[str]":
-    """Send several images side by side."""
+    """Upload several images in parallel."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda path: upload_image(job_id, path), file_list))
 
 
 def bucket_upload(job_id: str, file_list: "list[str]", bucket_creds: Credentials) -> "list[str]":
-    """Send files into the bucket that the credentials name."""
+    """Upload files to the bucket in the credentials."""
     client, _ = get_boto_client(bucket_creds)
     if client is None:
         raise ImportError("a bucket needs boto3 and complete credentials: pip install boto3")
-    places = []
+    urls = []
     for path in file_list:
         key, bucket = f"{job_id}/{path}", bucket_creds["bucketName"]
         with open(path, "rb") as data:
             client.put_object(Bucket=bucket, Key=key, Body=data)
-        places.append(f"{bucket_creds['endpointUrl']}/{bucket}/{key}")
-    return places
+        urls.append(f"{bucket_creds['endpointUrl']}/{bucket}/{key}")
+    return urls
 
 
 def upload_file_to_bucket(
@@ -109,14 +109,14 @@ def upload_file_to_bucket(
     prefix: "str | None" = None,
     extra_args: "dict[str, Any] | None" = None,
 ) -> str:
-    """Send one file; return where it can be had for a week."""
+    """Upload one file; return its URL, which is valid for a week."""
     client, transfer = get_boto_client(bucket_creds)
     if client is None:
         os.makedirs("local_upload", exist_ok=True)
         return str(shutil.copyfile(file_location, f"local_upload/{file_name}"))
-    bucket, key = bucket_name or _bucket_of_the_month(), f"{prefix}/{file_name}" if prefix else file_name
+    bucket, key = bucket_name or _default_bucket(), f"{prefix}/{file_name}" if prefix else file_name
     client.upload_file(file_location, bucket, key, ExtraArgs=extra_args or None, Config=transfer)
-    return _address(client, bucket, key)
+    return _presigned_url(client, bucket, key)
 
 
 def upload_in_memory_object(
@@ -126,28 +126,28 @@ def upload_in_memory_object(
     bucket_name: "str | None" = None,
     prefix: "str | None" = None,
 ) -> str:
-    """Send bytes as a file; return where it can be had for a week."""
+    """Upload bytes as a file; return its URL, which is valid for a week."""
     client, transfer = get_boto_client(bucket_creds)
     if client is None:
-        return _kept_here("local_upload", file_name, file_data)
+        return _save_locally("local_upload", file_name, file_data)
     import io
 
-    bucket, key = bucket_name or _bucket_of_the_month(), f"{prefix}/{file_name}" if prefix else file_name
+    bucket, key = bucket_name or _default_bucket(), f"{prefix}/{file_name}" if prefix else file_name
     client.upload_fileobj(io.BytesIO(file_data), bucket, key, Config=transfer)
-    return _address(client, bucket, key)
+    return _presigned_url(client, bucket, key)
 
 
-def _bucket_of_the_month() -> str:
+def _default_bucket() -> str:
     return time.strftime("%m-%y")
 
 
-def _address(client: "Any", bucket: str, key: str) -> str:
+def _presigned_url(client: "Any", bucket: str, key: str) -> str:
     params = {"Bucket": bucket, "Key": key}
     return str(client.generate_presigned_url("get_object", Params=params, ExpiresIn=_ONE_WEEK))
 
 
-def _kept_here(folder: str, name: str, data: bytes) -> str:
-    logger.warning("no bucket is named, the file is kept in `%s`", folder)
+def _save_locally(folder: str, name: str, data: bytes) -> str:
+    logger.warning("no bucket is configured, the file is saved in `%s`", folder)
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/{name}", "wb") as target:
         target.write(data)

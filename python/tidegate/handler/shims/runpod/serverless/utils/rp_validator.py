@@ -1,7 +1,7 @@
-"""Checks an input against rules: `{"name": {"type": str, "required": True}}`.
+"""Validates an input against rules: `{"name": {"type": str, "required": True}}`.
 
-The texts of the errors and their order are Runpod's, and so is what is let through: a value of the
-default's type is not checked any further.
+The error messages and their order are Runpod's, and so is its leniency: a value of the default's type is not
+checked any further.
 """
 
 import json
@@ -28,7 +28,7 @@ def validate(raw_input: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
 
 
 def _fill(key: str, rules: dict[str, Any], found: dict[str, Any], errors: list[str]) -> None:
-    """Put the default in the place of what is absent."""
+    """Add the default of an absent input."""
     if "type" not in rules:
         errors.append(f"Schema error, missing type for {key}.")
     absent = key not in found
@@ -45,7 +45,7 @@ def _check(key: str, rules: dict[str, Any], found: dict[str, Any], errors: list[
         try:
             wanted = rules["type"]
         except TypeError:
-            return  # rules that are none have been told already
+            return  # an error for invalid rules has already been added
         if wanted is float and type(found[key]) is int:
             found[key] = float(found[key])
         if "default" in rules and isinstance(found[key], type(rules["default"])):
