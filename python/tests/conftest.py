@@ -1,4 +1,4 @@
-"""Fixtures: children that are gone when the test is."""
+"""Fixtures that start child processes and end them with the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fake_server import Child
 
 @pytest.fixture
 def launch() -> Iterator[Callable[..., Child]]:
-    """Starts a child without waiting for it."""
+    """Starts a child without waiting until it is ready."""
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(Child(*args, **kwargs))
 

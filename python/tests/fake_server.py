@@ -1,6 +1,6 @@
-"""A small stand-in for the server: starts the real child and speaks the real wire with it.
+"""A small fake server: starts the real child and uses the real wire format.
 
-Only the standard library, blocking sockets and deadlines. It checks nothing by itself.
+It uses only the standard library, blocking sockets and deadlines. It makes no assertions about results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent.parent
-LIMIT = 10.0
+LIMIT = 60.0  # seconds; large outputs take long on a busy machine
 START = "from tidegate.child import main; main()"
 
 
@@ -28,7 +28,7 @@ class Closed(Exception):
 
 
 class Channel:
-    """Frames in and out of a descriptor."""
+    """Sends and receives frames on descriptors."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
@@ -61,7 +61,7 @@ class Channel:
 
 
 class Child:
-    """One child with one model."""
+    """One child process with one model."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Child:
         self.folder.cleanup()
 
     def until_ready(self, limit: float = LIMIT) -> Child:
-        """Waits for `Ready` and takes the slots; raises with the child's own words if it gives up."""
+        """Waits for `ready` and accepts the slots; raises with the child's reason if it fails."""
         while not self.ready:
             message = self.control.recv(limit)
             if "log" in message:
@@ -154,13 +154,13 @@ class Child:
         return self
 
     def fatal(self) -> dict[str, Any]:
-        """Waits for the child to give up."""
+        """Waits until the child reports a fatal error and exits."""
         while True:
             message = self.control.recv()
             if "fatal" in message:
                 assert self.process.wait(LIMIT) == 1
                 return message["fatal"]
-            assert "ready" not in message, "the child is ready instead"
+            assert "ready" not in message, "the child became ready"
             if "log" in message:
                 self.setup_logs.append(message["log"]["data"])
 
@@ -173,7 +173,7 @@ class Child:
         extra: dict[str, Any] | None = None,
         **input_: Any,
     ) -> str:
-        """Begins a job and returns its id."""
+        """Starts a job and returns its id."""
         self.n += 1
         job = f"job-{self.n}"
         predict = {
@@ -201,7 +201,7 @@ class Child:
                 return outcome
 
     def run(self, slot: int = 0, /, **input_: Any) -> Outcome:
-        """One whole job."""
+        """Runs one job to its end."""
         job = self.start(slot, **input_)
         outcome = self.finish(slot)
         assert outcome.body["id"] == job
@@ -211,7 +211,7 @@ class Child:
         self.control.send({"cancel": {"slot": slot, "nth": self.numbers[job]}})
 
     def control_until(self, kind: str, limit: float = LIMIT) -> Any:
-        """Reads the control channel up to a message of this kind."""
+        """Reads the control channel until a message of this kind."""
         while True:
             message = self.control.recv(limit)
             if message == kind:
@@ -226,7 +226,7 @@ class Child:
 
 
 class Outcome:
-    """Everything that a job sent."""
+    """All messages of a job."""
 
     def __init__(self) -> None:
         self.kind = ""

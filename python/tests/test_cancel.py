@@ -1,4 +1,4 @@
-"""A cancel stops the job that is meant, at once, and nothing else ever."""
+"""A cancel interrupts its job immediately, and nothing else."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ SLEEPER = """
 """
 
 
-def begun(child, slot: int = 0) -> None:
+def wait_until_started(child, slot: int = 0) -> None:
     while "log" not in child.slots[slot].recv():
         pass
 
 
-def test_a_cancel_at_the_edge_of_a_sleep_is_not_lost(serve) -> None:
-    # One signal is lost when it arrives after the GIL was given up and before the sleep has begun.
+def test_a_cancel_just_before_a_sleep_is_not_lost(serve) -> None:
+    # A single signal is lost if it arrives after the GIL was released and before the sleep has started.
     child = serve(SLEEPER)
     for _ in range(150):
         job = child.start(how="sleep")
-        begun(child)
+        wait_until_started(child)
         child.cancel(job)
         assert child.finish(limit=5).kind == "cancelled"
 
@@ -58,7 +58,7 @@ def test_a_cancel_at_the_edge_of_a_sleep_is_not_lost(serve) -> None:
 def test_sync_code_is_interrupted_at_once(serve, how: str) -> None:
     child = serve(SLEEPER)
     job = child.start(how=how)
-    begun(child)
+    wait_until_started(child)
     started = time.monotonic()
     child.cancel(job)
     outcome = child.finish()
@@ -79,11 +79,11 @@ def test_a_cancel_for_another_job_is_ignored(serve) -> None:
         assert child.run(how="none").output == "none"
 
 
-def test_a_cancel_that_overtakes_its_job_still_counts(serve) -> None:
+def test_a_cancel_that_arrives_before_its_job_takes_effect(serve) -> None:
     child = serve(SLEEPER)
     child.run(how="none")
     child.control.send({"cancel": {"slot": 0, "nth": 2}})
-    # A health check is answered after the cancel was read: the two travel on the same channel.
+    # The health check is answered after the cancel was read: both use the same channel.
     child.control.send({"healthcheck": {"id": 1}})
     child.control_until("healthcheck_result")
     child.start(how="sleep")
@@ -91,7 +91,7 @@ def test_a_cancel_that_overtakes_its_job_still_counts(serve) -> None:
     assert child.run(how="none").output == "none"
 
 
-def test_a_job_with_the_id_of_the_last_one_can_be_canceled_early(serve) -> None:
+def test_a_job_with_the_id_of_the_previous_job_can_be_canceled_before_it_arrives(serve) -> None:
     child = serve(SLEEPER)
     child.start(how="none", extra={"id": "same"})
     assert child.finish().output == "none"
@@ -102,7 +102,7 @@ def test_a_job_with_the_id_of_the_last_one_can_be_canceled_early(serve) -> None:
     assert child.finish().kind == "cancelled"
 
 
-def test_no_cancel_ever_hits_the_next_job(serve) -> None:
+def test_a_cancel_never_hits_the_next_job(serve) -> None:
     child = serve("""
         import time
         class Predictor:
@@ -124,12 +124,12 @@ def test_no_cancel_ever_hits_the_next_job(serve) -> None:
         outcome = child.finish()
         kinds.append(outcome.kind)
         assert outcome.kind in ("cancelled", "done")
-        # The next one starts while the cancel may still be on its way.
+        # The next job starts while the cancel may still be in transit.
         assert child.run(n=n).output == n
-    assert {"cancelled", "done"} == set(kinds), "the moments were not spread over the job"
+    assert {"cancelled", "done"} == set(kinds), "the cancels were not spread over the duration of the job"
 
 
-def test_a_generator_is_closed(serve) -> None:
+def test_a_canceled_generator_is_closed(serve) -> None:
     child = serve("""
         import time
         from typing import Iterator
@@ -172,7 +172,7 @@ def test_an_async_job_is_cancelled_after_its_cleanup(serve) -> None:
         slots=2,
     )
     job = child.start(1)
-    begun(child, 1)
+    wait_until_started(child, 1)
     child.cancel(job, 1)
     outcome = child.finish(1)
     assert (outcome.kind, outcome.logs) == ("cancelled", "cleaning\nclean\n")
@@ -238,7 +238,7 @@ def test_a_sync_train_on_a_thread_is_cancelled(serve) -> None:
         train="predict.py:train",
     )
     job = child.start(kind="training")
-    begun(child)
+    wait_until_started(child)
     child.cancel(job)
     assert child.finish().kind == "cancelled"
     assert child.run().output == "p"
@@ -258,13 +258,13 @@ def test_an_async_train_in_a_sync_model_is_cancelled(serve) -> None:
         train="predict.py:train",
     )
     job = child.start(kind="training")
-    begun(child)
+    wait_until_started(child)
     child.cancel(job)
     assert child.finish().kind == "cancelled"
     assert child.run().output == "p"
 
 
-def test_a_model_may_cancel_itself(serve) -> None:
+def test_a_model_may_raise_the_cancelation_itself(serve) -> None:
     child = serve("""
         import cog
         class Predictor:
@@ -272,3 +272,26 @@ def test_a_model_may_cancel_itself(serve) -> None:
                 raise cog.CancelationException()
     """)
     assert child.run().kind == "cancelled"
+
+
+def test_a_job_whose_task_is_canceled_by_another_job_fails(serve) -> None:
+    child = serve(
+        """
+        import asyncio
+        class Predictor:
+            async def predict(self, kill: bool = False) -> str:
+                if kill:
+                    me = asyncio.current_task()
+                    for task in asyncio.all_tasks():
+                        if task is not me:
+                            task.cancel()
+                    return "killed the others"
+                await asyncio.sleep(30)
+                return "slept"
+        """,
+        slots=2,
+    )
+    child.start(0)
+    child.start(1, kill=True)
+    assert child.finish(1).output == "killed the others"
+    assert "CancelledError" in child.finish(0).error

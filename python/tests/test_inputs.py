@@ -1,9 +1,9 @@
-"""The caller's JSON as the model's arguments: files, secrets, defaults."""
+"""Conversion of the client's JSON to the model's arguments: files, secrets, defaults."""
 
 from __future__ import annotations
 
 
-def test_fetched_files_become_paths(serve) -> None:
+def test_downloaded_files_become_paths(serve) -> None:
     child = serve("""
         from typing import Optional
         from cog import Path
@@ -21,7 +21,7 @@ def test_fetched_files_become_paths(serve) -> None:
     assert child.finish().output == ["True /tmp/a", "True /tmp/b", "False plain text", "False None"]
 
 
-def test_fetched_files_are_opened_for_file_parameters_and_closed_after(serve) -> None:
+def test_downloaded_files_are_opened_for_file_parameters_and_closed_after_the_job(serve) -> None:
     child = serve("""
         from cog import File
         kept = []
@@ -37,7 +37,7 @@ def test_fetched_files_are_opened_for_file_parameters_and_closed_after(serve) ->
         assert child.finish().output == expected
 
 
-def test_a_vanished_file_is_an_input_error(serve) -> None:
+def test_a_missing_file_is_an_input_error(serve) -> None:
     child = serve("""
         from cog import File
         class Predictor:
@@ -50,7 +50,7 @@ def test_a_vanished_file_is_an_input_error(serve) -> None:
     )
 
 
-def test_secrets_are_wrapped_also_in_lists(serve) -> None:
+def test_secrets_are_wrapped_in_lists_too(serve) -> None:
     child = serve("""
         from cog import Secret
         class Predictor:

@@ -1,4 +1,4 @@
-"""One job from its input to its last message: call shapes, errors, training."""
+"""One job from its input to its last message: call kinds, errors, training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_class_keeps_its_state_between_jobs(serve) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync", "generator", "coroutine", "async_generator", "returns_generator"])
-def test_every_shape_of_function(serve, name: str) -> None:
+def test_every_call_kind(serve, name: str) -> None:
     child = serve(
         """
         from typing import Iterator, AsyncIterator
@@ -48,7 +48,7 @@ def test_every_shape_of_function(serve, name: str) -> None:
     assert child.ready["is_async"] is (name in ("coroutine", "async_generator"))
 
 
-def test_iterators_stream_when_the_model_says_so(serve) -> None:
+def test_iterators_are_streamed_if_the_annotation_is_an_iterator(serve) -> None:
     child = serve("""
         from typing import Iterator
         class Predictor:
@@ -58,7 +58,7 @@ def test_iterators_stream_when_the_model_says_so(serve) -> None:
     assert child.run().items == [1, 2]
 
 
-def test_yielded_values_leave_at_once(serve) -> None:
+def test_yielded_values_are_sent_immediately(serve) -> None:
     child = serve("""
         import os
         from typing import Iterator
@@ -96,7 +96,7 @@ def test_yielded_values_leave_at_once(serve) -> None:
         ("raise ValueError('\\ud800')", "Prediction failed: Prediction failed: ValueError: \\ud800"),
     ],
 )
-def test_an_exception_is_a_failed_job_in_cogs_words(serve, body: str, error: str) -> None:
+def test_an_exception_is_a_failed_job_with_the_text_of_cog(serve, body: str, error: str) -> None:
     child = serve(f"""
         class Silent(Exception):
             def __str__(self):
@@ -135,7 +135,7 @@ def test_endless_recursion_is_a_failed_job(serve) -> None:
         ),
     ],
 )
-def test_errors_of_the_other_shapes(serve, source: str, error: str) -> None:
+def test_errors_of_generators_and_async_functions(serve, source: str, error: str) -> None:
     body = "\n".join("    " + line for line in source.splitlines())
     child = serve(f"from typing import Iterator, AsyncIterator\nclass Predictor:\n{body}")
     outcome = child.run()
@@ -143,7 +143,7 @@ def test_errors_of_the_other_shapes(serve, source: str, error: str) -> None:
     assert outcome.items in ([], [1])
 
 
-def test_the_operator_sees_the_users_traceback_only(serve) -> None:
+def test_the_server_log_has_only_the_users_part_of_the_traceback(serve) -> None:
     child = serve("""
         class Predictor:
             def predict(self) -> str:
@@ -152,9 +152,9 @@ def test_the_operator_sees_the_users_traceback_only(serve) -> None:
             raise ValueError("deep")
     """)
     outcome = child.run()
-    remark = child.control_until("worker_log")
-    assert (remark["target"], remark["level"]) == (f"job {outcome.body['id']}", "warn")
-    assert "in inner" in remark["message"] and "tidegate/run.py" not in remark["message"], remark
+    record = child.control_until("worker_log")
+    assert (record["target"], record["level"]) == (f"job {outcome.body['id']}", "warn")
+    assert "in inner" in record["message"] and "tidegate/run.py" not in record["message"], record
 
 
 TRAINED = """
@@ -180,13 +180,13 @@ def test_training_jobs_call_train(serve) -> None:
     assert child.finish().error == "Prediction failed: Training failed: ValueError: zero"
 
 
-def test_in_train_mode_predictions_are_trainings(serve) -> None:
+def test_in_train_mode_predictions_call_train(serve) -> None:
     child = serve(TRAINED, train="predict.py:train", mode="train")
     assert child.run(n=3).output == "trained 3"
     assert child.setup_logs == []
 
 
-def test_without_train_a_training_is_a_prediction(serve) -> None:
+def test_without_train_a_training_calls_predict(serve) -> None:
     child = serve(TRAINED)
     child.start(kind="training", x="t")
     assert child.finish().output == "predicted t"
@@ -263,7 +263,7 @@ def test_context_variables_do_not_leak_into_the_next_job(serve) -> None:
     assert [child.run(x="1").output, child.run(x="2").output] == ["setup", "setup"]
 
 
-def test_large_inputs_come_through_a_file(serve) -> None:
+def test_large_inputs_are_read_from_a_file(serve) -> None:
     child = serve("""
         class Predictor:
             def predict(self, x: str) -> int:
@@ -317,7 +317,7 @@ def test_deep_inputs_do_not_end_the_child(serve) -> None:
 
 
 @pytest.mark.parametrize("how", ["async def predict", "def predict"])
-def test_sys_exit_in_a_task_of_the_users_is_a_failed_job(serve, how: str) -> None:
+def test_sys_exit_in_a_task_of_user_code_is_a_failed_job(serve, how: str) -> None:
     body = "return await task()" if how.startswith("async") else "return task()"
     child = serve(f"""
         import asyncio, sys
@@ -333,3 +333,22 @@ def test_sys_exit_in_a_task_of_the_users_is_a_failed_job(serve, how: str) -> Non
     """)
     assert child.run().error.endswith("SystemExit: 3")
     assert child.run(x="ok").output == "ok"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (r"return pathlib.Path('/tmp/no\udcff')", "not found"),
+        ("raise ValueError('x' * 70_000_000)", "ValueError: xxx"),
+        ("cog.current_scope().record_metric('a', 'x' * 70_000_000)", "metric `a`"),
+    ],
+    ids=["surrogate in a file name", "exception of 70 MB", "metric of 70 MB"],
+)
+def test_an_oversized_or_invalid_text_fails_only_its_job(serve, body: str, words: str) -> None:
+    child = serve(
+        "import cog, pathlib\nfrom typing import Any\nclass Predictor:\n"
+        "    def predict(self, bad: bool = False) -> Any:\n"
+        f"        if bad:\n            {body}\n        return 'fine'\n"
+    )
+    assert words in child.run(bad=True).error
+    assert child.run().output == "fine"

@@ -1,4 +1,4 @@
-"""Finding the model, or saying why not."""
+"""Loading the model, and the errors if it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ import pytest
          "setup failed: SystemExit: 4"),
     ],
 )  # fmt: skip
-def test_why_a_model_cannot_be_used(launch, source: str, ref: str, stage: str, reason: str) -> None:
+def test_load_and_setup_failures_report_stage_and_reason(
+    launch, source: str, ref: str, stage: str, reason: str
+) -> None:
     fatal = launch(source, ref=ref).fatal()
     assert (fatal["stage"], fatal["reason"]) == (stage, reason)
     assert "Traceback" in fatal["traceback"] and "tidegate/child.py" not in fatal["traceback"]
@@ -38,17 +40,17 @@ def test_why_a_model_cannot_be_used(launch, source: str, ref: str, stage: str, r
         ("x = 1", "P"),
     ],
 )  # fmt: skip
-def test_a_file_without_a_usable_predictor(launch, source: str, words: str) -> None:
+def test_a_file_without_a_valid_predictor_is_rejected(launch, source: str, words: str) -> None:
     assert words in launch(source, ref="predict.py:P").fatal()["reason"]
 
 
-def test_a_syntax_error_says_where(launch) -> None:
+def test_a_syntax_error_reports_its_location(launch) -> None:
     child = launch("x = 1\nclass P:\n  def run(self) -> str: return (\n", ref="predict.py:P")
     reason = child.fatal()["reason"]
     assert "predict.py" in reason and "3" in reason
 
 
-def test_a_syntax_error_in_another_file_says_where(launch) -> None:
+def test_a_syntax_error_in_another_file_reports_its_location(launch) -> None:
     child = launch(
         "import other\nclass P:\n    def run(self) -> str: return ''",
         ref="predict.py:P",
@@ -58,7 +60,7 @@ def test_a_syntax_error_in_another_file_says_where(launch) -> None:
     assert reason.startswith("failed to load predictor: SyntaxError") and "other.py`, line 1" in reason
 
 
-def test_a_missing_file_is_named(launch) -> None:
+def test_a_missing_model_file_is_named_in_the_error(launch) -> None:
     assert "nowhere.py" in launch("", ref="nowhere.py:P").fatal()["reason"]
 
 
@@ -68,13 +70,13 @@ def test_a_schema_error_names_file_line_and_parameter(launch) -> None:
     assert "predict.py:2" in fatal["reason"] and "`x`" in fatal["reason"]
 
 
-def test_several_slots_need_an_async_model(launch) -> None:
+def test_several_slots_require_an_async_model(launch) -> None:
     fatal = launch("def f() -> str: return ''", ref="predict.py:f", slots=2).fatal()
     assert fatal["reason"] == "COG_MAX_CONCURRENCY > 1 requires an async run() or predict() method"
     assert fatal["stage"] == "load"
 
 
-def test_without_a_name_runner_comes_first(serve) -> None:
+def test_runner_is_the_default_name(serve) -> None:
     source = """
         class Predictor:
             def run(self) -> str: return "predictor"
@@ -84,7 +86,7 @@ def test_without_a_name_runner_comes_first(serve) -> None:
     assert serve(source, ref="predict.py").run().output == "runner"
 
 
-def test_the_models_own_count_of_slots(serve) -> None:
+def test_the_concurrent_decorator_sets_the_number_of_slots(serve) -> None:
     source = """
         from cog import concurrent
         class Predictor:
@@ -135,7 +137,7 @@ def test_async_setup_of_a_sync_model(serve) -> None:
     assert child.run().output == "set"
 
 
-def test_the_model_runs_in_its_folder_and_may_import_its_neighbours(serve) -> None:
+def test_the_model_runs_in_its_folder_and_may_import_sibling_modules(serve) -> None:
     child = serve(
         """
         import os, sys, pickle
@@ -153,7 +155,7 @@ def test_the_model_runs_in_its_folder_and_may_import_its_neighbours(serve) -> No
     assert child.run().output == ["n", "model", "predict", "predict.py", "the model has its own json"]
 
 
-def test_a_train_method_shares_the_object(serve) -> None:
+def test_a_train_method_shares_the_predictor_object(serve) -> None:
     child = serve(
         """
         class Predictor:

@@ -1,4 +1,4 @@
-"""Every line reaches the job that printed it, and no other."""
+"""Every printed line goes to the log of its job, and to no other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_flush_sends_an_unfinished_line(serve) -> None:
     assert child.slots[0].recv() == {"log": {"source": "stdout", "data": "half"}}
 
 
-def test_what_goes_around_python_reaches_only_the_servers_stderr(serve) -> None:
+def test_output_below_python_goes_only_to_the_servers_stderr(serve) -> None:
     child = serve("""
         import os, subprocess, sys
         class Predictor:
@@ -186,7 +186,7 @@ def test_the_streams_behave_like_text_files(serve) -> None:
     assert outcome.logs == "ab\ncafé\n\\ud800\nwrite() argument must be str, not bytes\né\n"
 
 
-def test_a_very_long_line_is_cut(serve) -> None:
+def test_a_very_long_line_is_truncated(serve) -> None:
     child = serve("""
         class Predictor:
             def predict(self) -> str:
@@ -200,7 +200,7 @@ def test_a_very_long_line_is_cut(serve) -> None:
     assert following == "next\n"
 
 
-def test_a_flood_outside_of_jobs_is_dropped_and_announced(serve) -> None:
+def test_excess_output_outside_of_jobs_is_dropped_and_reported(serve) -> None:
     child = serve("""
         class Predictor:
             state = "dry"
@@ -214,7 +214,7 @@ def test_a_flood_outside_of_jobs_is_dropped_and_announced(serve) -> None:
                 return True
     """)
     child.control.send({"healthcheck": {"id": 1}})
-    # The control channel is not read meanwhile, so the child has to throw lines away; jobs go on.
+    # The control channel is not read meanwhile, so the child must drop lines; jobs continue.
     deadline = time.monotonic() + 60
     seen = set()
     while "flooded" not in seen:

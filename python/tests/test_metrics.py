@@ -1,4 +1,4 @@
-"""Metrics and context, through the interface that models import."""
+"""Metrics and context, through the API that models import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def recording(serve):
-    """Runs statements in a model; each may raise."""
+    """Runs statements in a model; each may raise an exception."""
 
     def run(body: str, **extra):
         lines = "\n".join(" " * 8 + line for line in body.strip().splitlines())
@@ -23,7 +23,7 @@ def recording(serve):
     return run
 
 
-def test_every_way_to_record(recording) -> None:
+def test_every_way_to_record_a_metric(recording) -> None:
     outcome = recording("""
 m.record("a", 1)
 m["b.c"] = [1]
@@ -74,15 +74,15 @@ cog.emit_metric("old", 1.5)
         ("m['x' * 129] = 1", "ValueError"),
     ],
 )
-def test_mistakes_are_told_where_they_are_made(recording, body: str, error: str) -> None:
+def test_invalid_metrics_raise_in_the_model(recording, body: str, error: str) -> None:
     assert recording(body).error.startswith(f"Prediction failed: Prediction failed: {error}: ")
 
 
-def test_the_callers_context(recording) -> None:
+def test_the_context_of_the_request_is_available(recording) -> None:
     assert recording("return s.context['who']", context={"who": "me"}).output == "me"
 
 
-def test_outside_of_a_job_nothing_happens(serve) -> None:
+def test_metrics_outside_of_a_job_are_ignored(serve) -> None:
     child = serve("""
         import cog
         cog.current_scope().record_metric("a", 1)
@@ -96,10 +96,10 @@ def test_outside_of_a_job_nothing_happens(serve) -> None:
                 return "v"
     """)
     assert len(child.run().metrics) == 1
-    assert child.run().metrics == [], "the scope of an ended job reaches nobody"
+    assert child.run().metrics == [], "the scope of an ended job has no effect"
 
 
-def test_metrics_of_concurrent_jobs_stay_apart(serve) -> None:
+def test_metrics_of_concurrent_jobs_are_separate(serve) -> None:
     child = serve(
         """
         import asyncio, cog
@@ -119,10 +119,10 @@ def test_metrics_of_concurrent_jobs_stay_apart(serve) -> None:
         assert {value for _, value, _ in outcome.metrics} == {x} and outcome.output == x
 
 
-def test_numbers_that_json_does_not_know_are_left_out(recording) -> None:
+def test_nan_and_infinity_are_ignored(recording) -> None:
     outcome = recording("""
 for bad in (float("nan"), float("inf"), float("-inf")):
     m.record("a", bad)
-m.record("a", 1)  # none of them has locked its type
+m.record("a", 1)  # no ignored value has fixed the type
 """)
     assert outcome.metrics == [("a", 1, "replace")]

@@ -1,4 +1,4 @@
-"""What a model may return, and what becomes of it."""
+"""Values that a model may return, and how they are encoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def returning(serve):
-    """Runs one expression as a model's result."""
+    """Runs a model that returns an expression."""
 
     def run(expression: str, prelude: str = "", **kwargs):
         source = f"from typing import Any\n{prelude}\nclass Predictor:\n    def predict(self, folder: str = '') -> Any:\n        return {expression}\n"  # noqa: E501
@@ -92,7 +92,7 @@ def test_numpy_values_become_json(returning) -> None:
         ("10**400", "`output` is an integer too large for JSON readers"),
     ],
 )
-def test_values_without_a_json_form_fail_and_say_where(returning, expression: str, error: str) -> None:
+def test_values_without_a_json_form_fail_with_their_path(returning, expression: str, error: str) -> None:
     assert returning(expression).error == f"Prediction failed: Failed to serialize output: {error}"
 
 
@@ -107,13 +107,13 @@ def test_values_without_a_json_form_fail_and_say_where(returning, expression: st
         "class M:\n    def model_dump(self): return {'a': M(), 'b': 1}\nv = M()",
     ],
 )
-def test_endless_values_fail_and_the_child_lives(returning, prelude: str) -> None:
+def test_cyclic_and_very_deep_values_fail_only_their_job(returning, prelude: str) -> None:
     outcome = returning("v if folder else 'alive'", prelude)
     assert "contains itself" in outcome.error or "nested deeper than 200" in outcome.error
     assert outcome.child.run(folder="").output == "alive"
 
 
-def test_an_exception_while_a_value_is_read_is_told(returning) -> None:
+def test_an_exception_during_encoding_fails_the_job(returning) -> None:
     outcome = returning(
         "(1 / 0 for _ in [1]) and [1 / x for x in [1]] and M()",
         "class M:\n    def model_dump(self): raise KeyError('k')",
@@ -121,7 +121,7 @@ def test_an_exception_while_a_value_is_read_is_told(returning) -> None:
     assert outcome.error == "Prediction failed: Failed to serialize output: KeyError: 'k'"
 
 
-def test_a_returned_secret_stays_secret(returning) -> None:
+def test_a_returned_secret_is_masked(returning) -> None:
     assert returning("{'s': Secret('hush')}", "from cog import Secret").output == {"s": "**********"}
 
 
@@ -154,7 +154,7 @@ def test_files_anywhere_in_the_output(returning) -> None:
     assert stat.S_IMODE(os.stat(outcome.child.scratch / "job-1").st_mode) == 0o700
 
 
-def test_a_written_but_not_rewound_handle_is_sent_whole(returning) -> None:
+def test_an_open_file_is_sent_from_its_start(returning) -> None:
     prelude = FILES + "def written():\n    b = io.BytesIO(); b.write(b'all'); return b\n"
     outcome = returning("written()", prelude)
     assert Path(outcome.files[0]["filename"]).read_text() == "all"
@@ -163,11 +163,11 @@ def test_a_written_but_not_rewound_handle_is_sent_whole(returning) -> None:
 @pytest.mark.parametrize(
     "expression", ["pathlib.Path(folder) / 'missing'", "pathlib.Path(folder)", "pathlib.Path('/dev/zero')"]
 )
-def test_files_that_cannot_be_sent(returning, expression: str) -> None:
+def test_missing_and_special_files_fail_the_job(returning, expression: str) -> None:
     assert returning(expression, FILES).error.startswith("Prediction failed: output file not found: /")
 
 
-def test_yielded_files_are_copied_before_the_generator_goes_on(serve) -> None:
+def test_yielded_files_are_copied_before_the_generator_continues(serve) -> None:
     child = serve("""
         import pathlib
         from typing import Iterator
@@ -186,7 +186,7 @@ def test_yielded_files_are_copied_before_the_generator_goes_on(serve) -> None:
     assert kinds == ["file_output", "output"] * 3 + ["done"]
 
 
-def test_an_output_too_large_for_a_frame_goes_through_a_file(serve) -> None:
+def test_an_output_too_large_for_a_frame_is_sent_as_a_file(serve) -> None:
     child = serve("""
         from typing import Iterator
         class Predictor:
@@ -200,7 +200,7 @@ def test_an_output_too_large_for_a_frame_goes_through_a_file(serve) -> None:
     assert len(json.loads(Path(file["filename"]).read_text())) == 33 << 20
 
 
-def test_outputs_larger_than_the_socket_buffer_arrive_whole(serve) -> None:
+def test_outputs_larger_than_the_socket_buffer_are_complete(serve) -> None:
     child = serve("""
         class Predictor:
             def predict(self, x: str) -> str:
@@ -217,10 +217,24 @@ def test_a_model_that_patches_json_does_not_break_us(returning) -> None:
     assert returning("{'a': 2}", prelude).output == {"a": 2}
 
 
-def test_a_closed_or_write_only_file_is_found_by_its_name(returning) -> None:
+def test_a_closed_or_write_only_file_is_read_by_its_name(returning) -> None:
     prelude = FILES + (
         "def closed(p):\n    with open(p, 'w') as f:\n        f.write('c')\n    return f\n"
         "def writing(p):\n    f = open(p, 'w')\n    f.write('w')\n    return f\n"
     )
     outcome = returning("[closed(folder + '/c.txt'), writing(folder + '/w.txt')]", prelude)
     assert [Path(f["filename"]).read_text() for f in outcome.files] == ["c", "w"]
+
+
+def test_a_mapping_with_every_attribute_is_not_a_file(serve) -> None:
+    child = serve(
+        """
+        from typing import Any
+        class Loose(dict):
+            __getattr__ = dict.get
+        class Predictor:
+            def predict(self) -> Any:
+                return Loose(a=1)
+        """
+    )
+    assert child.run().output == {"a": 1}

@@ -1,4 +1,4 @@
-"""What the type table cannot show: names, files, errors, decorators, training, the command."""
+"""Schema tests beyond the type table: names, files, errors, decorators, training, the command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.schema import ModelSchema, SchemaError, build
 
 
 class Model:
-    """A model folder under construction."""
+    """A model folder that a test fills."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ def predictor(parameter: str, returns: str = "str", head: str = "") -> str:
         ("try:\n  from typing import Any\nexcept ImportError:\n  pass", "Any", {"type": "object"}),
     ],
 )
-def test_names_are_followed_to_their_type(
+def test_names_are_resolved_to_their_type(
     model: Model, imports: str, annotation: str, expected: dict
 ) -> None:
     source = f"{imports}\nclass Predictor:\n  def predict(self, x: {annotation}) -> str: ...\n"
@@ -95,7 +95,7 @@ def test_input_is_recognised_under_an_alias(model: Model) -> None:
     assert components(schema)["Input"]["properties"]["x"]["default"] == 2
 
 
-def test_own_class_wins_over_a_known_name(model: Model) -> None:
+def test_a_class_of_the_model_shadows_a_known_name(model: Model) -> None:
     error = model.error("class Path: ...\nclass Predictor:\n  def run(self, x: Path) -> str: ...\n")
     assert "unsupported type: Path" in error.problem
 
@@ -122,7 +122,7 @@ def test_choices_may_be_combined_from_constants(
     assert components(schema)["x"]["enum"] == expected
 
 
-def test_choices_that_need_running_code_are_refused(model: Model) -> None:
+def test_choices_that_need_running_code_are_rejected(model: Model) -> None:
     error = model.error(predictor("x: str = Input(choices=load())"))
     assert "parameter 'x': choices `load()` are not known" in error.problem
 
@@ -160,7 +160,7 @@ def test_input_default_that_needs_running_code_makes_the_input_required(model: M
     assert components(schema)["Input"]["required"] == ["x"]
 
 
-def test_default_factory_is_refused(model: Model) -> None:
+def test_default_factory_is_rejected(model: Model) -> None:
     error = model.error(predictor("x: list[str] = Input(default_factory=list)"))
     assert "`default_factory` has no value" in error.problem
 
@@ -187,7 +187,7 @@ def test_input_may_be_shared_through_a_class(model: Model) -> None:
 # Parameters
 
 
-def test_parameters_say_how_a_value_reaches_the_code(model: Model) -> None:
+def test_parameters_have_kind_list_and_optional(model: Model) -> None:
     schema = model.build(
         predictor(
             "a: int, b: Path, c: list[Path], d: File | None, e: Secret = None, f: list[str] | None = None"
@@ -242,7 +242,7 @@ def test_sibling_modules_are_found_however_they_are_imported(
     assert output.get("items", output)["required"] == ["n"]
 
 
-def test_modules_that_import_each_other_do_not_loop(model: Model) -> None:
+def test_circular_imports_are_resolved(model: Model) -> None:
     model.file("a.py", "from b import Thing\n")
     model.file("b.py", "from a import Thing\n")
     error = model.error(predictor("x: Thing", head="from a import Thing"))
@@ -255,7 +255,7 @@ def test_output_model_inherits_fields(model: Model) -> None:
     assert (list(output["properties"]), output["required"]) == (["a", "b"], ["a"])
 
 
-def test_output_model_that_contains_itself_ends(model: Model) -> None:
+def test_recursive_output_model_has_a_finite_schema(model: Model) -> None:
     output = model.output(predictor("", returns="T", head="class T(BaseModel):\n  kids: list['T']\n"))
     assert output["properties"]["kids"]["items"] == {"type": "object"}
 
@@ -281,7 +281,7 @@ def test_dataclass_output_is_an_object(model: Model) -> None:
     assert model.output(predictor("", returns="D", head=head))["required"] == ["a"]
 
 
-# Targets and decorators
+# Functions and decorators
 
 
 def test_reference_without_a_name_prefers_runner(model: Model) -> None:
@@ -299,7 +299,7 @@ def test_predict_is_found_in_a_base_class_of_another_file(model: Model) -> None:
     assert list(model.build("from base import Base\nclass Predictor(Base): ...\n").inputs) == ["n"]
 
 
-def test_own_predict_wins_over_the_inherited_one(model: Model) -> None:
+def test_own_predict_overrides_the_inherited_one(model: Model) -> None:
     source = """\
         class Base:
             def predict(self, old: str) -> str: ...
@@ -309,12 +309,12 @@ def test_own_predict_wins_over_the_inherited_one(model: Model) -> None:
     assert list(model.build(source).inputs) == ["new"]
 
 
-def test_run_and_predict_together_are_refused(model: Model) -> None:
+def test_run_and_predict_together_are_rejected(model: Model) -> None:
     error = model.error("class Runner:\n  def run(self) -> str: ...\n  def predict(self) -> str: ...\n")
     assert "Predictor must define either run() or predict(), not both" in str(error)
 
 
-def test_class_without_either_method_is_refused(model: Model) -> None:
+def test_class_without_run_and_predict_is_rejected(model: Model) -> None:
     error = model.error("class Predictor:\n  def predcit(self) -> str: ...\n")
     assert error.problem == "run or predict method not found: Predictor"
 
@@ -388,19 +388,19 @@ def test_error_names_problem_remedy_line_and_parameter(model: Model) -> None:
     )
 
 
-def test_error_in_a_model_points_at_the_field(model: Model) -> None:
+def test_error_in_an_output_model_names_the_field(model: Model) -> None:
     model.file("shapes.py", "from cog import BaseModel\nclass R(BaseModel):\n  t: set[int]\n")
     error = model.error(predictor("", returns="R", head="from shapes import R"))
     assert (error.file, error.line, error.parameter) == ("shapes.py", 3, "R.t")
 
 
-def test_missing_file_suggests_a_near_one(model: Model) -> None:
+def test_missing_file_suggests_a_similar_name(model: Model) -> None:
     error = model.error("", "predit.py:Predictor")
     assert "`predit.py`" in error.problem
     assert "did you mean `predict.py`?" in error.remedy
 
 
-def test_missing_name_suggests_a_near_one(model: Model) -> None:
+def test_missing_name_suggests_a_similar_one(model: Model) -> None:
     error = model.error(predictor("x: str"), "predict.py:Predicter")
     assert "did you mean `Predictor`?" in str(error)
 
@@ -418,7 +418,7 @@ def test_building_runs_no_user_code(model: Model) -> None:
 # Files
 
 
-def test_file_with_another_encoding_is_read(model: Model) -> None:
+def test_file_with_another_encoding_is_parsed(model: Model) -> None:
     source = "# -*- coding: latin-1 -*-\nclass Runner:\n  def run(self, x: str = 'é') -> str: ...\n"
     (model.folder / "run.py").write_bytes(source.encode("latin-1"))
     schema = build(model.folder, "run.py")
@@ -447,11 +447,11 @@ def test_command_reports_an_error_on_stderr(model: Model) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_command_refuses_unknown_words(model: Model) -> None:
+def test_command_rejects_unknown_arguments(model: Model) -> None:
     assert command(model.folder, "--what").returncode == 64
 
 
-def test_import_stays_light() -> None:
+def test_importing_the_builder_is_cheap() -> None:
     code = (
         "import sys; before = set(sys.modules); import tidegate.schema.__main__;"
         "print(*(set(sys.modules) - before))"

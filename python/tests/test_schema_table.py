@@ -1,4 +1,4 @@
-"""Every annotation of Cog's type table gives the schema, or the refusal, that Cog gives.
+"""Every annotation in Cog's type table gives the same schema, or the same error, as in Cog.
 
 `data/cog_types.txt` was produced by Cog's own generator: `annotation => schema`, or
 `annotation => ERR message`; inputs first, outputs after `---- outputs`.
