@@ -44,10 +44,13 @@ pub(crate) struct Control {
     line_buffers: Mutex<[LineBuffer; 2]>,
 }
 
+/// Messages that wait to be written.
 #[derive(Default)]
 struct WriteBuffer {
     bytes: Vec<u8>,
+    /// Whether the writer is writing a batch that is no longer in `bytes`.
     writing: bool,
+    /// Number of dropped log lines that have not been reported yet.
     dropped: u64,
     dropped_since: Option<Instant>,
 }

@@ -53,7 +53,7 @@ def main() -> None:
         entry_points = _load(init)
         primary = entry_points[0]
         n_slots = _number_of_slots(init, schema, primary)
-        loop = _setup_loop(entry_points)
+        loop = _create_loop_if_async(entry_points)
         stage = "setup"
         for entry_point in entry_points:
             _run_setup(entry_point, loop)
@@ -87,7 +87,7 @@ def _run_script(init: "InitMessage", schema: "ModelInterface") -> "NoReturn":
             registered = entry.RegisteredHandler(config, init.num_slots, init.max_slots)
             entry.run_checks()
             registered.add_to_schema(schema.document)
-            loop = _setup_loop([registered.entry_point]) or registered.make_loop()
+            loop = _create_loop_if_async([registered.entry_point]) or registered.make_loop()
             stage = "run"
             _serve(init, schema, registered.entry_point, registered.plans, registered.slots, loop)
         except BaseException as error:
@@ -168,7 +168,7 @@ def _is_async(entry_point: EntryPoint) -> bool:
     return is_async(entry_point.call_kind)
 
 
-def _setup_loop(entry_points: "list[EntryPoint]") -> "asyncio.AbstractEventLoop | None":
+def _create_loop_if_async(entry_points: "list[EntryPoint]") -> "asyncio.AbstractEventLoop | None":
     """Create the model's event loop if any of its functions is asynchronous. `asyncio` uses much memory."""
     from tidegate.call_kind import call_kind_of, is_async
 
