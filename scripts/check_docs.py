@@ -43,7 +43,6 @@ PENDING_REWRITE = (
     "bench/",
     "changelog.d/",
     "docs/architecture.md",
-    "docs/decisions/",
     "docs/fuzzing.md",
     "docs/reliability.md",
     "docs/torture.md",
