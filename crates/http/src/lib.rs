@@ -23,7 +23,10 @@ use tidegate_core::record::Api;
 use tidegate_service::{RendererFactory, WebhookRenderer};
 
 /// How the faces tell a job to the receiver of a webhook; a server has one of the two faces of Runpod.
-pub fn renderer(replicate: replicate::Voice, runpod: fn() -> WebhookRenderer) -> RendererFactory {
+pub fn renderer(
+    replicate: replicate::PredictionRenderer,
+    runpod: fn() -> WebhookRenderer,
+) -> RendererFactory {
     Arc::new(move |api, hook| match api {
         Api::Replicate => replicate.renderer(hook),
         Api::Runpod => runpod(),

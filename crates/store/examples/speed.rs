@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_core::store::Store;
 use tidegate_store::conformance::samples::{ann, finish, id, spec};
-use tidegate_store::{Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 
 const KNOWN: &str = "known";
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .nth(1)
         .map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = parent.join(format!("tidegate-speed-{}", std::process::id()));
-    let store = Arc::new(Sqlite::open(&folder, &Options::default())?);
+    let store = Arc::new(SqliteStore::open(&folder, &SqliteOptions::default())?);
 
     store.insert(spec(KNOWN)).await?;
     show(
@@ -57,11 +57,11 @@ fn sync_times(folder: &Path, places: u64) -> std::io::Result<Vec<Duration>> {
     Ok(times)
 }
 
-async fn insert(store: Arc<Sqlite>, name: String) {
+async fn insert(store: Arc<SqliteStore>, name: String) {
     store.insert(spec(&name)).await.expect("room for a job");
 }
 
-async fn whole(store: Arc<Sqlite>, name: String) {
+async fn whole(store: Arc<SqliteStore>, name: String) {
     store.insert(spec(&name)).await.expect("room for a job");
     let attempt = store
         .begin(&ann(), &id(&name), jiff::Timestamp::now())
@@ -74,7 +74,7 @@ async fn whole(store: Arc<Sqlite>, name: String) {
         .expect("room for an end");
 }
 
-async fn get(store: Arc<Sqlite>, _name: String) {
+async fn get(store: Arc<SqliteStore>, _name: String) {
     store
         .get(&ann(), &id(KNOWN))
         .await
@@ -84,9 +84,9 @@ async fn get(store: Arc<Sqlite>, _name: String) {
 
 /// How long each call took, with this many at once for a while.
 async fn many<F>(
-    store: &Arc<Sqlite>,
+    store: &Arc<SqliteStore>,
     callers: usize,
-    call: fn(Arc<Sqlite>, String) -> F,
+    call: fn(Arc<SqliteStore>, String) -> F,
 ) -> Vec<Duration>
 where
     F: Future<Output = ()> + Send + 'static,

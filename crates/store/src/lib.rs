@@ -10,6 +10,6 @@ pub mod conformance;
 mod memory;
 mod sqlite;
 
-pub use blobs::{BadBucket, Bucket, Folder};
-pub use memory::Memory;
-pub use sqlite::{OpenError, Options, Sqlite};
+pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};
+pub use memory::MemoryDocuments;
+pub use sqlite::{SqliteOptions, SqliteStore, StoreOpenError};

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use tidegate_core::store::{Documents, StoreError};
 
 /// By shelf and name.
-type Shelves = BTreeMap<(String, String), Bytes>;
+type DocumentMap = BTreeMap<(String, String), Bytes>;
 
 /// Documents in memory.
 #[derive(Debug, Default)]
-pub struct Memory(Mutex<Shelves>);
+pub struct MemoryDocuments(Mutex<DocumentMap>);
 
-impl Memory {
-    fn with<R>(&self, f: impl FnOnce(&mut Shelves) -> R) -> Result<R, StoreError> {
+impl MemoryDocuments {
+    fn with<R>(&self, f: impl FnOnce(&mut DocumentMap) -> R) -> Result<R, StoreError> {
         Ok(f(&mut self
             .0
             .lock()
@@ -28,15 +28,15 @@ fn key(shelf: &str, name: &str) -> (String, String) {
 }
 
 #[async_trait]
-impl Documents for Memory {
+impl Documents for MemoryDocuments {
     async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
-        self.with(|shelves| {
-            shelves.insert(key(shelf, name), json);
+        self.with(|documents| {
+            documents.insert(key(shelf, name), json);
         })
     }
 
     async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
-        self.with(|shelves| shelves.entry(key(shelf, name)).or_insert(json).clone())
+        self.with(|documents| documents.entry(key(shelf, name)).or_insert(json).clone())
     }
 
     async fn swap(
@@ -46,7 +46,7 @@ impl Documents for Memory {
         was: &Bytes,
         json: Bytes,
     ) -> Result<bool, StoreError> {
-        self.with(|shelves| match shelves.get_mut(&key(shelf, name)) {
+        self.with(|documents| match documents.get_mut(&key(shelf, name)) {
             Some(kept) if *kept == *was => {
                 *kept = json;
                 true
@@ -56,16 +56,16 @@ impl Documents for Memory {
     }
 
     async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
-        self.with(|shelves| shelves.get(&key(shelf, name)).cloned())
+        self.with(|documents| documents.get(&key(shelf, name)).cloned())
     }
 
     async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
-        self.with(|shelves| shelves.remove(&key(shelf, name)).is_some())
+        self.with(|documents| documents.remove(&key(shelf, name)).is_some())
     }
 
     async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
-        self.with(|shelves| {
-            let from_here = shelves.range(key(shelf, prefix)..);
+        self.with(|documents| {
+            let from_here = documents.range(key(shelf, prefix)..);
             let those =
                 from_here.take_while(|((on, name), _)| on == shelf && name.starts_with(prefix));
             those

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use tidegate_core::chain;
-use tidegate_store::{OpenError, Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore, StoreOpenError};
 
 use crate::usage_error::UsageError;
 
@@ -36,7 +36,7 @@ impl FromStr for DataDir {
 /// A data folder that is open.
 pub(crate) struct OpenDataDir {
     pub(crate) folder: PathBuf,
-    pub(crate) store: Arc<Sqlite>,
+    pub(crate) store: Arc<SqliteStore>,
 }
 
 /// Opens the store. Where nothing was said and nothing can be written, jobs are kept in memory only.
@@ -46,7 +46,7 @@ pub(crate) fn open(
     port: u16,
 ) -> Result<Option<OpenDataDir>, UsageError> {
     let open = |folder: &Path| {
-        Sqlite::open(folder, &Options::default()).map(|store| OpenDataDir {
+        SqliteStore::open(folder, &SqliteOptions::default()).map(|store| OpenDataDir {
             folder: folder.to_owned(),
             store: Arc::new(store),
         })
@@ -75,7 +75,7 @@ pub(crate) fn open(
     }
 }
 
-fn refused(error: OpenError) -> UsageError {
+fn refused(error: StoreOpenError) -> UsageError {
     UsageError::new(format!("--data-dir cannot be used: {}", chain(&error)))
         .hint("give another folder, or `none` to keep jobs in memory only")
 }

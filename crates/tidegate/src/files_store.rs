@@ -8,7 +8,7 @@ use anyhow::Context;
 use tidegate_core::JobId;
 use tidegate_core::blobs::Blobs;
 use tidegate_core::store::Documents;
-use tidegate_store::{Bucket, Folder};
+use tidegate_store::{FolderBlobs, S3Blobs};
 
 use crate::data_dir::OpenDataDir;
 
@@ -82,7 +82,7 @@ pub(crate) async fn open(
                 .context("the folder `files` in the data folder cannot be used")?
                 .spool;
             Ok(BlobLocation {
-                blobs: Arc::new(Bucket::s3(bucket, &root, client)?),
+                blobs: Arc::new(S3Blobs::connect(bucket, &root, client)?),
                 spool,
             })
         }
@@ -91,7 +91,7 @@ pub(crate) async fn open(
 
 fn in_folder(folder: PathBuf) -> anyhow::Result<BlobLocation> {
     Ok(BlobLocation {
-        blobs: Arc::new(Folder::open(folder.clone())?),
+        blobs: Arc::new(FolderBlobs::open(folder.clone())?),
         spool: folder,
     })
 }

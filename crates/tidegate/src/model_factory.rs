@@ -10,7 +10,7 @@ use tidegate_core::JobKind;
 use tidegate_core::port::Executor;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
-use tidegate_http::replicate::{Aborted, Voice};
+use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
 use tidegate_queue::MemoryQueue;
@@ -61,20 +61,20 @@ pub(crate) struct OutboundConfig {
     pub(crate) webhook_secrets: Secrets,
     pub(crate) webhook_retry_for: Duration,
     /// How webhooks are written in Replicate's words.
-    pub(crate) voice: Voice,
+    pub(crate) renderer: PredictionRenderer,
 }
 
 impl OutboundConfig {
     /// For who types the addresses themselves: no guard, and nobody to be told.
     pub(crate) fn own() -> Self {
         let max_file = NetConfig::default().max_file;
-        let voice = Voice::new(&[], Aborted::AsIs);
+        let renderer = PredictionRenderer::new(&[], RenderAborted::AsIs);
         Self {
             networks: AllowedNetworks::all(),
             max_file,
             webhook_secrets: Secrets::default(),
             webhook_retry_for: Duration::ZERO,
-            voice,
+            renderer,
         }
     }
 }
@@ -184,7 +184,7 @@ impl ModelFactory {
             target,
             on_lost: setting.on_lost,
             renderer: tidegate_http::renderer(
-                setting.outward.voice.clone(),
+                setting.outward.renderer.clone(),
                 tidegate_http::runpod::local::renderer,
             ),
         };

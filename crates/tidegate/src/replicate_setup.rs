@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, Aborted, Limits, Links, Voice};
+use tidegate_http::replicate::{self, FileLinks, PredictionRenderer, RateLimits, RenderAborted};
 use tidegate_net::{AllowedNetworks, Url, parse_url};
 use tidegate_service::{FileRules, FileStore, Secrets, TrainedVersions};
-use tidegate_store::Memory;
+use tidegate_store::MemoryDocuments;
 
 use crate::cli::ServeArgs;
 use crate::data_dir::OpenDataDir;
@@ -23,11 +23,11 @@ const FILES: &str = "files-secret";
 
 /// What the models of a server have in common for who calls them.
 pub(crate) struct ReplicateSetup {
-    pub(crate) voice: Voice,
+    pub(crate) renderer: PredictionRenderer,
     documents: Option<Arc<dyn Documents>>,
     /// Things that callers make; without a place to write, in memory.
     shelves: Arc<dyn Documents>,
-    files: Option<(Arc<FileStore>, Arc<Links>)>,
+    files: Option<(Arc<FileStore>, Arc<FileLinks>)>,
     public_url: Option<Url>,
 }
 
@@ -35,19 +35,22 @@ impl ReplicateSetup {
     pub(crate) async fn of(args: &ServeArgs, data: Option<&OpenDataDir>) -> anyhow::Result<Self> {
         let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status {
-            Aborted::AsCanceled
+            RenderAborted::AsCanceled
         } else {
-            Aborted::AsIs
+            RenderAborted::AsIs
         };
         let files = files(args, data).await?;
         let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
-            voice: Voice::new(&secret(documents.as_deref(), STREAMS).await?, aborted)
-                .with_files(links),
+            renderer: PredictionRenderer::new(
+                &secret(documents.as_deref(), STREAMS).await?,
+                aborted,
+            )
+            .with_files(links),
             public_url: args.public_url.clone(),
             shelves: documents
                 .clone()
-                .unwrap_or_else(|| Arc::new(Memory::default())),
+                .unwrap_or_else(|| Arc::new(MemoryDocuments::default())),
             files,
             documents,
         })
@@ -74,7 +77,7 @@ impl ReplicateSetup {
         webhook_secrets: Secrets,
     ) -> anyhow::Result<replicate::Config> {
         if let Some(documents) = self.documents.as_deref() {
-            replicate::settle_secret(&webhook_secrets, documents)
+            replicate::ensure_webhook_secret(&webhook_secrets, documents)
                 .await
                 .context("the webhook secret cannot be kept or read")?;
         }
@@ -83,10 +86,10 @@ impl ReplicateSetup {
             body_timeout: args.body_timeout,
             public_url: self.public_url,
             own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
-            voice: self.voice,
+            renderer: self.renderer,
             webhook_secrets,
-            shelves: self.shelves,
-            limits: Limits::new(args.rate_limit_create, args.rate_limit),
+            documents: self.shelves,
+            limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
             files: self.files.map(|(_, links)| links),
         })
     }
@@ -96,7 +99,7 @@ impl ReplicateSetup {
 async fn files(
     args: &ServeArgs,
     data: Option<&OpenDataDir>,
-) -> anyhow::Result<Option<(Arc<FileStore>, Arc<Links>)>> {
+) -> anyhow::Result<Option<(Arc<FileStore>, Arc<FileLinks>)>> {
     let Some(data) = data else {
         return match &args.files_store {
             None => Ok(None),
@@ -121,7 +124,7 @@ async fn files(
     let cabinet = FileStore::open(blobs, spool, documents, rules)
         .await
         .context("the place where files are kept cannot be used")?;
-    let links = Links::new(
+    let links = FileLinks::new(
         Arc::clone(&cabinet),
         &secret(Some(&*data.store), FILES).await?,
         keep_jobs_for,

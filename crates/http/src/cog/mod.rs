@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::require_admin;
 
-use crate::replicate::Abroad;
+use crate::replicate::CrossApiRenderer;
 pub use multi_model::multi_model_routes;
 
 /// What the face is told.
@@ -40,7 +40,7 @@ pub struct Config {
     /// Touched when a health check finds the model ready, for Kubernetes probes.
     pub ready_file: Option<PathBuf>,
     /// Tells jobs that came by Replicate's API: callers of this one may look them up.
-    pub abroad: Abroad,
+    pub cross_api: CrossApiRenderer,
 }
 
 /// What was built from what.

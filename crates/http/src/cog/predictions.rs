@@ -79,15 +79,15 @@ pub(super) async fn create(
             let reader = job.follow().map_err(|_| ApiError::TooManyReaders)?;
             Ok(stream::answer(
                 reader,
-                Some(face.config.abroad.teller(&headers)),
+                Some(face.config.cross_api.for_request(&headers)),
             ))
         }
         Submitted::Running(job) => Ok(reply::snapshot(
             StatusCode::ACCEPTED,
-            &face.config.abroad.teller(&headers).job(&job),
+            &face.config.cross_api.for_request(&headers).snapshot(&job),
         )),
         Submitted::Over(job) => Ok(reply::finished(
-            &face.config.abroad.teller(&headers).job(&job),
+            &face.config.cross_api.for_request(&headers).snapshot(&job),
         )),
     }
 }
@@ -105,7 +105,7 @@ pub(super) async fn show(
     };
     let job = job.ok_or(ApiError::Unknown(id))?;
     Ok(reply::details(
-        &face.config.abroad.teller(&headers).job(&job),
+        &face.config.cross_api.for_request(&headers).snapshot(&job),
     ))
 }
 

@@ -12,14 +12,14 @@ use tidegate_core::{JobId, MetricMode};
 use tidegate_service::{Job, StreamEvent, StreamReader, Streamed};
 
 use super::reply;
-use crate::replicate::Teller;
+use crate::replicate::CrossApiView;
 use crate::shared::response::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The answer that follows a job to its end. With a teller the job may have come by another face.
-pub(super) fn answer(reader: StreamReader, teller: Option<Teller>) -> Response {
+pub(super) fn answer(reader: StreamReader, teller: Option<CrossApiView>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
         return event_stream(Body::from(body));
@@ -33,7 +33,7 @@ pub(super) fn answer(reader: StreamReader, teller: Option<Teller>) -> Response {
                 match &teller {
                     None => frames(job.id(), &events, || reply::result_body(&job.snapshot())),
                     Some(teller) => frames(job.id(), &told(events, job, teller), || {
-                        reply::result_body(&teller.job(job))
+                        reply::result_body(&teller.snapshot(job))
                     }),
                 }
             }
@@ -46,7 +46,7 @@ pub(super) fn answer(reader: StreamReader, teller: Option<Teller>) -> Response {
     event_stream(Body::from_stream(frames))
 }
 
-fn told(mut events: Vec<StreamEvent>, job: &Job, teller: &Teller) -> Vec<StreamEvent> {
+fn told(mut events: Vec<StreamEvent>, job: &Job, teller: &CrossApiView) -> Vec<StreamEvent> {
     for event in &mut events {
         if let StreamEvent::Output { chunk, .. } = event {
             *chunk = teller.value(job, chunk);

@@ -1,5 +1,7 @@
 //! Who the caller is, and with which secret its webhooks are signed.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use base64::Engine;
@@ -8,8 +10,8 @@ use tidegate_core::Account;
 use tidegate_core::store::Documents;
 use tidegate_service::Secrets;
 
-use super::reply::{self, Trouble};
-use super::{Shared, wire};
+use super::reply::{self, ApiError};
+use super::{AppState, wire};
 use crate::access::{Identity, Role};
 
 /// Where the secret is kept.
@@ -35,19 +37,19 @@ pub(super) fn written(account: &Account) -> wire::Account<'_> {
 /// `GET /v1/webhooks/default/secret`. With the server's own somebody could sign in the name of every account, so
 /// only administrators are told it; each account has one of its own.
 pub(super) async fn webhook_secret(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     if caller.role == Role::User && caller.account.is_anonymous() {
-        return Err(Trouble::NotYours);
+        return Err(ApiError::NotYours);
     }
-    let secrets = &face.config.webhook_secrets;
+    let secrets = &state.config.webhook_secrets;
     let key = match caller.role {
         Role::Admin => secrets.first(),
         Role::User => secrets.first_of(&caller.account),
     };
     Ok(reply::ok(&wire::Secret {
-        key: key.ok_or(Trouble::Unknown(
+        key: key.ok_or(ApiError::Unknown(
             "secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir",
         ))?,
     }))
@@ -55,7 +57,7 @@ pub(super) async fn webhook_secret(
 
 /// Signs with the secret that is kept here, unless others are configured. The first time one is made: who asks for
 /// it later can also verify what came before.
-pub async fn settle_secret(
+pub async fn ensure_webhook_secret(
     secrets: &Secrets,
     documents: &dyn Documents,
 ) -> Result<(), tidegate_core::store::StoreError> {

@@ -1,14 +1,16 @@
 //! What a platform has besides models: hardware, collections, pages about models, and a search over all of it.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, RawQuery, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::Response;
 use url::form_urlencoded;
 
-use super::Shared;
+use super::AppState;
 use super::origin::Origin;
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::wire::{self, InvalidField};
 use crate::access::Identity;
 
@@ -41,46 +43,46 @@ pub(super) async fn collections() -> Response {
 
 /// `GET /v1/collections/{slug}`
 pub(super) async fn collection(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path(slug): Path<String>,
     caller: Identity,
     origin: Origin,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     if slug != ALL.slug {
-        return Err(Trouble::Unknown("collection"));
+        return Err(ApiError::Unknown("collection"));
     }
-    let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
-    let models = face.models(&served, &drafts, &origin)?;
+    let (served, drafts) = (state.served(), state.all_drafts(&caller).await?);
+    let models = state.models(&served, &drafts, &origin)?;
     Ok(reply::ok(&wire::WholeCollection { about: ALL, models }))
 }
 
 /// `GET /v1/models/{owner}/{name}/examples`
 pub(super) async fn examples(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
-    if face.desk(&owner, &name).is_none() {
-        face.draft(&caller, &owner, &name).await?;
+) -> Result<Response, ApiError> {
+    if state.desk(&owner, &name).is_none() {
+        state.draft(&caller, &owner, &name).await?;
     }
     Ok(reply::ok(&wire::Page::<()>::only(Vec::new())))
 }
 
 /// `GET /v1/models/{owner}/{name}/readme`: of the model's folder, or what was said about it.
 pub(super) async fn readme(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
-    let text = match face.served_as(&owner, &name) {
+) -> Result<Response, ApiError> {
+    let text = match state.served_as(&owner, &name) {
         Some(version) => read_readme(&version.folder).await?,
-        None => face
+        None => state
             .draft(&caller, &owner, &name)
             .await?
             .readme()
             .map(str::to_owned),
     };
-    let mut response = Response::new(text.ok_or(Trouble::Unknown("readme"))?.into());
+    let mut response = Response::new(text.ok_or(ApiError::Unknown("readme"))?.into());
     let headers = response.headers_mut();
     headers.insert(
         CONTENT_TYPE,
@@ -91,7 +93,7 @@ pub(super) async fn readme(
 }
 
 /// The readme in the folder of the model; one that is too long, or no text, is none.
-async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, Trouble> {
+async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, ApiError> {
     let path = folder.join("README.md");
     match tokio::fs::metadata(&path).await {
         Ok(about) if about.is_file() && about.len() <= MAX_README => {}
@@ -100,21 +102,21 @@ async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, Trouble
     match tokio::fs::read(&path).await {
         Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Trouble::Disk(error.to_string())),
+        Err(error) => Err(ApiError::Disk(error.to_string())),
     }
 }
 
 /// `GET /v1/search`: models whose name or description holds the text.
 pub(super) async fn search(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     RawQuery(query): RawQuery,
     caller: Identity,
     origin: Origin,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let query = query.unwrap_or_default();
     let (text, limit) = asked(&query)?;
-    let (served, drafts) = (face.served(), face.all_drafts(&caller).await?);
-    let found = face
+    let (served, drafts) = (state.served(), state.all_drafts(&caller).await?);
+    let found = state
         .models(&served, &drafts, &origin)?
         .into_iter()
         .filter(|model| model.says(&text))
@@ -138,19 +140,19 @@ pub(super) async fn search(
     }))
 }
 
-fn asked(query: &str) -> Result<(String, usize), Trouble> {
+fn asked(query: &str) -> Result<(String, usize), ApiError> {
     let value = |wanted: &str| {
         form_urlencoded::parse(query.as_bytes())
             .find(|(name, _)| name == wanted)
             .map(|(_, value)| value)
     };
     let text =
-        value("query").ok_or_else(|| Trouble::Fields(vec![InvalidField::required("query")]))?;
+        value("query").ok_or_else(|| ApiError::Fields(vec![InvalidField::required("query")]))?;
     let limit = match value("limit").map(|limit| limit.parse()) {
         None => FOUND,
         Some(Ok(limit @ 1..=MAX_FOUND)) => limit,
         Some(_) => {
-            return Err(Trouble::Fields(vec![InvalidField::invalid(
+            return Err(ApiError::Fields(vec![InvalidField::invalid(
                 "limit",
                 &format!("limit must be from 1 to {MAX_FOUND}"),
             )]));

@@ -4,6 +4,8 @@
 //! A deployment starts nothing here. Its predictions stand in the one line of its model; the hardware and the
 //! instances that it asks for are written down and shown.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -13,16 +15,16 @@ use tidegate_core::Account;
 use tidegate_core::record::DeploymentRef;
 use tidegate_service::JobService;
 
-use super::order::{Described, Order};
+use super::documents::{DocumentCollection, MAX_THINGS, is_name, prefix_of};
+use super::extract::{CreateRequest, JsonBody};
 use super::origin::Origin;
-use super::paging::{Mark, page};
-use super::predictions::Wanted;
-use super::reply::{self, Trouble};
-use super::shelf::{MAX_THINGS, Shelf, is_name, prefix_of};
-use super::trained::parts;
-use super::voice::moment;
+use super::paging::{SortKey, page};
+use super::predictions::RequestedJob;
+use super::render::moment;
+use super::reply::{self, ApiError};
+use super::trained_versions::parts;
 use super::wire::{self, Deploy, InvalidField};
-use super::{Face, Shared, account, catalog};
+use super::{AppState, account, catalog};
 use crate::access::Identity;
 
 /// More than any platform has.
@@ -32,29 +34,29 @@ const MAX_PAST: usize = 1000;
 
 /// A deployment as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Deployment {
+struct DeploymentRecord {
     name: String,
     created_at: Timestamp,
     #[serde(flatten)]
-    current: Release,
+    current: ReleaseRecord,
     /// What it was before, oldest first.
     #[serde(default)]
-    past: Vec<Release>,
+    past: Vec<ReleaseRecord>,
 }
 
 /// What a deployment is, or was, from one change to the next. Only its owner changes it, so that nobody else can
 /// have made one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Release {
+struct ReleaseRecord {
     number: u64,
     released_at: Timestamp,
     #[serde(rename = "release")]
-    setup: Setup,
+    setup: ReleaseConfig,
 }
 
 /// What makes a new release when it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Setup {
+struct ReleaseConfig {
     model: String,
     version: String,
     hardware: String,
@@ -64,13 +66,13 @@ struct Setup {
 
 /// `GET /v1/deployments`, newest first.
 pub(super) async fn list(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     RawQuery(query): RawQuery,
     caller: Identity,
     origin: Origin,
-) -> Result<Response, Trouble> {
-    let all: Vec<Deployment> = face.deployments().all(&prefix_of(&caller.account)).await?;
-    let mark = |one: &Deployment| Mark {
+) -> Result<Response, ApiError> {
+    let all: Vec<DeploymentRecord> = state.deployments().all(&prefix_of(&caller.account)).await?;
+    let mark = |one: &DeploymentRecord| SortKey {
         at: one.created_at,
         name: one.name.clone(),
     };
@@ -85,41 +87,41 @@ pub(super) async fn list(
 
 /// `POST /v1/deployments`
 pub(super) async fn create(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
-    Described(deploy): Described<Deploy>,
-) -> Result<Response, Trouble> {
+    JsonBody(deploy): JsonBody<Deploy>,
+) -> Result<Response, ApiError> {
     let (name, setup) = whole(deploy)?;
-    face.check_setup(&caller, &setup).await?;
-    if face
+    state.check_setup(&caller, &setup).await?;
+    if state
         .deployments()
-        .all::<Deployment>(&prefix_of(&caller.account))
+        .all::<DeploymentRecord>(&prefix_of(&caller.account))
         .await?
         .len()
         >= MAX_THINGS
     {
-        return Err(Trouble::Conflict(format!(
+        return Err(ApiError::Conflict(format!(
             "You have {MAX_THINGS} deployments; delete one first."
         )));
     }
     let now = Timestamp::now();
-    let current = Release {
+    let current = ReleaseRecord {
         number: 1,
         released_at: now,
         setup,
     };
-    let deployment = Deployment {
+    let deployment = DeploymentRecord {
         name,
         created_at: now,
         current,
         past: Vec::new(),
     };
-    if !face
+    if !state
         .deployments()
         .add(&key(&caller.account, &deployment.name), &deployment)
         .await?
     {
-        return Err(Trouble::Conflict(format!(
+        return Err(ApiError::Conflict(format!(
             "You have a deployment called `{}` already.",
             deployment.name
         )));
@@ -129,12 +131,12 @@ pub(super) async fn create(
 
 /// `GET /v1/deployments/{owner}/{name}`
 pub(super) async fn show(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     Ok(reply::ok(
-        &face
+        &state
             .deployment(&caller, &owner, &name)
             .await?
             .written(&caller.account),
@@ -143,18 +145,18 @@ pub(super) async fn show(
 
 /// `GET /v1/deployments/{owner}/{name}/releases`: all that are kept, newest first.
 pub(super) async fn releases(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     RawQuery(query): RawQuery,
     caller: Identity,
     origin: Origin,
-) -> Result<Response, Trouble> {
-    let Deployment {
+) -> Result<Response, ApiError> {
+    let DeploymentRecord {
         current, mut past, ..
-    } = face.deployment(&caller, &owner, &name).await?;
+    } = state.deployment(&caller, &owner, &name).await?;
     past.push(current);
     // Clocks may go back, numbers do not.
-    let mark = |release: &Release| Mark {
+    let mark = |release: &ReleaseRecord| SortKey {
         at: Timestamp::UNIX_EPOCH,
         name: format!("{:020}", release.number),
     };
@@ -167,17 +169,21 @@ pub(super) async fn releases(
 
 /// `PATCH /v1/deployments/{owner}/{name}`: what is not said stays. A change makes a new release.
 pub(super) async fn update(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-    Described(deploy): Described<Deploy>,
-) -> Result<Response, Trouble> {
-    let before = face.deployment(&caller, &owner, &name).await?.current.setup;
+    JsonBody(deploy): JsonBody<Deploy>,
+) -> Result<Response, ApiError> {
+    let before = state
+        .deployment(&caller, &owner, &name)
+        .await?
+        .current
+        .setup;
     if before.with(&deploy) != before {
-        face.check_setup(&caller, &before.with(&deploy)).await?;
+        state.check_setup(&caller, &before.with(&deploy)).await?;
     }
     // Two who change it at once may make something that neither has asked for; its predictions are refused then.
-    let change = |deployment: &mut Deployment| {
+    let change = |deployment: &mut DeploymentRecord| {
         let setup = deployment.current.setup.with(&deploy);
         if setup != deployment.current.setup {
             setup.check_instances()?;
@@ -185,7 +191,7 @@ pub(super) async fn update(
         }
         Ok(())
     };
-    let changed = face
+    let changed = state
         .deployments()
         .change(&key(&caller.account, &name), change)
         .await?;
@@ -194,22 +200,22 @@ pub(super) async fn update(
 
 /// `DELETE /v1/deployments/{owner}/{name}`; not while its predictions wait or run.
 pub(super) async fn remove(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
-    face.deployment(&caller, &owner, &name).await?;
+) -> Result<Response, ApiError> {
+    state.deployment(&caller, &owner, &name).await?;
     // Also predictions of releases before, which may be for another model.
-    if face
+    if state
         .models
         .lookup()
         .is_in_use(&caller.account, &format!("{owner}/{name}"))
     {
-        return Err(Trouble::Conflict(
+        return Err(ApiError::Conflict(
             "The deployment has predictions that are not over; cancel them or wait.".to_owned(),
         ));
     }
-    match face
+    match state
         .deployments()
         .remove(&key(&caller.account, &name))
         .await?
@@ -221,34 +227,35 @@ pub(super) async fn remove(
 
 /// `POST /v1/deployments/{owner}/{name}/predictions`
 pub(super) async fn create_prediction(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    order: Order,
-) -> Result<Response, Trouble> {
-    let Deployment { current, .. } = face.deployment(&order.caller, &owner, &name).await?;
+    order: CreateRequest,
+) -> Result<Response, ApiError> {
+    let DeploymentRecord { current, .. } = state.deployment(&order.caller, &owner, &name).await?;
     // The model may have changed since, or not be served any more.
-    let desk = face.check_setup(&order.caller, &current.setup).await?;
+    let desk = state.check_setup(&order.caller, &current.setup).await?;
     let deployment = Some(DeploymentRef {
         deployment: format!("{owner}/{name}"),
         release: Some(current.number),
     });
-    face.submit(
-        &order,
-        &order.read()?,
-        Wanted {
-            deployment,
-            ..Wanted::prediction(desk)
-        },
-    )
-    .await
+    state
+        .submit(
+            &order,
+            &order.read()?,
+            RequestedJob {
+                deployment,
+                ..RequestedJob::prediction(desk)
+            },
+        )
+        .await
 }
 
-const UNKNOWN: Trouble = Trouble::Unknown("deployment");
+const UNKNOWN: ApiError = ApiError::Unknown("deployment");
 
-impl Face {
-    fn deployments(&self) -> Shelf<'_> {
-        Shelf {
-            documents: &*self.config.shelves,
+impl AppState {
+    fn deployments(&self) -> DocumentCollection<'_> {
+        DocumentCollection {
+            documents: &*self.config.documents,
             name: "deployments",
         }
     }
@@ -258,7 +265,7 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Deployment, Trouble> {
+    ) -> Result<DeploymentRecord, ApiError> {
         is_callers(caller, owner)?;
         self.deployments()
             .get(&key(&caller.account, name))
@@ -267,10 +274,14 @@ impl Face {
     }
 
     /// The desk of what is to be run. Refuses what is not here.
-    async fn check_setup(&self, caller: &Identity, setup: &Setup) -> Result<JobService, Trouble> {
+    async fn check_setup(
+        &self,
+        caller: &Identity,
+        setup: &ReleaseConfig,
+    ) -> Result<JobService, ApiError> {
         let (owner, name) = parts(&setup.model);
         match self.check_known(caller, owner, name).await {
-            Err(Trouble::Unknown(_)) => {
+            Err(ApiError::Unknown(_)) => {
                 return Err(invalid(
                     "model",
                     &format!("there is no model `{}`", setup.model),
@@ -281,10 +292,10 @@ impl Face {
         let desk = self
             .desk_for(caller, (owner, name), Some(&setup.version))
             .await?
-            .ok_or(Trouble::UnknownVersion)?;
+            .ok_or(ApiError::UnknownVersion)?;
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
         if !skus.contains(&setup.hardware.as_str()) {
-            return Err(Trouble::Fields(vec![InvalidField::choice(
+            return Err(ApiError::Fields(vec![InvalidField::choice(
                 "hardware", &skus,
             )]));
         }
@@ -293,10 +304,10 @@ impl Face {
     }
 }
 
-impl Deployment {
+impl DeploymentRecord {
     /// Makes the next release.
-    fn release(&mut self, setup: Setup) {
-        let next = Release {
+    fn release(&mut self, setup: ReleaseConfig) {
+        let next = ReleaseRecord {
             number: self.current.number + 1,
             released_at: Timestamp::now(),
             setup,
@@ -315,7 +326,7 @@ impl Deployment {
     }
 }
 
-impl Release {
+impl ReleaseRecord {
     fn written<'a>(&'a self, owner: &'a Account) -> wire::Release<'a> {
         let setup = &self.setup;
         wire::Release {
@@ -333,8 +344,8 @@ impl Release {
     }
 }
 
-impl Setup {
-    fn check_instances(&self) -> Result<(), Trouble> {
+impl ReleaseConfig {
+    fn check_instances(&self) -> Result<(), ApiError> {
         if self.max_instances == 0 || self.max_instances > MAX_INSTANCES {
             return Err(invalid(
                 "max_instances",
@@ -364,7 +375,7 @@ impl Setup {
 }
 
 /// A new deployment must say everything.
-fn whole(deploy: Deploy) -> Result<(String, Setup), Trouble> {
+fn whole(deploy: Deploy) -> Result<(String, ReleaseConfig), ApiError> {
     let Deploy {
         name: Some(name),
         model: Some(model),
@@ -374,15 +385,15 @@ fn whole(deploy: Deploy) -> Result<(String, Setup), Trouble> {
         max_instances,
     } = &deploy
     else {
-        return Err(Trouble::Fields(missing(&deploy)));
+        return Err(ApiError::Fields(missing(&deploy)));
     };
     let (Some(min_instances), Some(max_instances)) = (*min_instances, *max_instances) else {
-        return Err(Trouble::Fields(missing(&deploy)));
+        return Err(ApiError::Fields(missing(&deploy)));
     };
     if !is_name(name) {
-        return Err(Trouble::Fields(vec![InvalidField::name()]));
+        return Err(ApiError::Fields(vec![InvalidField::name()]));
     }
-    let setup = Setup {
+    let setup = ReleaseConfig {
         model: model.clone(),
         version: version.clone(),
         hardware: hardware.clone(),
@@ -404,12 +415,12 @@ fn missing(deploy: &Deploy) -> Vec<InvalidField> {
     InvalidField::missing(&said)
 }
 
-fn invalid(field: &str, description: &str) -> Trouble {
-    Trouble::Fields(vec![InvalidField::invalid(field, description)])
+fn invalid(field: &str, description: &str) -> ApiError {
+    ApiError::Fields(vec![InvalidField::invalid(field, description)])
 }
 
 /// Everybody has their own; those of others are not spoken of.
-fn is_callers(caller: &Identity, owner: &str) -> Result<(), Trouble> {
+fn is_callers(caller: &Identity, owner: &str) -> Result<(), ApiError> {
     if caller.account.as_str() == owner {
         Ok(())
     } else {
@@ -427,7 +438,7 @@ mod tests {
 
     #[test]
     fn the_oldest_releases_are_forgotten_and_numbers_go_on() {
-        let setup = |max_instances| Setup {
+        let setup = |max_instances| ReleaseConfig {
             model: "ann/echo".to_owned(),
             version: "0".repeat(64),
             hardware: "local".to_owned(),
@@ -435,12 +446,12 @@ mod tests {
             max_instances,
         };
         let at = Timestamp::UNIX_EPOCH;
-        let current = Release {
+        let current = ReleaseRecord {
             number: 1,
             released_at: at,
             setup: setup(1),
         };
-        let mut deployment = Deployment {
+        let mut deployment = DeploymentRecord {
             name: "app".to_owned(),
             created_at: at,
             current,
@@ -467,9 +478,9 @@ mod tests {
     fn one_that_was_kept_without_its_past_is_read() {
         let kept = r#"{"name":"app","created_at":"2026-01-01T00:00:00Z","number":3,"released_at":"2026-01-02T00:00:00Z",
             "release":{"model":"a/b","version":"0","hardware":"local","min_instances":0,"max_instances":1}}"#;
-        let deployment: Deployment = serde_json::from_str(kept).unwrap();
+        let deployment: DeploymentRecord = serde_json::from_str(kept).unwrap();
         assert_eq!((deployment.current.number, deployment.past.len()), (3, 0));
-        let again: Deployment =
+        let again: DeploymentRecord =
             serde_json::from_str(&serde_json::to_string(&deployment).unwrap()).unwrap();
         assert_eq!(again.current.setup, deployment.current.setup);
     }

@@ -1,5 +1,7 @@
 //! The bytes of a file, for who has its address.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{
@@ -12,29 +14,29 @@ use futures_util::stream;
 use tidegate_core::blobs::{BlobError, BlobReader};
 use tidegate_service::StoredFile;
 
-use super::Shared;
-use super::range::Wanted;
-use super::reply::Trouble;
+use super::AppState;
+use super::range::RequestedRange;
+use super::reply::ApiError;
 
 /// `GET`, `HEAD /v1/files/{id}/{name}`. The name is for the caller's eyes.
 pub(super) async fn download(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((id, _name)): Path<(String, String)>,
     RawQuery(query): RawQuery,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let links = face.files()?;
+) -> Result<Response, ApiError> {
+    let links = state.files()?;
     let file = links
         .open(&id, &query.unwrap_or_default())
-        .ok_or(Trouble::Unknown("file"))?;
+        .ok_or(ApiError::Unknown("file"))?;
     let tag = format!("\"{}\"", file.md5);
-    let wanted = Wanted::read(&headers, file.size, &tag);
+    let wanted = RequestedRange::read(&headers, file.size, &tag);
     let (status, range) = match &wanted {
-        Wanted::Whole => (StatusCode::OK, 0..file.size),
-        Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
-        Wanted::Outside => (StatusCode::RANGE_NOT_SATISFIABLE, 0..0),
-        Wanted::Nothing => (StatusCode::NOT_MODIFIED, 0..0),
+        RequestedRange::Whole => (StatusCode::OK, 0..file.size),
+        RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
+        RequestedRange::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0..0),
+        RequestedRange::NotModified => (StatusCode::NOT_MODIFIED, 0..0),
     };
     let length = range.end - range.start;
     let body = if method == Method::HEAD || length == 0 {
@@ -43,7 +45,7 @@ pub(super) async fn download(
         match links.cabinet.read(&file, range.clone()).await {
             Ok(bytes) => sent(bytes),
             // Removed a moment ago.
-            Err(BlobError::Missing) => return Err(Trouble::Unknown("file")),
+            Err(BlobError::Missing) => return Err(ApiError::Unknown("file")),
             Err(error) => return Err(error.into()),
         }
     };
@@ -52,20 +54,20 @@ pub(super) async fn download(
     let to = response.headers_mut();
     to.extend(HeaderValue::try_from(tag).map(|tag| (ETAG, tag)));
     to.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
-    if wanted == Wanted::Nothing {
+    if wanted == RequestedRange::NotModified {
         return Ok(response);
     }
     describe(to, &file);
     to.insert(CONTENT_LENGTH, length.into());
     let range = match &wanted {
-        Wanted::Whole | Wanted::Nothing => None,
-        Wanted::Part(_) => Some(format!(
+        RequestedRange::Whole | RequestedRange::NotModified => None,
+        RequestedRange::Part(_) => Some(format!(
             "bytes {}-{}/{}",
             range.start,
             range.end - 1,
             file.size
         )),
-        Wanted::Outside => Some(format!("bytes */{}", file.size)),
+        RequestedRange::Unsatisfiable => Some(format!("bytes */{}", file.size)),
     };
     to.extend(range.and_then(|range| Some((CONTENT_RANGE, HeaderValue::try_from(range).ok()?))));
     Ok(response)

@@ -12,13 +12,13 @@ use multer::{Field, Multipart};
 use serde_json::value::RawValue;
 use tidegate_service::{FileMetadata, FileStore, FileWriter, StoredFile};
 
-use super::links::Links;
+use super::AppState;
+use super::file_links::FileLinks;
 use super::origin::Origin;
-use super::paging::{Mark, page};
-use super::reply::{self, Trouble};
-use super::voice::moment;
+use super::paging::{SortKey, page};
+use super::render::moment;
+use super::reply::{self, ApiError};
 use super::wire::{self, InvalidField};
-use super::{Face, Shared};
 use crate::access::Identity;
 use crate::shared::body_limit::BodyError;
 
@@ -34,9 +34,9 @@ const MAX_NAME: usize = 255;
 const MAX_PARTS: usize = 16;
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-impl Face {
-    pub(super) fn files(&self) -> Result<&Links, Trouble> {
-        self.config.files.as_deref().ok_or(Trouble::Unknown(
+impl AppState {
+    pub(super) fn files(&self) -> Result<&FileLinks, ApiError> {
+        self.config.files.as_deref().ok_or(ApiError::Unknown(
             "thing as files on this server: it needs --data-dir",
         ))
     }
@@ -44,14 +44,14 @@ impl Face {
 
 /// `POST /v1/files`
 pub(super) async fn create(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     origin: Origin,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
-    let links = face.files()?;
-    let limit = face.config.max_body.min(MAX_FILE);
+) -> Result<Response, ApiError> {
+    let links = state.files()?;
+    let limit = state.config.max_body.min(MAX_FILE);
     if body.size_hint().lower() > (limit + AROUND) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
@@ -59,12 +59,12 @@ pub(super) async fn create(
         &caller.account,
         body.size_hint().lower().saturating_sub(AROUND as u64),
     )?;
-    let form = Form::read(
+    let form = UploadForm::read(
         &links.cabinet,
         &headers,
         body,
         limit,
-        face.config.body_timeout,
+        state.config.body_timeout,
     )
     .await?;
     let content = form
@@ -89,13 +89,13 @@ pub(super) async fn create(
 
 /// `GET /v1/files`
 pub(super) async fn list(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     origin: Origin,
     RawQuery(query): RawQuery,
-) -> Result<Response, Trouble> {
-    let links = face.files()?;
-    let mark = |file: &Arc<StoredFile>| Mark {
+) -> Result<Response, ApiError> {
+    let links = state.files()?;
+    let mark = |file: &Arc<StoredFile>| SortKey {
         at: file.created_at,
         name: file.id.clone(),
     };
@@ -113,37 +113,37 @@ pub(super) async fn list(
 
 /// `GET /v1/files/{id}`
 pub(super) async fn show(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     origin: Origin,
     Path(id): Path<String>,
-) -> Result<Response, Trouble> {
-    let links = face.files()?;
+) -> Result<Response, ApiError> {
+    let links = state.files()?;
     let file = links
         .cabinet
         .get(&caller.account, &id)
-        .ok_or(Trouble::Unknown("file"))?;
+        .ok_or(ApiError::Unknown("file"))?;
     Ok(reply::ok(&written(&file, &caller, links, &origin)))
 }
 
 /// `DELETE /v1/files/{id}`
 pub(super) async fn remove(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Result<Response, Trouble> {
-    let cabinet = &face.files()?.cabinet;
+) -> Result<Response, ApiError> {
+    let cabinet = &state.files()?.cabinet;
     if cabinet.remove(&caller.account, &id).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
-        Err(Trouble::Unknown("file"))
+        Err(ApiError::Unknown("file"))
     }
 }
 
 fn written<'a>(
     file: &'a StoredFile,
     caller: &Identity,
-    links: &Links,
+    links: &FileLinks,
     origin: &Origin,
 ) -> wire::File<'a> {
     wire::File {
@@ -168,27 +168,27 @@ fn written<'a>(
 
 /// What a form holds.
 #[derive(Default)]
-struct Form {
+struct UploadForm {
     content: Option<FileWriter>,
     name: Option<String>,
     content_type: Option<String>,
     metadata: Option<String>,
 }
 
-impl Form {
+impl UploadForm {
     async fn read(
         cabinet: &FileStore,
         headers: &HeaderMap,
         body: Body,
         limit: usize,
         stall: Duration,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, ApiError> {
         let said = headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         let boundary = multer::parse_boundary(said)
-            .map_err(|error| Trouble::Form(format!("send a multipart/form-data body: {error}")))?;
+            .map_err(|error| ApiError::Form(format!("send a multipart/form-data body: {error}")))?;
         let size = multer::SizeLimit::new().whole_stream((limit + AROUND) as u64);
         let constraints = multer::Constraints::new().size_limit(size);
         let expected = body.size_hint().lower();
@@ -220,14 +220,14 @@ impl Form {
                 Some(_) | None => {}
             }
         }
-        Err(Trouble::Form(format!(
+        Err(ApiError::Form(format!(
             "the form has more than {MAX_PARTS} parts"
         )))
     }
 }
 
 /// A part that is no file, whole.
-async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<String, Trouble> {
+async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<String, ApiError> {
     let mut all = Vec::new();
     while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
         all.extend_from_slice(&bytes);
@@ -235,7 +235,7 @@ async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<Stri
             return Err(BodyError::TooLarge { limit: MAX_TEXT }.into());
         }
     }
-    String::from_utf8(all).map_err(|_| Trouble::Form("a part of the form is not UTF-8".to_owned()))
+    String::from_utf8(all).map_err(|_| ApiError::Form("a part of the form is not UTF-8".to_owned()))
 }
 
 /// Nobody holds a connection by sending nothing.
@@ -243,19 +243,19 @@ async fn in_time<T>(
     stall: Duration,
     limit: usize,
     next: impl Future<Output = multer::Result<T>>,
-) -> Result<T, Trouble> {
+) -> Result<T, ApiError> {
     match tokio::time::timeout(stall, next).await {
         Ok(Ok(next)) => Ok(next),
         Ok(Err(multer::Error::StreamSizeExceeded { .. })) => {
             Err(BodyError::TooLarge { limit }.into())
         }
-        Ok(Err(error)) => Err(Trouble::Form(format!("the form cannot be read: {error}"))),
+        Ok(Err(error)) => Err(ApiError::Form(format!("the form cannot be read: {error}"))),
         Err(_) => Err(BodyError::Stalled(stall).into()),
     }
 }
 
 /// What is remembered about a file: an object, empty if nothing was said.
-fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
+fn metadata(text: Option<String>) -> Result<Box<RawValue>, ApiError> {
     let text = text
         .filter(|text| !text.trim().is_empty())
         .unwrap_or_else(|| "{}".to_owned());
@@ -265,8 +265,8 @@ fn metadata(text: Option<String>) -> Result<Box<RawValue>, Trouble> {
     }
 }
 
-fn invalid(field: &str, description: &str) -> Trouble {
-    Trouble::Fields(vec![InvalidField {
+fn invalid(field: &str, description: &str) -> ApiError {
+    ApiError::Fields(vec![InvalidField {
         kind: "invalid",
         field: field.to_owned(),
         description: description.to_owned(),

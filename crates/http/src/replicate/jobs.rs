@@ -1,68 +1,74 @@
 //! What predictions and trainings have in common: look up, cancel, list.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use tidegate_core::JobKind;
 
-use super::Shared;
-use super::reader::Reader;
-use super::reply::Trouble;
+use super::AppState;
+use super::client_profile::ClientProfile;
+use super::reply::ApiError;
 use crate::access::Identity;
 use crate::shared::response::json;
 
 /// Which of the two a path is for.
-pub(super) trait Resource {
+pub(super) trait JobResource {
     const KIND: JobKind;
 }
 
 /// `/v1/predictions`
-pub(super) struct Predictions;
+pub(super) struct PredictionResource;
 
-impl Resource for Predictions {
+impl JobResource for PredictionResource {
     const KIND: JobKind = JobKind::Prediction;
 }
 
 /// `/v1/trainings`
-pub(super) struct Trainings;
+pub(super) struct TrainingResource;
 
-impl Resource for Trainings {
+impl JobResource for TrainingResource {
     const KIND: JobKind = JobKind::Training;
 }
 
 /// `GET …/{id}`
-pub(super) async fn show<R: Resource>(
-    State(face): State<Shared>,
+pub(super) async fn show<R: JobResource>(
+    State(state): State<Arc<AppState>>,
     Path(id): Path<String>,
     caller: Identity,
-    reader: Reader,
-) -> Result<Response, Trouble> {
-    let job = face.find(R::KIND, &caller, &id).await?;
-    Ok(json(StatusCode::OK, face.written(&job.snapshot(), &reader)))
+    reader: ClientProfile,
+) -> Result<Response, ApiError> {
+    let job = state.find(R::KIND, &caller, &id).await?;
+    Ok(json(
+        StatusCode::OK,
+        state.written(&job.snapshot(), &reader),
+    ))
 }
 
 /// `POST …/{id}/cancel`. npm's client says that a body comes, and sends none.
-pub(super) async fn cancel<R: Resource>(
-    State(face): State<Shared>,
+pub(super) async fn cancel<R: JobResource>(
+    State(state): State<Arc<AppState>>,
     Path(id): Path<String>,
     caller: Identity,
-    reader: Reader,
-) -> Result<Response, Trouble> {
-    face.cancel(R::KIND, &id, caller, reader).await
+    reader: ClientProfile,
+) -> Result<Response, ApiError> {
+    state.cancel(R::KIND, &id, caller, reader).await
 }
 
 /// `GET …`, newest first.
-pub(super) async fn list<R: Resource>(
-    State(face): State<Shared>,
+pub(super) async fn list<R: JobResource>(
+    State(state): State<Arc<AppState>>,
     RawQuery(query): RawQuery,
     caller: Identity,
-    reader: Reader,
-) -> Result<Response, Trouble> {
-    face.list(
-        R::KIND,
-        query.as_deref().unwrap_or_default(),
-        caller,
-        reader,
-    )
-    .await
+    reader: ClientProfile,
+) -> Result<Response, ApiError> {
+    state
+        .list(
+            R::KIND,
+            query.as_deref().unwrap_or_default(),
+            caller,
+            reader,
+        )
+        .await
 }

@@ -1,30 +1,30 @@
-//! The Replicate face: its public API for the models that this server has, so that its clients work
+//! The Replicate state: its public API for the models that this server has, so that its clients work
 //! unchanged.
 
-mod abroad;
 mod account;
 mod catalog;
+mod client_profile;
+mod cross_api;
 mod deployments;
+mod documents;
 mod download;
-mod drafts;
+mod extract;
+mod file_links;
 mod files;
+mod job_list;
 mod jobs;
-mod limits;
-mod links;
-mod list;
 mod models;
-mod order;
 mod origin;
 mod paging;
 mod predictions;
 mod range;
-mod reader;
+mod rate_limits;
+mod render;
 pub(crate) mod reply;
-mod shelf;
 mod stream;
-mod trained;
+mod trained_versions;
 mod trainings;
-mod voice;
+mod user_models;
 mod wire;
 
 use std::sync::Arc;
@@ -37,16 +37,16 @@ use tidegate_core::store::Documents;
 use tidegate_service::{ModelRegistry, Secrets};
 use url::Url;
 
-pub use abroad::Abroad;
-pub(crate) use abroad::Teller;
-pub use account::settle_secret;
-pub use limits::{Limits, Rate};
-pub use links::Links;
-pub use voice::{Aborted, Voice};
+pub use account::ensure_webhook_secret;
+pub use cross_api::CrossApiRenderer;
+pub(crate) use cross_api::CrossApiView;
+pub use file_links::FileLinks;
+pub use rate_limits::{Rate, RateLimits};
+pub use render::{PredictionRenderer, RenderAborted};
 
-use self::jobs::{Predictions, Trainings};
+use self::jobs::{PredictionResource, TrainingResource};
 
-/// Streams and downloads need no token: their addresses cannot be guessed, and clients open them without one.
+/// StreamSupport and downloads need no token: their addresses cannot be guessed, and clients open them without one.
 pub(crate) fn is_open(path: &str) -> bool {
     let name = path
         .strip_prefix("/v1/files/")
@@ -70,40 +70,44 @@ pub struct Config {
     /// The address that is listened on.
     pub own_url: Url,
     /// How jobs are written.
-    pub voice: Voice,
+    pub renderer: PredictionRenderer,
     /// Sign webhooks.
     pub webhook_secrets: Secrets,
     /// Where deployments and the models that callers make are kept; without a place to write, in memory.
-    pub shelves: Arc<dyn Documents>,
+    pub documents: Arc<dyn Documents>,
     /// How much each account may ask.
-    pub limits: Limits,
+    pub limits: RateLimits,
     /// The files that are kept, and their addresses; without it there are none.
-    pub files: Option<Arc<Links>>,
+    pub files: Option<Arc<FileLinks>>,
 }
 
-struct Face {
+struct AppState {
     models: ModelRegistry,
     config: Config,
 }
 
-type Shared = Arc<Face>;
-
-/// The face.
+/// The state.
 pub fn routes(models: ModelRegistry, config: Config) -> Router {
-    let face = Arc::new(Face { models, config });
+    let state = Arc::new(AppState { models, config });
     let routes = Router::new()
         .route(
             "/v1/predictions",
-            get(jobs::list::<Predictions>).post(predictions::create),
+            get(jobs::list::<PredictionResource>).post(predictions::create),
         )
-        .route("/v1/predictions/{id}", get(jobs::show::<Predictions>))
+        .route(
+            "/v1/predictions/{id}",
+            get(jobs::show::<PredictionResource>),
+        )
         .route(
             "/v1/predictions/{id}/cancel",
-            post(jobs::cancel::<Predictions>),
+            post(jobs::cancel::<PredictionResource>),
         )
-        .route("/v1/trainings", get(jobs::list::<Trainings>))
-        .route("/v1/trainings/{id}", get(jobs::show::<Trainings>))
-        .route("/v1/trainings/{id}/cancel", post(jobs::cancel::<Trainings>))
+        .route("/v1/trainings", get(jobs::list::<TrainingResource>))
+        .route("/v1/trainings/{id}", get(jobs::show::<TrainingResource>))
+        .route(
+            "/v1/trainings/{id}/cancel",
+            post(jobs::cancel::<TrainingResource>),
+        )
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
@@ -113,14 +117,14 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route(
             "/v1/models",
             get(models::list)
-                .post(drafts::create)
+                .post(user_models::create)
                 .fallback(models::search),
         )
         .route(
             "/v1/models/{owner}/{name}",
             get(models::show)
-                .patch(drafts::update)
-                .delete(drafts::remove),
+                .patch(user_models::update)
+                .delete(user_models::remove),
         )
         .route("/v1/models/{owner}/{name}/examples", get(catalog::examples))
         .route("/v1/models/{owner}/{name}/readme", get(catalog::readme))
@@ -131,7 +135,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/v1/models/{owner}/{name}/versions", get(models::versions))
         .route(
             "/v1/models/{owner}/{name}/versions/{version}",
-            get(models::version).delete(trained::remove),
+            get(models::version).delete(trained_versions::remove),
         )
         .route(
             "/v1/models/{owner}/{name}/versions/{version}/trainings",
@@ -165,10 +169,10 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .method_not_allowed_fallback(reply::no_such_method);
     let routes = routes.layer(from_fn(reply::only_text));
     // Who sets no limits does not pay for them.
-    let routes = if face.config.limits.are_none() {
+    let routes = if state.config.limits.are_none() {
         routes
     } else {
-        routes.layer(from_fn_with_state(Arc::clone(&face), limits::check))
+        routes.layer(from_fn_with_state(Arc::clone(&state), rate_limits::check))
     };
-    routes.with_state(face)
+    routes.with_state(state)
 }

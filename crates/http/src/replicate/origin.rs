@@ -1,13 +1,14 @@
 //! The addresses in answers: clients call them as they are, so they must be whole and reach this server.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
 use url::Url;
 
-use super::Shared;
+use super::AppState;
 
 /// How the caller reaches this server: the configured address, or the name by which it was called.
 #[derive(Debug, Clone)]
@@ -41,25 +42,28 @@ impl Origin {
     }
 }
 
-impl FromRequestParts<Shared> for Origin {
+impl FromRequestParts<Arc<AppState>> for Origin {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Infallible> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &Arc<AppState>,
+    ) -> Result<Self, Infallible> {
         let named = parts
             .headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())
             .or_else(|| parts.uri.authority().map(|it| it.as_str()));
-        Ok(seen_from(
-            face.config.public_url.as_ref(),
-            &face.config.own_url,
+        Ok(resolve(
+            state.config.public_url.as_ref(),
+            &state.config.own_url,
             named,
         ))
     }
 }
 
 /// How a caller that names this host reaches this server.
-pub(super) fn seen_from(public_url: Option<&Url>, own_url: &Url, host: Option<&str>) -> Origin {
+pub(super) fn resolve(public_url: Option<&Url>, own_url: &Url, host: Option<&str>) -> Origin {
     if let Some(public) = public_url {
         return Origin(public.clone());
     }

@@ -12,7 +12,7 @@ const PAGE: usize = 100;
 
 /// Where something stands in its list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
+pub(super) struct SortKey {
     pub(super) at: Timestamp,
     pub(super) name: String,
 }
@@ -20,11 +20,12 @@ pub(super) struct Mark {
 /// The page that is asked for, of a list at this address.
 pub(super) fn page<T>(
     all: Vec<T>,
-    mark: impl Fn(&T) -> Mark,
+    mark: impl Fn(&T) -> SortKey,
     query: &str,
     mut address: Url,
 ) -> Page<T> {
-    let mut marked: Vec<(Mark, T)> = all.into_iter().map(|thing| (mark(&thing), thing)).collect();
+    let mut marked: Vec<(SortKey, T)> =
+        all.into_iter().map(|thing| (mark(&thing), thing)).collect();
     marked.sort_by(|(one, _), (other, _)| other.cmp(one));
     if let Some(cursor) = cursor_of(query) {
         // A foreign cursor leads nowhere.
@@ -60,9 +61,9 @@ fn cursor_of(query: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The last on the page before.
-fn read_cursor(text: &str) -> Option<Mark> {
+fn read_cursor(text: &str) -> Option<SortKey> {
     let (at, name) = text.split_once('.')?;
-    Some(Mark {
+    Some(SortKey {
         at: Timestamp::from_nanosecond(at.parse().ok()?).ok()?,
         name: name.to_owned(),
     })
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn pages_lead_through_everything_once() {
         // Several of one moment, as names tell them apart.
-        let mark = |n: &i64| Mark {
+        let mark = |n: &i64| SortKey {
             at: Timestamp::from_second(n / 3).unwrap(),
             name: format!("{n:03}"),
         };

@@ -14,14 +14,14 @@ use tidegate_service::{
     UpdatePolicy, Webhook, WebhookEvent,
 };
 
-use super::order::Order;
+use super::AppState;
+use super::client_profile::ClientProfile;
+use super::extract::CreateRequest;
 use super::origin::Origin;
-use super::reader::Reader;
-use super::reply::Trouble;
-use super::trained::parts;
-use super::voice::Streams;
+use super::render::StreamSupport;
+use super::reply::ApiError;
+use super::trained_versions::parts;
 use super::wire::{Create, InvalidField};
-use super::{Face, Shared};
 use crate::access::Identity;
 use crate::shared::body_limit::slice_or_copy;
 use crate::shared::cancel_after::cancel_after;
@@ -40,28 +40,34 @@ const UNTIL_READ: Duration = Duration::from_secs(20);
 const UNTIL_CANCELED: Duration = Duration::from_secs(5);
 
 /// `POST /v1/predictions`
-pub(super) async fn create(State(face): State<Shared>, order: Order) -> Result<Response, Trouble> {
+pub(super) async fn create(
+    State(state): State<Arc<AppState>>,
+    order: CreateRequest,
+) -> Result<Response, ApiError> {
     let create = order.read()?;
-    let desk = face.wanted(&order.caller, &create).await?;
-    face.submit(&order, &create, Wanted::prediction(desk)).await
+    let desk = state.wanted(&order.caller, &create).await?;
+    state
+        .submit(&order, &create, RequestedJob::prediction(desk))
+        .await
 }
 
 /// `POST /v1/models/{owner}/{name}/predictions`
 pub(super) async fn create_for_model(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    order: Order,
-) -> Result<Response, Trouble> {
-    let desk = face
+    order: CreateRequest,
+) -> Result<Response, ApiError> {
+    let desk = state
         .desk_for(&order.caller, (&owner, &name), None)
         .await?
-        .ok_or(Trouble::Unknown("model"))?;
-    face.submit(&order, &order.read()?, Wanted::prediction(desk))
+        .ok_or(ApiError::Unknown("model"))?;
+    state
+        .submit(&order, &order.read()?, RequestedJob::prediction(desk))
         .await
 }
 
 /// What an order is for.
-pub(super) struct Wanted {
+pub(super) struct RequestedJob {
     /// The desk of the model that it is for.
     pub(super) desk: JobService,
     pub(super) kind: JobKind,
@@ -71,7 +77,7 @@ pub(super) struct Wanted {
     pub(super) destination: Option<String>,
 }
 
-impl Wanted {
+impl RequestedJob {
     /// A prediction, not through a deployment.
     pub(super) fn prediction(desk: JobService) -> Self {
         Self {
@@ -83,15 +89,15 @@ impl Wanted {
     }
 }
 
-impl Face {
+impl AppState {
     /// The desk of the version that a body names.
-    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<JobService, Trouble> {
+    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<JobService, ApiError> {
         let desk = match wanted(create)? {
             (Some(model), version) => self.desk_for(caller, parts(model), version).await?,
             (None, Some(version)) => self.desk_of_version(caller, version).await?,
             (None, None) => None,
         };
-        desk.ok_or(Trouble::UnknownVersion)
+        desk.ok_or(ApiError::UnknownVersion)
     }
 
     /// A job of the caller's; one of another kind is not known under this name.
@@ -100,13 +106,13 @@ impl Face {
         kind: JobKind,
         caller: &Identity,
         id: &str,
-    ) -> Result<Arc<Job>, Trouble> {
+    ) -> Result<Arc<Job>, ApiError> {
         let job = match JobId::parse(id) {
             Ok(id) => self.models.lookup().get(&caller.account, &id).await,
             Err(_) => None,
         };
         job.filter(|job| job.kind() == kind)
-            .ok_or(Trouble::Unknown(noun(kind)))
+            .ok_or(ApiError::Unknown(noun(kind)))
     }
 
     pub(super) async fn cancel(
@@ -114,8 +120,8 @@ impl Face {
         kind: JobKind,
         id: &str,
         caller: Identity,
-        reader: Reader,
-    ) -> Result<Response, Trouble> {
+        reader: ClientProfile,
+    ) -> Result<Response, ApiError> {
         let job = self.find(kind, &caller, id).await?;
         self.models.lookup().cancel(&caller.account, job.id()).await;
         // Also when there was nothing to stop any more: its end may just be written down. A model that does not
@@ -124,28 +130,28 @@ impl Face {
         Ok(json(StatusCode::OK, self.written(&job.snapshot(), &reader)))
     }
 
-    pub(super) fn written(&self, job: &Snapshot, reader: &Reader) -> Bytes {
+    pub(super) fn written(&self, job: &Snapshot, reader: &ClientProfile) -> Bytes {
         let streams = self
             .models
             .desk_of(&job.target)
-            .map_or(Streams::No, |desk| streams(&desk));
-        reader.voice.prediction(job, &reader.origin, streams)
+            .map_or(StreamSupport::No, |desk| streams(&desk));
+        reader.renderer.prediction(job, &reader.origin, streams)
     }
 
     /// Makes a job of what an order says.
     pub(super) async fn submit(
         &self,
-        order: &Order,
+        order: &CreateRequest,
         create: &Create<'_>,
-        wanted: Wanted,
-    ) -> Result<Response, Trouble> {
-        let Order {
+        wanted: RequestedJob,
+    ) -> Result<Response, ApiError> {
+        let CreateRequest {
             caller,
             reader,
             headers,
             body,
         } = order;
-        let Wanted {
+        let RequestedJob {
             desk,
             kind,
             deployment,
@@ -156,18 +162,18 @@ impl Face {
         let input = create
             .input
             .filter(|raw| raw.get() != "null")
-            .ok_or_else(|| Trouble::Fields(vec![InvalidField::required("input")]))?;
+            .ok_or_else(|| ApiError::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
-            return Err(Trouble::DeadlineTooShort);
+            return Err(ApiError::DeadlineTooShort);
         }
         desk.described(UNTIL_READ).await;
         if kind == JobKind::Training && desk.description().is_some_and(|schema| !schema.trainable) {
-            return Err(Trouble::NotTrainable);
+            return Err(ApiError::NotTrainable);
         }
         // Of a model that is not loaded nothing is known; it is refused for that below.
         if create.stream == Some(true)
-            && streams(&desk) == Streams::No
+            && streams(&desk) == StreamSupport::No
             && desk.description().is_some()
         {
             return Err(Refusal::NotStreaming.into());
@@ -216,7 +222,7 @@ impl Face {
         create: &Create<'_>,
         headers: &HeaderMap,
         origin: &Origin,
-    ) -> Result<Option<Arc<Webhook>>, Trouble> {
+    ) -> Result<Option<Arc<Webhook>>, ApiError> {
         let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| {
             url.as_deref()
                 .filter(|url| !url.is_empty())
@@ -235,19 +241,19 @@ impl Face {
             headers: trace_headers(headers),
             pace: UpdatePolicy::of(Api::Replicate),
             origin: Some(origin.as_str().to_owned()),
-            streams: streams != Streams::No,
-            streams_files: streams == Streams::Files,
-            renderer: self.config.voice.wording_for(origin.clone(), streams),
+            streams: streams != StreamSupport::No,
+            streams_files: streams == StreamSupport::Files,
+            renderer: self.config.renderer.wording_for(origin.clone(), streams),
         })))
     }
 }
 
 /// Whether what the model gives can be read as it comes; unknown while it is not loaded.
-fn streams(desk: &JobService) -> Streams {
+fn streams(desk: &JobService) -> StreamSupport {
     match desk.description() {
-        Some(schema) if schema.iterates_files => Streams::Files,
-        Some(schema) if schema.streaming || schema.iterates => Streams::Values,
-        Some(_) | None => Streams::No,
+        Some(schema) if schema.iterates_files => StreamSupport::Files,
+        Some(schema) if schema.streaming || schema.iterates => StreamSupport::Values,
+        Some(_) | None => StreamSupport::No,
     }
 }
 
@@ -269,7 +275,7 @@ fn filter(create: &Create<'_>) -> EventFilter {
 
 /// The model and the version that are wanted, as far as they are named. Bodies that name a model and no
 /// version are refused.
-fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str>), Trouble> {
+fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str>), ApiError> {
     let mut wrong = Vec::new();
     if create.version.is_none() {
         wrong.push(InvalidField::required("version"));
@@ -283,7 +289,7 @@ fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str
         });
     }
     if !wrong.is_empty() {
-        return Err(Trouble::Fields(wrong));
+        return Err(ApiError::Fields(wrong));
     }
     let version = create.version.as_deref().unwrap_or_default();
     Ok(match version.split_once(':') {

@@ -7,24 +7,24 @@ use axum::http::{HeaderMap, HeaderName};
 
 /// What of a file is wanted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedRange {
     /// All of it.
     Whole,
     /// These bytes.
     Part(Range<u64>),
     /// Bytes that it does not have.
-    Outside,
+    Unsatisfiable,
     /// Nothing: the caller has it.
-    Nothing,
+    NotModified,
 }
 
-impl Wanted {
+impl RequestedRange {
     /// What the headers ask for of a file with so many bytes and this tag, in quotes.
     pub(super) fn read(headers: &HeaderMap, size: u64, tag: &str) -> Self {
         if list(headers, &IF_NONE_MATCH)
             .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
         {
-            return Self::Nothing;
+            return Self::NotModified;
         }
         // Parts are of the file that the caller knows, or else it gets the new one whole. A moment is never the
         // same: we tell none.
@@ -55,28 +55,28 @@ fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
 }
 
 /// One range of bytes; whoever asks for several, or for something else, gets everything.
-fn part(range: &str, size: u64) -> Wanted {
+fn part(range: &str, size: u64) -> RequestedRange {
     let Some((unit, range)) = range.split_once('=') else {
-        return Wanted::Whole;
+        return RequestedRange::Whole;
     };
     let Some((first, last)) = range
         .trim()
         .split_once('-')
         .filter(|_| unit.trim().eq_ignore_ascii_case("bytes"))
     else {
-        return Wanted::Whole;
+        return RequestedRange::Whole;
     };
     let part = match (number(first), number(last)) {
-        (Some(first), Some(last)) if first > last => return Wanted::Whole,
+        (Some(first), Some(last)) if first > last => return RequestedRange::Whole,
         (Some(first), Some(last)) => first..last.saturating_add(1).min(size),
         (Some(first), None) if last.is_empty() => first..size,
         (None, Some(count)) if first.is_empty() => size.saturating_sub(count)..size,
-        _ => return Wanted::Whole,
+        _ => return RequestedRange::Whole,
     };
     if part.start < size {
-        Wanted::Part(part)
+        RequestedRange::Part(part)
     } else {
-        Wanted::Outside
+        RequestedRange::Unsatisfiable
     }
 }
 
@@ -96,46 +96,56 @@ mod tests {
     #[test]
     fn ranges() {
         for (range, want) in [
-            ("bytes=0-4", Wanted::Part(0..5)),
-            ("Bytes=0-0", Wanted::Part(0..1)),
-            ("bytes=5-", Wanted::Part(5..10)),
-            ("bytes=5-99", Wanted::Part(5..10)),
-            ("bytes=5-99999999999999999999999", Wanted::Part(5..10)),
-            ("bytes=-3", Wanted::Part(7..10)),
-            ("bytes=-99", Wanted::Part(0..10)),
-            ("bytes=9-", Wanted::Part(9..10)),
-            ("bytes=10-", Wanted::Outside),
-            ("bytes=99999999999999999999999-", Wanted::Outside),
-            ("bytes=-0", Wanted::Outside),
-            ("bytes=4-1", Wanted::Whole),
-            ("bytes=+1-4", Wanted::Whole),
-            ("bytes=0-1,3-4", Wanted::Whole),
-            ("lines=0-1", Wanted::Whole),
-            ("bytes=", Wanted::Whole),
-            ("bytes=-", Wanted::Whole),
-            ("bytes", Wanted::Whole),
+            ("bytes=0-4", RequestedRange::Part(0..5)),
+            ("Bytes=0-0", RequestedRange::Part(0..1)),
+            ("bytes=5-", RequestedRange::Part(5..10)),
+            ("bytes=5-99", RequestedRange::Part(5..10)),
+            (
+                "bytes=5-99999999999999999999999",
+                RequestedRange::Part(5..10),
+            ),
+            ("bytes=-3", RequestedRange::Part(7..10)),
+            ("bytes=-99", RequestedRange::Part(0..10)),
+            ("bytes=9-", RequestedRange::Part(9..10)),
+            ("bytes=10-", RequestedRange::Unsatisfiable),
+            (
+                "bytes=99999999999999999999999-",
+                RequestedRange::Unsatisfiable,
+            ),
+            ("bytes=-0", RequestedRange::Unsatisfiable),
+            ("bytes=4-1", RequestedRange::Whole),
+            ("bytes=+1-4", RequestedRange::Whole),
+            ("bytes=0-1,3-4", RequestedRange::Whole),
+            ("lines=0-1", RequestedRange::Whole),
+            ("bytes=", RequestedRange::Whole),
+            ("bytes=-", RequestedRange::Whole),
+            ("bytes", RequestedRange::Whole),
         ] {
             assert_eq!(part(range, 10), want, "{range}");
         }
-        assert_eq!(part("bytes=0-", 0), Wanted::Outside);
-        assert_eq!(part("bytes=-5", 0), Wanted::Outside);
+        assert_eq!(part("bytes=0-", 0), RequestedRange::Unsatisfiable);
+        assert_eq!(part("bytes=-5", 0), RequestedRange::Unsatisfiable);
     }
 
     #[test]
     fn conditions() {
         for (name, value, want) in [
-            (IF_NONE_MATCH, "\"a\"", Wanted::Nothing),
-            (IF_NONE_MATCH, "\"b\", W/\"a\"", Wanted::Nothing),
-            (IF_NONE_MATCH, "*", Wanted::Nothing),
-            (IF_NONE_MATCH, "\"b\"", Wanted::Part(1..3)),
-            (IF_RANGE, "\"a\"", Wanted::Part(1..3)),
-            (IF_RANGE, "W/\"a\"", Wanted::Whole),
-            (IF_RANGE, "\"b\"", Wanted::Whole),
-            (IF_RANGE, "Sat, 31 Jan 2026 12:00:00 GMT", Wanted::Whole),
+            (IF_NONE_MATCH, "\"a\"", RequestedRange::NotModified),
+            (IF_NONE_MATCH, "\"b\", W/\"a\"", RequestedRange::NotModified),
+            (IF_NONE_MATCH, "*", RequestedRange::NotModified),
+            (IF_NONE_MATCH, "\"b\"", RequestedRange::Part(1..3)),
+            (IF_RANGE, "\"a\"", RequestedRange::Part(1..3)),
+            (IF_RANGE, "W/\"a\"", RequestedRange::Whole),
+            (IF_RANGE, "\"b\"", RequestedRange::Whole),
+            (
+                IF_RANGE,
+                "Sat, 31 Jan 2026 12:00:00 GMT",
+                RequestedRange::Whole,
+            ),
         ] {
             let range = (RANGE, HeaderValue::from_static("bytes=1-2"));
             let headers = HeaderMap::from_iter([range, (name, HeaderValue::from_static(value))]);
-            assert_eq!(Wanted::read(&headers, 10, "\"a\""), want, "{value}");
+            assert_eq!(RequestedRange::read(&headers, 10, "\"a\""), want, "{value}");
         }
     }
 }

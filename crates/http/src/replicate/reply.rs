@@ -15,7 +15,7 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
 use tidegate_service::FileStoreError;
 
-use super::limits::whole_seconds;
+use super::rate_limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
@@ -90,9 +90,9 @@ pub(crate) fn unauthenticated() -> Response {
     )
 }
 
-/// Everything that can be wrong with a request to this face, and what its caller is told.
+/// Everything that can be wrong with a request to this state, and what its caller is told.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ApiError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
@@ -140,7 +140,7 @@ pub(super) enum Trouble {
     NotYourModel(String),
     /// It comes from a folder of the server.
     #[error("The model is served from a folder: change the folder and start the server again.")]
-    Served,
+    ServedFromFolder,
     #[error("The model is not loaded yet.")]
     NoSchema,
     #[error(transparent)]
@@ -152,7 +152,7 @@ pub(super) enum Trouble {
     Throttled(Duration),
 }
 
-impl From<FileStoreError> for Trouble {
+impl From<FileStoreError> for ApiError {
     fn from(error: FileStoreError) -> Self {
         match error {
             FileStoreError::TooLarge(limit) => Self::Body(BodyError::TooLarge {
@@ -168,13 +168,13 @@ impl From<FileStoreError> for Trouble {
     }
 }
 
-impl From<BlobError> for Trouble {
+impl From<BlobError> for ApiError {
     fn from(error: BlobError) -> Self {
         Self::Disk(error.to_string())
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         use StatusCode as S;
         let detail = self.to_string();
@@ -210,7 +210,7 @@ impl IntoResponse for Trouble {
             Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
             Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
             Self::NotYours => RejectReason::NotAllowed.tag(told(S::FORBIDDEN, "Forbidden")),
-            Self::NotYourModel(_) | Self::Served => told(S::FORBIDDEN, "Forbidden"),
+            Self::NotYourModel(_) | Self::ServedFromFolder => told(S::FORBIDDEN, "Forbidden"),
             Self::NoSchema => later(&detail),
             Self::Disk(error) => {
                 tracing::error!(error, "a file could not be kept or read");
@@ -232,7 +232,7 @@ fn refused(refusal: &Refusal) -> Response {
     use StatusCode as S;
     match refusal {
         Refusal::InvalidInput(errors) => {
-            Trouble::Fields(errors.iter().map(invalid_field).collect()).into_response()
+            ApiError::Fields(errors.iter().map(invalid_field).collect()).into_response()
         }
         Refusal::NotReady { health } => later(not_ready(*health)),
         Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
@@ -248,7 +248,7 @@ fn refused(refusal: &Refusal) -> Response {
         }
         Refusal::BadWebhook { .. } => {
             let description = refusal.to_string();
-            Trouble::Fields(vec![InvalidField {
+            ApiError::Fields(vec![InvalidField {
                 kind: "format",
                 field: "webhook".to_owned(),
                 description,

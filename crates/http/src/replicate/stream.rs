@@ -17,10 +17,10 @@ use serde::Serialize;
 use tidegate_core::Status;
 use tidegate_service::{Job, OutputDelta, ReadPosition};
 
-use super::Shared;
-use super::links::Giver;
+use super::AppState;
+use super::file_links::JobRef;
 use super::origin::Origin;
-use super::reply::Trouble;
+use super::reply::ApiError;
 use crate::shared::response::event_stream;
 
 /// A comment is sent after this much silence, so that nobody in between hangs up.
@@ -28,56 +28,56 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET /v1/streams/{token}`
 pub(super) async fn follow(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path(token): Path<String>,
     origin: Origin,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (account, id) = face
+) -> Result<Response, ApiError> {
+    let (account, id) = state
         .config
-        .voice
+        .renderer
         .read_token(&token)
-        .ok_or(Trouble::Unknown("stream"))?;
-    let job = face
+        .ok_or(ApiError::Unknown("stream"))?;
+    let job = state
         .models
         .lookup()
         .get(&account, &id)
         .await
-        .ok_or(Trouble::Unknown("stream"))?;
+        .ok_or(ApiError::Unknown("stream"))?;
     let seen = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok())
         .and_then(read_id)
         .unwrap_or_default();
-    let breaks = Breaks::of(&headers);
-    let teller = Teller {
+    let breaks = LineBreaks::of(&headers);
+    let writer = SseWriter {
         second: job.snapshot().created_at.as_second(),
         seen,
         over: false,
         job,
-        face,
+        state,
         origin,
         breaks,
     };
-    let frames = stream::unfold(teller, |mut teller| async move {
-        let frames = teller.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(frames), teller))
+    let frames = stream::unfold(writer, |mut writer| async move {
+        let frames = writer.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(frames), writer))
     });
     Ok(event_stream(Body::from_stream(frames)))
 }
 
 /// Tells one reader of a job.
-struct Teller {
+struct SseWriter {
     job: Arc<Job>,
-    face: Shared,
+    state: Arc<AppState>,
     origin: Origin,
     second: i64,
     seen: ReadPosition,
     over: bool,
-    breaks: Breaks,
+    breaks: LineBreaks,
 }
 
-impl Teller {
+impl SseWriter {
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -97,12 +97,12 @@ impl Teller {
         }
         for value in &progress.outputs {
             self.seen.outputs += 1;
-            let giver = Giver {
+            let job = JobRef {
                 account: self.job.account(),
                 id: self.job.id(),
                 completed_at: None,
             };
-            let told = self.face.config.voice.output(&giver, value, &self.origin);
+            let told = self.state.config.renderer.output(&job, value, &self.origin);
             self.frame(&mut out, "output", &text_of(&told));
         }
         if progress.over {
@@ -119,14 +119,14 @@ impl Teller {
                 self.json_frame(
                     out,
                     "error",
-                    &Failure {
+                    &ErrorEvent {
                         detail: job.error.as_deref().unwrap_or_default(),
                     },
                 );
                 self.json_frame(
                     out,
                     "done",
-                    &Done {
+                    &DoneEvent {
                         reason: Some("error"),
                     },
                 );
@@ -134,12 +134,12 @@ impl Teller {
             Status::Canceled | Status::Aborted => self.json_frame(
                 out,
                 "done",
-                &Done {
+                &DoneEvent {
                     reason: Some("canceled"),
                 },
             ),
             Status::Succeeded | Status::Queued | Status::Starting | Status::Processing => {
-                self.json_frame(out, "done", &Done { reason: None });
+                self.json_frame(out, "done", &DoneEvent { reason: None });
             }
         }
     }
@@ -172,12 +172,12 @@ fn write_frame<'a>(out: &mut String, event: &str, id: &str, data: impl Iterator<
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct ErrorEvent<'a> {
     detail: &'a str,
 }
 
 #[derive(Serialize)]
-struct Done {
+struct DoneEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
@@ -216,22 +216,22 @@ fn unbroken(json: String) -> String {
 
 /// What ends a line for who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Breaks {
+enum LineBreaks {
     /// What the format of the stream says.
-    Usual,
+    Standard,
     /// All that Python takes for the end of a line. Its client would lose the text behind it.
-    Pythons,
+    Python,
 }
 
-impl Breaks {
+impl LineBreaks {
     fn of(headers: &HeaderMap) -> Self {
         let is_python = headers
             .get(USER_AGENT)
             .is_some_and(|client| client.as_bytes().starts_with(b"replicate-python/"));
         if is_python {
-            Self::Pythons
+            Self::Python
         } else {
-            Self::Usual
+            Self::Standard
         }
     }
 
@@ -239,7 +239,7 @@ impl Breaks {
         match c {
             '\r' | '\n' => true,
             '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
-                self == Self::Pythons
+                self == Self::Python
             }
             _ => false,
         }
@@ -247,7 +247,7 @@ impl Breaks {
 }
 
 /// Every line break ends a line of data; the reader puts `\n` between them.
-fn lines(text: &str, breaks: Breaks) -> impl Iterator<Item = &str> {
+fn lines(text: &str, breaks: LineBreaks) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;
@@ -280,7 +280,7 @@ mod tests {
         ];
         for (text, want) in cases {
             assert_eq!(
-                lines(text, Breaks::Usual).collect::<Vec<_>>(),
+                lines(text, LineBreaks::Standard).collect::<Vec<_>>(),
                 want,
                 "{text:?}"
             );
@@ -291,11 +291,11 @@ mod tests {
     fn python_sees_more_line_breaks_than_others() {
         let text = "a\u{2028}b\u{c}c\u{85}d\r\ne";
         assert_eq!(
-            lines(text, Breaks::Pythons).collect::<Vec<_>>(),
+            lines(text, LineBreaks::Python).collect::<Vec<_>>(),
             ["a", "b", "c", "d", "e"]
         );
         assert_eq!(
-            lines(text, Breaks::Usual).collect::<Vec<_>>(),
+            lines(text, LineBreaks::Standard).collect::<Vec<_>>(),
             ["a\u{2028}b\u{c}c\u{85}d", "e"]
         );
     }

@@ -1,4 +1,4 @@
-//! The requests and answers of Replicate's API, to the letter. A prediction itself is written by `voice`.
+//! The requests and answers of Replicate's API, to the letter. A prediction itself is written by `renderer`.
 
 use std::borrow::Cow;
 

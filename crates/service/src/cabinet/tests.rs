@@ -5,7 +5,7 @@ use tidegate_core::JobKind;
 use tidegate_core::Status;
 use tidegate_core::record::{Api, Completion, JobSpec, Target};
 use tidegate_core::store::JobFinish;
-use tidegate_store::{Folder, Options, Sqlite};
+use tidegate_store::{FolderBlobs, SqliteOptions, SqliteStore};
 
 use super::*;
 
@@ -17,13 +17,13 @@ const RULES: FileRules = FileRules {
 
 struct Desk {
     cabinet: Arc<FileStore>,
-    store: Arc<Sqlite>,
+    store: Arc<SqliteStore>,
     folder: tempfile::TempDir,
 }
 
 async fn desk() -> Desk {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Sqlite::open(folder.path(), &Options::default()).unwrap());
+    let store = Arc::new(SqliteStore::open(folder.path(), &SqliteOptions::default()).unwrap());
     let cabinet = open(folder.path(), &store).await;
     Desk {
         cabinet,
@@ -32,9 +32,9 @@ async fn desk() -> Desk {
     }
 }
 
-async fn open(folder: &Path, store: &Arc<Sqlite>) -> Arc<FileStore> {
+async fn open(folder: &Path, store: &Arc<SqliteStore>) -> Arc<FileStore> {
     let files = folder.join("files");
-    let blobs = Arc::new(Folder::open(files.clone()).unwrap());
+    let blobs = Arc::new(FolderBlobs::open(files.clone()).unwrap());
     FileStore::open(blobs, files, Arc::clone(store) as Arc<dyn Documents>, RULES)
         .await
         .unwrap()

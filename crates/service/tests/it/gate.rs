@@ -10,13 +10,13 @@ use tidegate_core::store::{
     Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store, StoreError,
 };
 use tidegate_core::{Account, JobId};
-use tidegate_store::{Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
 /// The store and what is wrong with it.
 pub(crate) struct Gate {
     _folder: tempfile::TempDir,
-    store: Sqlite,
+    store: SqliteStore,
     /// A job is written down when there is a permit.
     inserts: Semaphore,
     arrived: AtomicUsize,
@@ -29,7 +29,8 @@ impl Gate {
     /// A store without faults.
     pub(crate) fn new() -> Arc<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let store = Sqlite::open(folder.path(), &Options::default()).expect("a new store");
+        let store =
+            SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("a new store");
         let inserts = Semaphore::new(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             _folder: folder,

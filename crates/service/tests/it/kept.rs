@@ -7,7 +7,7 @@ use tidegate_core::record::Api;
 use tidegate_core::store::Store;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
 use tidegate_service::{OnDuplicateId, ResponseMode, Resumed, Submission, Submitted};
-use tidegate_store::{Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore};
 
 use crate::fake::{FakeModel, Wishes, desk_with, submission, value};
 use crate::new;
@@ -19,7 +19,8 @@ struct Place {
 
 fn place() -> Place {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = Arc::new(Sqlite::open(folder.path(), &Options::default()).expect("a new store"));
+    let store =
+        Arc::new(SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("a new store"));
     Place {
         _folder: folder,
         store,
@@ -311,12 +312,12 @@ async fn data_is_removed_before_the_job_is_forgotten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let options = Options {
+    let options = SqliteOptions {
         max_size: Some(512 * 1024),
-        ..Options::default()
+        ..SqliteOptions::default()
     };
     let store: Arc<dyn Store> =
-        Arc::new(Sqlite::open(folder.path(), &options).expect("a new store"));
+        Arc::new(SqliteStore::open(folder.path(), &options).expect("a new store"));
     let model = FakeModel::without_streaming(8);
     let jobs = desk_with(
         model.clone(),

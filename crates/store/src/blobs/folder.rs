@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, Take};
 const PIECE: usize = 256 * 1024;
 
 /// A folder with the bytes of files.
-pub struct Folder(PathBuf);
+pub struct FolderBlobs(PathBuf);
 
-impl Folder {
+impl FolderBlobs {
     /// Makes the folder if it is not there; nobody else can look into it then.
     pub fn open(folder: PathBuf) -> io::Result<Self> {
         DirBuilder::new()
@@ -29,7 +29,7 @@ impl Folder {
 }
 
 #[async_trait]
-impl Blobs for Folder {
+impl Blobs for FolderBlobs {
     async fn put(&self, name: &str, file: &Path) -> Result<(), BlobError> {
         let (folder, name, file) = (self.0.clone(), name.to_owned(), file.to_owned());
         let moved = tokio::task::spawn_blocking(move || {
@@ -52,7 +52,7 @@ impl Blobs for Folder {
         file.seek(SeekFrom::Start(range.start))
             .await
             .map_err(fault)?;
-        Ok(Box::new(Part(
+        Ok(Box::new(FolderBlobReader(
             file.take(range.end.saturating_sub(range.start)),
         )))
     }
@@ -75,10 +75,10 @@ impl Blobs for Folder {
     }
 }
 
-struct Part(Take<tokio::fs::File>);
+struct FolderBlobReader(Take<tokio::fs::File>);
 
 #[async_trait]
-impl BlobReader for Part {
+impl BlobReader for FolderBlobReader {
     async fn next(&mut self) -> Result<Option<Bytes>, BlobError> {
         let left = self.0.limit();
         if left == 0 {

@@ -1,7 +1,7 @@
 //! The bytes of files: in a folder of this machine, or in a bucket.
 
-mod bucket;
 mod folder;
+mod s3;
 
-pub use bucket::{BadBucket, Bucket};
-pub use folder::Folder;
+pub use folder::FolderBlobs;
+pub use s3::{InvalidBucket, S3Blobs};

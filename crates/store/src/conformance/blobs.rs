@@ -8,8 +8,6 @@ use std::sync::Arc;
 
 use tidegate_core::blobs::{BlobError, Blobs};
 
-type Subject = Arc<dyn Blobs>;
-
 /// Makes a test of every case of the suite.
 #[macro_export]
 macro_rules! blobs_conformance {
@@ -65,7 +63,7 @@ async fn names(blobs: &dyn Blobs) -> Vec<String> {
 }
 
 /// To the last byte.
-pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Subject) {
+pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello\0\xff").await;
     assert_eq!(read(&*blobs, "a1", 0..7).await.unwrap(), b"hello\0\xff");
     assert!(matches!(
@@ -75,7 +73,7 @@ pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Subject) {
 }
 
 /// From the first, in the middle, to the last.
-pub async fn parts_can_be_read(spool: PathBuf, blobs: Subject) {
+pub async fn parts_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"0123456789").await;
     for (range, want) in [
         (0..1, "0"),
@@ -93,14 +91,14 @@ pub async fn parts_can_be_read(spool: PathBuf, blobs: Subject) {
 }
 
 /// Without bytes, but there.
-pub async fn an_empty_file_is_a_file(spool: PathBuf, blobs: Subject) {
+pub async fn an_empty_file_is_a_file(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"").await;
     assert_eq!(read(&*blobs, "a1", 0..0).await.unwrap(), b"");
     assert_eq!(names(&*blobs).await, ["a1"]);
 }
 
 /// A content has one name, so whoever has the same puts it again.
-pub async fn the_same_again_does_no_harm(spool: PathBuf, blobs: Subject) {
+pub async fn the_same_again_does_no_harm(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello").await;
     put(&*blobs, &spool, "a1", b"hello").await;
     assert_eq!(read(&*blobs, "a1", 0..5).await.unwrap(), b"hello");
@@ -108,7 +106,7 @@ pub async fn the_same_again_does_no_harm(spool: PathBuf, blobs: Subject) {
 }
 
 /// And removing it again is no error.
-pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Subject) {
+pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello").await;
     put(&*blobs, &spool, "a2", b"hello").await;
     blobs.remove("a1").await.unwrap();
@@ -121,7 +119,7 @@ pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Subject) {
 }
 
 /// All of them, also when they are many.
-pub async fn names_are_told(spool: PathBuf, blobs: Subject) {
+pub async fn names_are_told(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(names(&*blobs).await.is_empty());
     for n in 0..30 {
         put(&*blobs, &spool, &format!("a{n:02}"), b"x").await;
@@ -133,7 +131,7 @@ pub async fn names_are_told(spool: PathBuf, blobs: Subject) {
 }
 
 /// More than anybody sends or reads in one go.
-pub async fn large_files_come_whole(spool: PathBuf, blobs: Subject) {
+pub async fn large_files_come_whole(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     let body: Vec<u8> = (0..20 * 1024 * 1024u32).map(|n| (n / 3) as u8).collect();
     put(&*blobs, &spool, "a1", &body).await;
     assert!(read(&*blobs, "a1", 0..body.len() as u64).await.unwrap() == body);
@@ -142,7 +140,7 @@ pub async fn large_files_come_whole(spool: PathBuf, blobs: Subject) {
 }
 
 /// Nothing is made of nothing.
-pub async fn a_file_that_is_not_there_is_not_put(spool: PathBuf, blobs: Subject) {
+pub async fn a_file_that_is_not_there_is_not_put(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(blobs.put("a1", &spool.join("nothing.part")).await.is_err());
     assert!(names(&*blobs).await.is_empty());
 }

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate_core::store::Documents;
 
-type Subject = Arc<dyn Documents>;
-
 async fn put(documents: &dyn Documents, shelf: &str, name: &str, json: &'static str) {
     documents
         .put(shelf, name, Bytes::from_static(json.as_bytes()))
@@ -25,7 +23,7 @@ async fn names(documents: &dyn Documents, shelf: &str, prefix: &str) -> Vec<Stri
 }
 
 /// What is put replaces what was there.
-pub async fn the_last_document_counts(documents: Subject) {
+pub async fn the_last_document_counts(documents: Arc<dyn Documents>) {
     assert_eq!(documents.fetch("shelf", "a").await.unwrap(), None);
     put(&*documents, "shelf", "a", "1").await;
     put(&*documents, "shelf", "a", "{\"n\": 2}").await;
@@ -38,7 +36,7 @@ pub async fn the_last_document_counts(documents: Subject) {
 }
 
 /// With `put_new` it does not.
-pub async fn the_first_document_stays(documents: Subject) {
+pub async fn the_first_document_stays(documents: Arc<dyn Documents>) {
     let put_new = async |json: &'static [u8]| {
         documents
             .put_new("shelf", "a", Bytes::from_static(json))
@@ -51,7 +49,7 @@ pub async fn the_first_document_stays(documents: Subject) {
 }
 
 /// Who has read an older one has to read again.
-pub async fn a_document_is_swapped_for_what_was_read(documents: Subject) {
+pub async fn a_document_is_swapped_for_what_was_read(documents: Arc<dyn Documents>) {
     let swap = async |was: &'static [u8], json: &'static [u8]| {
         documents
             .swap(
@@ -71,7 +69,7 @@ pub async fn a_document_is_swapped_for_what_was_read(documents: Subject) {
 }
 
 /// And its name is free.
-pub async fn a_removed_document_is_gone(documents: Subject) {
+pub async fn a_removed_document_is_gone(documents: Arc<dyn Documents>) {
     put(&*documents, "shelf", "a", "1").await;
     assert!(documents.remove("shelf", "a").await.unwrap());
     assert!(!documents.remove("shelf", "a").await.unwrap());
@@ -87,7 +85,7 @@ pub async fn a_removed_document_is_gone(documents: Subject) {
 }
 
 /// A prefix means its letters and nothing else.
-pub async fn documents_are_found_by_prefix(documents: Subject) {
+pub async fn documents_are_found_by_prefix(documents: Arc<dyn Documents>) {
     for name in ["b", "a/2", "a/1", "a%", "A/1", "a", "ä", "a/\u{10FFFF}z"] {
         put(&*documents, "shelf", name, "0").await;
     }
@@ -104,7 +102,7 @@ pub async fn documents_are_found_by_prefix(documents: Subject) {
 }
 
 /// The same name on two shelves is two documents.
-pub async fn shelves_are_apart(documents: Subject) {
+pub async fn shelves_are_apart(documents: Arc<dyn Documents>) {
     put(&*documents, "one", "a", "1").await;
     put(&*documents, "two", "a", "2").await;
     documents.remove("one", "a").await.unwrap();

@@ -10,17 +10,15 @@ use tidegate_core::{Account, Status};
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 /// All of an order comes back.
-pub async fn a_new_job_is_kept_whole(store: Subject) {
+pub async fn a_new_job_is_kept_whole(store: Arc<dyn Store>) {
     assert_eq!(store.insert(full_spec("a")).await.unwrap(), Inserted::New);
 
     assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }
 
 /// Absent things stay absent.
-pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
+pub async fn the_least_of_a_job_is_kept_whole(store: Arc<dyn Store>) {
     let least = JobSpec {
         account: Account::ANONYMOUS,
         input: Bytes::from_static(b"{}"),
@@ -35,14 +33,14 @@ pub async fn the_least_of_a_job_is_kept_whole(store: Subject) {
 }
 
 /// There is nothing before somebody put it there.
-pub async fn an_unknown_job_is_none(store: Subject) {
+pub async fn an_unknown_job_is_none(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
 
     assert_eq!(store.get(&ann(), &id("b")).await.unwrap(), None);
 }
 
 /// The second of one id learns of the first, as it is now, and changes nothing.
-pub async fn a_taken_id_gives_what_is_kept(store: Subject) {
+pub async fn a_taken_id_gives_what_is_kept(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(5)).await.unwrap();
 
@@ -54,7 +52,7 @@ pub async fn a_taken_id_gives_what_is_kept(store: Subject) {
 }
 
 /// A new job may take the place of one that is over, and of no other.
-pub async fn what_is_over_gives_its_id_away(store: Subject) {
+pub async fn what_is_over_gives_its_id_away(store: Arc<dyn Store>) {
     assert_eq!(store.replace(spec("a")).await.unwrap(), Inserted::New);
     let Inserted::Known(open) = store.replace(full_spec("a")).await.unwrap() else {
         panic!("it was not over")
@@ -67,7 +65,7 @@ pub async fn what_is_over_gives_its_id_away(store: Subject) {
 }
 
 /// The same id in several accounts is several jobs; nobody's account is not the one called `anonymous`.
-pub async fn accounts_have_their_own_ids(store: Subject) {
+pub async fn accounts_have_their_own_ids(store: Arc<dyn Store>) {
     let accounts = [
         Account::ANONYMOUS,
         Account::parse("anonymous").unwrap(),
@@ -91,7 +89,7 @@ pub async fn accounts_have_their_own_ids(store: Subject) {
 }
 
 /// A job that begins again has a new number and a new start.
-pub async fn begin_counts_the_attempts(store: Subject) {
+pub async fn begin_counts_the_attempts(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
     assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
@@ -104,7 +102,7 @@ pub async fn begin_counts_the_attempts(store: Subject) {
 }
 
 /// Only what is open can begin.
-pub async fn what_is_over_or_unknown_does_not_begin(store: Subject) {
+pub async fn what_is_over_or_unknown_does_not_begin(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     let before = get(&*store, "a").await;
 
@@ -114,7 +112,7 @@ pub async fn what_is_over_or_unknown_does_not_begin(store: Subject) {
 }
 
 /// All of an ending comes back, and the order is as it was.
-pub async fn an_ending_is_kept_whole(store: Subject) {
+pub async fn an_ending_is_kept_whole(store: Arc<dyn Store>) {
     store.insert(full_spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
@@ -131,7 +129,7 @@ pub async fn an_ending_is_kept_whole(store: Subject) {
 }
 
 /// A job that is over before its begin was noted has one attempt more, and another attempt has no say.
-pub async fn an_end_can_note_the_begin_too(store: Subject) {
+pub async fn an_end_can_note_the_begin_too(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let began = |attempt| JobFinish {
@@ -149,7 +147,7 @@ pub async fn an_end_can_note_the_begin_too(store: Subject) {
 }
 
 /// Every terminal status, also with nothing to show.
-pub async fn every_end_is_kept(store: Subject) {
+pub async fn every_end_is_kept(store: Arc<dyn Store>) {
     for status in [
         Status::Succeeded,
         Status::Failed,
@@ -175,7 +173,7 @@ pub async fn every_end_is_kept(store: Subject) {
 }
 
 /// What never began can be canceled.
-pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
+pub async fn a_queued_job_is_ended_by_attempt_zero(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     assert!(store.finish(finish("a", 0, 1)).await.unwrap());
 
@@ -187,7 +185,7 @@ pub async fn a_queued_job_is_ended_by_attempt_zero(store: Subject) {
 }
 
 /// Whoever was told that a job stops was told so for good; what is over or unknown does not stop.
-pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
+pub async fn a_cancel_that_was_asked_for_is_kept(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let before = get(&*store, "a").await;
@@ -209,7 +207,7 @@ pub async fn a_cancel_that_was_asked_for_is_kept(store: Subject) {
 }
 
 /// Of attempts only the last one can end the job.
-pub async fn an_old_attempt_has_no_say(store: Subject) {
+pub async fn an_old_attempt_has_no_say(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     for moment in [1, 2] {
         store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
@@ -225,7 +223,7 @@ pub async fn an_old_attempt_has_no_say(store: Subject) {
 }
 
 /// The first end counts; what is unknown has none.
-pub async fn what_is_over_stays_as_it_is(store: Subject) {
+pub async fn what_is_over_stays_as_it_is(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     let before = get(&*store, "a").await;
     let mut second = finish("a", 0, 2);
@@ -237,7 +235,7 @@ pub async fn what_is_over_stays_as_it_is(store: Subject) {
 }
 
 /// A status that is not terminal is refused, and nothing is changed.
-pub async fn only_an_end_ends_a_job(store: Subject) {
+pub async fn only_an_end_ends_a_job(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     for status in [Status::Queued, Status::Starting, Status::Processing] {
         let mut end = finish("a", 0, 1);
@@ -252,7 +250,7 @@ pub async fn only_an_end_ends_a_job(store: Subject) {
 }
 
 /// Whatever people and models write.
-pub async fn any_text_is_kept(store: Subject) {
+pub async fn any_text_is_kept(store: Arc<dyn Store>) {
     let strange =
         "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
     let mut job = full_spec("Ü 🦀 ';--");
@@ -273,7 +271,7 @@ pub async fn any_text_is_kept(store: Subject) {
 }
 
 /// Large inputs and outputs, byte for byte.
-pub async fn ten_mebibytes_are_kept(store: Subject) {
+pub async fn ten_mebibytes_are_kept(store: Arc<dyn Store>) {
     let large = Bytes::from(
         (0..10 << 20)
             .map(|n: u32| (n % 251) as u8)

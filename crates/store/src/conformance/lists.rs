@@ -9,12 +9,10 @@ use tidegate_core::{Account, JobKind, Status};
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 /// Keeps Ann's predictions `00`, `01`, …, each a moment after the one before.
 async fn fill(store: &dyn Store, n: i64) {
     for n in 0..n {
-        store.insert(order_at(&format!("{n:02}"), n)).await.unwrap();
+        store.insert(spec_at(&format!("{n:02}"), n)).await.unwrap();
     }
 }
 
@@ -34,9 +32,9 @@ fn down(newest: i64, oldest: i64) -> Vec<String> {
 }
 
 /// By their moment; in one moment by acceptance.
-pub async fn newest_come_first(store: Subject) {
+pub async fn newest_come_first(store: Arc<dyn Store>) {
     for (name, moment) in [("b", 5), ("a", 9), ("c", 5), ("d", 1)] {
-        store.insert(order_at(name, moment)).await.unwrap();
+        store.insert(spec_at(name, moment)).await.unwrap();
     }
     store.finish(finish("c", 0, 20)).await.unwrap();
 
@@ -47,7 +45,7 @@ pub async fn newest_come_first(store: Subject) {
 }
 
 /// Others' jobs are in no list.
-pub async fn lists_are_by_account_and_kind(store: Subject) {
+pub async fn lists_are_by_account_and_kind(store: Arc<dyn Store>) {
     store.insert(spec("mine")).await.unwrap();
     store
         .insert(JobSpec {
@@ -89,7 +87,7 @@ pub async fn lists_are_by_account_and_kind(store: Subject) {
 }
 
 /// `created_after` includes its moment, `created_before` does not.
-pub async fn bounds_are_from_and_before(store: Subject) {
+pub async fn bounds_are_from_and_before(store: Arc<dyn Store>) {
     fill(&*store, 10).await;
     let list = async |after: Option<i64>, before: Option<i64>| {
         let query = JobQuery {
@@ -112,7 +110,7 @@ pub async fn bounds_are_from_and_before(store: Subject) {
 }
 
 /// Down to the end and up to the top again, over the same pages.
-pub async fn pages_lead_forth_and_back(store: Subject) {
+pub async fn pages_lead_forth_and_back(store: Arc<dyn Store>) {
     fill(&*store, 25).await;
     let top = page(&*store, None, 10).await;
     let middle = page(&*store, top.next.clone(), 10).await;
@@ -129,10 +127,10 @@ pub async fn pages_lead_forth_and_back(store: Subject) {
 }
 
 /// Also when clocks went back, and when many were made in one moment.
-pub async fn pages_hold_in_any_order_of_moments(store: Subject) {
+pub async fn pages_hold_in_any_order_of_moments(store: Arc<dyn Store>) {
     for n in 0..30 {
         store
-            .insert(order_at(&format!("{n:02}"), n * 7 % 10))
+            .insert(spec_at(&format!("{n:02}"), n * 7 % 10))
             .await
             .unwrap();
     }
@@ -155,7 +153,7 @@ pub async fn pages_hold_in_any_order_of_moments(store: Subject) {
 }
 
 /// Nobody is sent to an empty page.
-pub async fn a_full_last_page_has_no_next(store: Subject) {
+pub async fn a_full_last_page_has_no_next(store: Arc<dyn Store>) {
     fill(&*store, 20).await;
     let top = page(&*store, None, 10).await;
     let last = page(&*store, top.next, 10).await;
@@ -166,13 +164,13 @@ pub async fn a_full_last_page_has_no_next(store: Subject) {
 }
 
 /// Who goes down sees every job that was there once; who goes up finds the new ones.
-pub async fn new_jobs_do_not_move_the_pages(store: Subject) {
+pub async fn new_jobs_do_not_move_the_pages(store: Arc<dyn Store>) {
     fill(&*store, 10).await;
     let mut seen = Vec::new();
     let mut now = page(&*store, None, 3).await;
     for n in 10.. {
         seen.extend(names(&now.items).into_iter().map(str::to_owned));
-        store.insert(order_at(&format!("{n:02}"), n)).await.unwrap();
+        store.insert(spec_at(&format!("{n:02}"), n)).await.unwrap();
         let Some(next) = now.next else { break };
         now = page(&*store, Some(next), 3).await;
     }
@@ -188,7 +186,7 @@ pub async fn new_jobs_do_not_move_the_pages(store: Subject) {
 }
 
 /// A place stays a place when the jobs at it are forgotten.
-pub async fn a_cursor_outlives_its_job(store: Subject) {
+pub async fn a_cursor_outlives_its_job(store: Arc<dyn Store>) {
     fill(&*store, 6).await;
     let top = page(&*store, None, 3).await;
     store.finish(finish("03", 0, 1)).await.unwrap();
@@ -203,7 +201,7 @@ pub async fn a_cursor_outlives_its_job(store: Subject) {
 }
 
 /// Pages with bounds end at the bounds, in both directions.
-pub async fn bounds_hold_on_every_page(store: Subject) {
+pub async fn bounds_hold_on_every_page(store: Arc<dyn Store>) {
     fill(&*store, 20).await;
     let bounded = JobQuery {
         created_after: Some(at(5)),
@@ -232,7 +230,7 @@ pub async fn bounds_hold_on_every_page(store: Subject) {
 }
 
 /// What clients made up is no place.
-pub async fn a_foreign_cursor_leads_nowhere(store: Subject) {
+pub async fn a_foreign_cursor_leads_nowhere(store: Arc<dyn Store>) {
     fill(&*store, 3).await;
     for text in [
         "",
@@ -257,7 +255,7 @@ pub async fn a_foreign_cursor_leads_nowhere(store: Subject) {
 }
 
 /// From nothing to everything.
-pub async fn any_limit_is_good(store: Subject) {
+pub async fn any_limit_is_good(store: Arc<dyn Store>) {
     fill(&*store, 3).await;
     assert_eq!(
         page(&*store, None, 0).await,
@@ -274,13 +272,13 @@ pub async fn any_limit_is_good(store: Subject) {
 }
 
 /// A page is never much larger than a job, and `next` leads through all.
-pub async fn large_jobs_make_short_pages(store: Subject) {
+pub async fn large_jobs_make_short_pages(store: Arc<dyn Store>) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
         store
             .insert(JobSpec {
                 input: large.clone(),
-                ..order_at(&format!("{n:02}"), n)
+                ..spec_at(&format!("{n:02}"), n)
             })
             .await
             .unwrap();
@@ -295,7 +293,7 @@ pub async fn large_jobs_make_short_pages(store: Subject) {
 }
 
 /// The last accepted first, by account, id, model and status.
-pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Subject) {
+pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store
         .insert(JobSpec {

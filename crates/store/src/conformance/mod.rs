@@ -9,9 +9,9 @@ pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
-pub mod letters;
 pub mod lists;
 pub mod open;
+pub mod outbox;
 pub mod races;
 pub mod retention;
 pub mod samples;
@@ -70,7 +70,7 @@ macro_rules! conformance {
             large_jobs_make_short_pages,
             recent_jobs_of_all_accounts_in_a_few_words,
         );
-        $crate::conformance!(@cases $open, letters:
+        $crate::conformance!(@cases $open, outbox:
             a_letter_is_kept_with_the_end,
             no_end_no_letter,
             letters_come_in_the_order_in_which_they_were_kept,

@@ -11,8 +11,6 @@ use tokio::task::JoinSet;
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 /// All that is open, by pages of at most `limit`.
 async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, JobRecord)> {
     let mut all: Vec<(u64, JobRecord)> = Vec::new();
@@ -28,14 +26,14 @@ async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, JobRecord)> {
 }
 
 /// Not by the clock, and over all accounts.
-pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
+pub async fn open_jobs_come_in_the_order_of_acceptance(store: Arc<dyn Store>) {
     let names = ["d", "b", "c", "a"];
     for (n, name) in (0..).zip(names) {
         let account = if n == 1 { Account::ANONYMOUS } else { ann() };
         store
             .insert(JobSpec {
                 account,
-                ..order_at(name, -n)
+                ..spec_at(name, -n)
             })
             .await
             .unwrap();
@@ -54,7 +52,7 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Subject) {
 }
 
 /// Ended jobs are left out.
-pub async fn what_is_over_is_not_open(store: Subject) {
+pub async fn what_is_over_is_not_open(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         store.insert(spec(name)).await.unwrap();
     }
@@ -70,7 +68,7 @@ pub async fn what_is_over_is_not_open(store: Subject) {
 }
 
 /// Also when the newest job was forgotten.
-pub async fn numbers_are_never_given_twice(store: Subject) {
+pub async fn numbers_are_never_given_twice(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     let first = all_open(&*store, 1).await[0].0;
     store.finish(finish("a", 0, 1)).await.unwrap();
@@ -81,7 +79,7 @@ pub async fn numbers_are_never_given_twice(store: Subject) {
 }
 
 /// What does not fit into one answer comes in several.
-pub async fn large_open_jobs_all_come(store: Subject) {
+pub async fn large_open_jobs_all_come(store: Arc<dyn Store>) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
         store
@@ -96,7 +94,7 @@ pub async fn large_open_jobs_all_come(store: Subject) {
 }
 
 /// Many callers, many jobs; none is lost, none comes twice.
-pub async fn five_thousand_jobs_come_once_each(store: Subject) {
+pub async fn five_thousand_jobs_come_once_each(store: Arc<dyn Store>) {
     let mut callers = JoinSet::new();
     for caller in 0..50 {
         let store = Arc::clone(&store);

@@ -10,10 +10,8 @@ use tokio::task::JoinSet;
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 /// The others learn what the one has put there.
-pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
+pub async fn one_id_from_many_callers_is_new_once(store: Arc<dyn Store>) {
     for round in 0..20 {
         let mut callers = JoinSet::new();
         for n in 0..16 {
@@ -39,7 +37,7 @@ pub async fn one_id_from_many_callers_is_new_once(store: Subject) {
 }
 
 /// The end, its status and its letter are of the same caller.
-pub async fn one_of_many_ends_is_taken(store: Subject) {
+pub async fn one_of_many_ends_is_taken(store: Arc<dyn Store>) {
     for round in 0..20 {
         let name = format!("{round}");
         store.insert(spec(&name)).await.unwrap();
@@ -73,7 +71,7 @@ pub async fn one_of_many_ends_is_taken(store: Subject) {
 }
 
 /// Never both, never neither.
-pub async fn a_job_begins_or_is_canceled(store: Subject) {
+pub async fn a_job_begins_or_is_canceled(store: Arc<dyn Store>) {
     for round in 0..50 {
         let name = format!("{round}");
         store.insert(spec(&name)).await.unwrap();
@@ -95,7 +93,7 @@ pub async fn a_job_begins_or_is_canceled(store: Subject) {
 }
 
 /// By every reader, at once, while others write.
-pub async fn what_was_acknowledged_is_seen(store: Subject) {
+pub async fn what_was_acknowledged_is_seen(store: Arc<dyn Store>) {
     let mut callers = JoinSet::new();
     for caller in 0..8 {
         let store = Arc::clone(&store);

@@ -8,10 +8,8 @@ use tidegate_core::store::{Inserted, Store};
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 /// Input, output and logs go; what happened stays.
-pub async fn data_of_old_jobs_is_removed(store: Subject) {
+pub async fn data_of_old_jobs_is_removed(store: Arc<dyn Store>) {
     over(&*store, "a", 5).await;
     let before = get(&*store, "a").await;
     assert_eq!(store.remove_data(at(6), 10).await.unwrap(), 1);
@@ -40,7 +38,7 @@ pub async fn data_of_old_jobs_is_removed(store: Subject) {
 }
 
 /// The rest comes with the next call.
-pub async fn removing_stops_at_the_limit(store: Subject) {
+pub async fn removing_stops_at_the_limit(store: Arc<dyn Store>) {
     for n in 0..5 {
         over(&*store, &format!("{n}"), n).await;
     }
@@ -52,7 +50,7 @@ pub async fn removing_stops_at_the_limit(store: Subject) {
 }
 
 /// The moment itself is not before it.
-pub async fn what_is_open_or_young_keeps_its_data(store: Subject) {
+pub async fn what_is_open_or_young_keeps_its_data(store: Arc<dyn Store>) {
     over(&*store, "young", 5).await;
     store.insert(spec("open")).await.unwrap();
     let before = (get(&*store, "young").await, get(&*store, "open").await);
@@ -66,7 +64,7 @@ pub async fn what_is_open_or_young_keeps_its_data(store: Subject) {
 }
 
 /// With their data or without.
-pub async fn old_jobs_are_forgotten(store: Subject) {
+pub async fn old_jobs_are_forgotten(store: Arc<dyn Store>) {
     over(&*store, "older", 1).await;
     store.remove_data(at(2), 10).await.unwrap();
     over(&*store, "old", 2).await;
@@ -79,7 +77,7 @@ pub async fn old_jobs_are_forgotten(store: Subject) {
 }
 
 /// The rest comes with the next call.
-pub async fn forgetting_stops_at_the_limit(store: Subject) {
+pub async fn forgetting_stops_at_the_limit(store: Arc<dyn Store>) {
     for n in 0..5 {
         over(&*store, &format!("{n}"), n).await;
     }
@@ -91,7 +89,7 @@ pub async fn forgetting_stops_at_the_limit(store: Subject) {
 }
 
 /// Nothing of the job that had it before shows.
-pub async fn a_forgotten_id_is_free(store: Subject) {
+pub async fn a_forgotten_id_is_free(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     store.forget(at(2), 10).await.unwrap();
 

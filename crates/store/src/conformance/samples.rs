@@ -50,7 +50,7 @@ pub fn spec(name: &str) -> JobSpec {
 }
 
 /// As [`order`], made at another moment.
-pub fn order_at(name: &str, created_at: i64) -> JobSpec {
+pub fn spec_at(name: &str, created_at: i64) -> JobSpec {
     JobSpec {
         created_at: at(created_at),
         ..spec(name)

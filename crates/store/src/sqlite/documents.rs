@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::fault::Fault;
+use super::error::DbError;
 
-pub(super) fn put(conn: &Connection, shelf: &str, name: &str, json: &[u8]) -> Result<(), Fault> {
+pub(super) fn put(conn: &Connection, shelf: &str, name: &str, json: &[u8]) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO documents (shelf, name, json) VALUES (?, ?, ?) ON CONFLICT (shelf, name) DO UPDATE SET json = excluded.json",
     )?;
@@ -18,7 +18,7 @@ pub(super) fn put_new(
     shelf: &str,
     name: &str,
     json: &Bytes,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, DbError> {
     if let Some(kept) = fetch(conn, shelf, name)? {
         return Ok(kept);
     }
@@ -32,14 +32,14 @@ pub(super) fn swap(
     name: &str,
     was: &[u8],
     json: &[u8],
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     let mut statement = conn.prepare_cached(
         "UPDATE documents SET json = ?4 WHERE shelf = ?1 AND name = ?2 AND json = ?3",
     )?;
     Ok(statement.execute(params![shelf, name, was, json])? > 0)
 }
 
-pub(super) fn fetch(conn: &Connection, shelf: &str, name: &str) -> Result<Option<Bytes>, Fault> {
+pub(super) fn fetch(conn: &Connection, shelf: &str, name: &str) -> Result<Option<Bytes>, DbError> {
     let mut statement =
         conn.prepare_cached("SELECT json FROM documents WHERE shelf = ? AND name = ?")?;
     let json: Option<Vec<u8>> = statement
@@ -48,7 +48,7 @@ pub(super) fn fetch(conn: &Connection, shelf: &str, name: &str) -> Result<Option
     Ok(json.map(Bytes::from))
 }
 
-pub(super) fn remove(conn: &Connection, shelf: &str, name: &str) -> Result<bool, Fault> {
+pub(super) fn remove(conn: &Connection, shelf: &str, name: &str) -> Result<bool, DbError> {
     let mut statement =
         conn.prepare_cached("DELETE FROM documents WHERE shelf = ? AND name = ?")?;
     Ok(statement.execute([shelf, name])? > 0)
@@ -60,7 +60,7 @@ pub(super) fn all(
     conn: &Connection,
     shelf: &str,
     prefix: &str,
-) -> Result<Vec<(String, Bytes)>, Fault> {
+) -> Result<Vec<(String, Bytes)>, DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT name, json FROM documents WHERE shelf = ? AND name >= ? ORDER BY name",
     )?;

@@ -6,11 +6,11 @@ use tidegate_core::record::{Completion, JobRecord, JobSpec};
 use tidegate_core::store::{Inserted, JobFinish};
 use tidegate_core::{Account, JobId};
 
-use super::fault::Fault;
-use super::rows::{self, Numbered, record_of};
-use super::{letters, words};
+use super::error::DbError;
+use super::rows::{self, NumberedRecord, record_of};
+use super::{columns, outbox};
 
-pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Fault> {
+pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
     match insert_row(conn, spec)? {
         Some(number) => {
             let mut statement =
@@ -20,7 +20,7 @@ pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Faul
         }
         None => match get(conn, &spec.account, &spec.id)? {
             Some(record) => Ok(Inserted::Known(Box::new(record))),
-            None => Err(Fault::Unreadable(format!(
+            None => Err(DbError::Corrupt(format!(
                 "job `{}` is in the index and not in the table",
                 spec.id
             ))),
@@ -28,18 +28,18 @@ pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Faul
     }
 }
 
-pub(super) fn replace(conn: &Connection, spec: &JobSpec) -> Result<Inserted, Fault> {
+pub(super) fn replace(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE account = ? AND id = ? AND completed_at IS NOT NULL",
     )?;
     statement.execute(params![
-        words::account_text(&spec.account),
+        columns::account_text(&spec.account),
         spec.id.as_str()
     ])?;
     insert(conn, spec)
 }
 
-fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, Fault> {
+fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, destination, status,
                            created_at, deadline)
@@ -48,20 +48,20 @@ fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, Fault> {
          ON CONFLICT (account, id) DO NOTHING RETURNING number",
     )?;
     let values = named_params! {
-        ":account": words::account_text(&spec.account),
+        ":account": columns::account_text(&spec.account),
         ":id": spec.id.as_str(),
-        ":kind": words::kind_text(spec.kind),
+        ":kind": columns::kind_text(spec.kind),
         ":model": spec.target.model,
         ":version": spec.target.version,
         ":deployment": spec.target.deployment.as_ref().map(ToString::to_string),
-        ":face": words::api_text(spec.api),
-        ":hook": spec.hook.as_ref().map(words::json_text).transpose()?,
-        ":context": words::json_text(&spec.context)?,
-        ":files": words::json_text(&spec.files)?,
-        ":secrets": words::json_text(&spec.secrets)?,
+        ":face": columns::api_text(spec.api),
+        ":hook": spec.hook.as_ref().map(columns::json_text).transpose()?,
+        ":context": columns::json_text(&spec.context)?,
+        ":files": columns::json_text(&spec.files)?,
+        ":secrets": columns::json_text(&spec.secrets)?,
         ":destination": spec.destination,
-        ":created_at": words::moment_number(spec.created_at),
-        ":deadline": spec.deadline.map(words::moment_number),
+        ":created_at": columns::micros(spec.created_at),
+        ":deadline": spec.deadline.map(columns::micros),
     };
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
@@ -71,29 +71,33 @@ pub(super) fn begin(
     account: &Account,
     id: &JobId,
     at: Timestamp,
-) -> Result<Option<u32>, Fault> {
+) -> Result<Option<u32>, DbError> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET status = 'processing', attempt = attempt + 1, started_at = ?3
          WHERE account = ?1 AND id = ?2 AND completed_at IS NULL RETURNING attempt",
     )?;
     let values = params![
-        words::account_text(account),
+        columns::account_text(account),
         id.as_str(),
-        words::moment_number(at)
+        columns::micros(at)
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-pub(super) fn ask_cancel(conn: &Connection, account: &Account, id: &JobId) -> Result<bool, Fault> {
+pub(super) fn ask_cancel(
+    conn: &Connection,
+    account: &Account,
+    id: &JobId,
+) -> Result<bool, DbError> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL",
     )?;
-    Ok(statement.execute(params![words::account_text(account), id.as_str()])? > 0)
+    Ok(statement.execute(params![columns::account_text(account), id.as_str()])? > 0)
 }
 
-pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, Fault> {
+pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, DbError> {
     if !finish.status.is_terminal() {
-        return Err(Fault::Unfit(format!(
+        return Err(DbError::Invalid(format!(
             "job `{}` cannot end as {:?}",
             finish.id, finish.status
         )));
@@ -103,32 +107,32 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, Faul
     };
     keep_ending(conn, number, &finish.completion)?;
     if let Some(letter) = &finish.letter {
-        letters::keep(conn, letter)?;
+        outbox::keep(conn, letter)?;
     }
     Ok(true)
 }
 
-fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, Fault> {
+fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
          WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
     )?;
     let values = params![
-        words::account_text(&finish.account),
+        columns::account_text(&finish.account),
         finish.id.as_str(),
         finish.attempt,
-        words::status_text(finish.status),
-        words::moment_number(finish.completion.completed_at),
-        finish.began_at.map(words::moment_number),
+        columns::status_text(finish.status),
+        columns::micros(finish.completion.completed_at),
+        finish.began_at.map(columns::micros),
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-fn keep_ending(conn: &Connection, number: i64, completion: &Completion) -> Result<(), Fault> {
+fn keep_ending(conn: &Connection, number: i64, completion: &Completion) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)",
     )?;
-    let metrics = words::json_text(&completion.metrics)?;
+    let metrics = columns::json_text(&completion.metrics)?;
     statement.execute(params![
         number,
         completion.output.as_deref(),
@@ -143,16 +147,20 @@ pub(super) fn get(
     conn: &Connection,
     account: &Account,
     id: &JobId,
-) -> Result<Option<JobRecord>, Fault> {
+) -> Result<Option<JobRecord>, DbError> {
     let mut statement = conn.prepare_cached(record_of!("WHERE j.account = ? AND j.id = ?"))?;
-    let mut found = statement.query(params![words::account_text(account), id.as_str()])?;
+    let mut found = statement.query(params![columns::account_text(account), id.as_str()])?;
     match found.next()? {
         Some(row) => Ok(Some(rows::record(row)?.1)),
         None => Ok(None),
     }
 }
 
-pub(super) fn open(conn: &Connection, after: u64, limit: usize) -> Result<Vec<Numbered>, Fault> {
+pub(super) fn open(
+    conn: &Connection,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<NumberedRecord>, DbError> {
     let mut statement = conn.prepare_cached(record_of!(
         "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"
     ))?;
@@ -168,10 +176,10 @@ pub(super) fn remove_data(
     conn: &Connection,
     over_before: Timestamp,
     limit: usize,
-) -> Result<usize, Fault> {
+) -> Result<usize, DbError> {
     const CHOSEN: &str = "SELECT number FROM jobs WHERE completed_at IS NOT NULL AND data_removed = 0 AND completed_at < ? \
          ORDER BY completed_at LIMIT ?";
-    let over_before = words::moment_number(over_before);
+    let over_before = columns::micros(over_before);
     let chosen = conn
         .prepare_cached(CHOSEN)?
         .query_map(params![over_before, count(limit)], |row| row.get(0))?
@@ -181,7 +189,7 @@ pub(super) fn remove_data(
             .execute([number])?;
         conn.prepare_cached("UPDATE endings SET output = NULL, logs = '' WHERE number = ?")?
             .execute([number])?;
-        letters::remove_about(conn, *number)?;
+        outbox::remove_about(conn, *number)?;
         conn.prepare_cached("UPDATE jobs SET data_removed = 1 WHERE number = ?")?
             .execute([number])?;
     }
@@ -192,14 +200,14 @@ pub(super) fn forget(
     conn: &Connection,
     over_before: Timestamp,
     limit: usize,
-) -> Result<usize, Fault> {
-    letters::forget(conn, over_before, limit)?;
+) -> Result<usize, DbError> {
+    outbox::forget(conn, over_before, limit)?;
     let mut statement = conn.prepare_cached(
         "DELETE FROM jobs WHERE number IN (
              SELECT number FROM jobs
              WHERE completed_at IS NOT NULL AND data_removed IN (0, 1) AND completed_at < ? LIMIT ?)",
     )?;
-    Ok(statement.execute(params![words::moment_number(over_before), count(limit)])?)
+    Ok(statement.execute(params![columns::micros(over_before), count(limit)])?)
 }
 
 /// As SQLite counts.

@@ -4,21 +4,21 @@ use rusqlite::{Connection, params};
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::{JobQuery, Page};
 
-use super::cursor::{Spot, Way};
-use super::fault::Fault;
-use super::rows::{self, Numbered, record_of};
-use super::{jobs, words};
+use super::cursor::{ListPosition, PageCursor};
+use super::error::DbError;
+use super::rows::{self, NumberedRecord, record_of};
+use super::{columns, jobs};
 
 /// One page. `conn` must be in a transaction, so that the neighbours are those of the page.
-pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord>, Fault> {
-    let list = List::of(conn, query);
+pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord>, DbError> {
+    let list = ListQuery::of(conn, query);
     let way = match &query.from {
-        None => Some(Way::Older(NEWEST)),
-        Some(cursor) => Way::parse(cursor),
+        None => Some(PageCursor::Older(NEWEST)),
+        Some(cursor) => PageCursor::parse(cursor),
     };
     match way {
-        Some(Way::Older(from)) => list.older(from),
-        Some(Way::Newer(from)) => list.newer(from),
+        Some(PageCursor::Older(from)) => list.older(from),
+        Some(PageCursor::Newer(from)) => list.newer(from),
         None => Ok(Page {
             items: Vec::new(),
             next: None,
@@ -28,7 +28,7 @@ pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord
 }
 
 /// After every job there is.
-const NEWEST: Spot = Spot {
+const NEWEST: ListPosition = ListPosition {
     created_at: i64::MAX,
     number: i64::MAX,
 };
@@ -52,7 +52,7 @@ pub(super) const ANY_OLDER: &str = concat!("SELECT 1 FROM jobs j ", older!());
 pub(super) const ANY_NEWER: &str = concat!("SELECT 1 FROM jobs j ", newer!());
 
 /// A list, with what bounds it.
-struct List<'a> {
+struct ListQuery<'a> {
     conn: &'a Connection,
     account: &'a str,
     kind: &'static str,
@@ -63,45 +63,50 @@ struct List<'a> {
     limit: usize,
 }
 
-impl<'a> List<'a> {
+impl<'a> ListQuery<'a> {
     fn of(conn: &'a Connection, query: &'a JobQuery) -> Self {
         Self {
             conn,
-            account: words::account_text(&query.account),
-            kind: words::kind_text(query.kind),
-            after: query.created_after.map_or(i64::MIN, words::moment_number),
-            before: query.created_before.map_or(i64::MAX, words::moment_number),
+            account: columns::account_text(&query.account),
+            kind: columns::kind_text(query.kind),
+            after: query.created_after.map_or(i64::MIN, columns::micros),
+            before: query.created_before.map_or(i64::MAX, columns::micros),
             limit: query.limit,
         }
     }
 
-    fn older(&self, from: Spot) -> Result<Page<JobRecord>, Fault> {
+    fn older(&self, from: ListPosition) -> Result<Page<JobRecord>, DbError> {
         // One bound on each side: with two, SQLite may begin at the far one and walk.
-        let from = from.min(Spot {
+        let from = from.min(ListPosition {
             created_at: self.before,
             number: i64::MIN,
         });
         let (items, more) = self.walk(OLDER, from, self.after)?;
         let newer = items.first().map_or(Ok(false), |first| {
-            self.any(ANY_NEWER, spot(first), self.before)
+            self.any(ANY_NEWER, position(first), self.before)
         })?;
         Ok(page_of(items, more, newer))
     }
 
-    fn newer(&self, from: Spot) -> Result<Page<JobRecord>, Fault> {
-        let from = from.max(Spot {
+    fn newer(&self, from: ListPosition) -> Result<Page<JobRecord>, DbError> {
+        let from = from.max(ListPosition {
             created_at: self.after,
             number: i64::MIN,
         });
         let (mut items, more) = self.walk(NEWER, from, self.before)?;
         items.reverse();
         let older = items.last().map_or(Ok(false), |last| {
-            self.any(ANY_OLDER, spot(last), self.after)
+            self.any(ANY_OLDER, position(last), self.after)
         })?;
         Ok(page_of(items, older, more))
     }
 
-    fn walk(&self, sql: &str, from: Spot, bound: i64) -> Result<(Vec<Numbered>, bool), Fault> {
+    fn walk(
+        &self,
+        sql: &str,
+        from: ListPosition,
+        bound: i64,
+    ) -> Result<(Vec<NumberedRecord>, bool), DbError> {
         let mut statement = self.conn.prepare_cached(sql)?;
         let one_more = jobs::count(self.limit.saturating_add(1));
         let rows = statement.query(params![
@@ -117,7 +122,7 @@ impl<'a> List<'a> {
         })
     }
 
-    fn any(&self, sql: &str, from: Spot, bound: i64) -> Result<bool, Fault> {
+    fn any(&self, sql: &str, from: ListPosition, bound: i64) -> Result<bool, DbError> {
         let mut statement = self.conn.prepare_cached(sql)?;
         Ok(statement.exists(params![
             self.account,
@@ -130,22 +135,22 @@ impl<'a> List<'a> {
     }
 }
 
-fn spot((number, record): &Numbered) -> Spot {
-    Spot {
-        created_at: words::moment_number(record.spec.created_at),
+fn position((number, record): &NumberedRecord) -> ListPosition {
+    ListPosition {
+        created_at: columns::micros(record.spec.created_at),
         number: *number,
     }
 }
 
-fn page_of(items: Vec<Numbered>, older: bool, newer: bool) -> Page<JobRecord> {
+fn page_of(items: Vec<NumberedRecord>, older: bool, newer: bool) -> Page<JobRecord> {
     let next = items
         .last()
         .filter(|_| older)
-        .map(|last| Way::Older(spot(last)).cursor());
+        .map(|last| PageCursor::Older(position(last)).cursor());
     let previous = items
         .first()
         .filter(|_| newer)
-        .map(|first| Way::Newer(spot(first)).cursor());
+        .map(|first| PageCursor::Newer(position(first)).cursor());
     Page {
         items: items.into_iter().map(|(_, record)| record).collect(),
         next,

@@ -9,12 +9,12 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tidegate_core::store::StoreMeter;
 
-use super::fault::is_full;
-use super::folder::Folder;
-use super::readers::Readers;
-use super::tidier::Tidier;
+use super::checkpoint::Checkpointer;
+use super::data_dir::LockedDataDir;
+use super::error::is_full;
+use super::reader_pool::ReaderPool;
 use super::writer::Writer;
-use super::{Sqlite, schema};
+use super::{SqliteStore, schema};
 
 /// How long we wait for another program that looks at the database, before we say that it is in the way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,14 +25,14 @@ const STATEMENTS: usize = 64;
 
 /// How the store is opened. The defaults are right for a server.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SqliteOptions {
     /// How many reads go on at once.
     pub readers: usize,
     /// How large the database may grow in bytes; as large as the disk allows without it.
     pub max_size: Option<u64>,
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             readers: 2,
@@ -43,7 +43,7 @@ impl Default for Options {
 
 /// Why the store could not be opened. What is in the folder is as it was.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StoreOpenError {
     /// The folder cannot be made, or nothing can be written there.
     #[error("cannot write in the data folder `{}`; give one that this user may write to", folder.display())]
     Folder {
@@ -113,7 +113,7 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-impl OpenError {
+impl StoreOpenError {
     pub(super) fn sql(file: &Path, source: rusqlite::Error) -> Self {
         let file = file.to_owned();
         match source.sqlite_error_code() {
@@ -124,18 +124,19 @@ impl OpenError {
     }
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens the store in this folder; makes both if they are not there yet.
-    pub fn open(folder: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        let folder = Folder::take(folder.as_ref())?;
+    pub fn open(folder: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, StoreOpenError> {
+        let folder = LockedDataDir::lock(folder.as_ref())?;
         let file = folder.database()?;
-        let sql = |source| OpenError::sql(&file, source);
+        let sql = |source| StoreOpenError::sql(&file, source);
 
         let mut conn = writing(&file).map_err(sql)?;
         schema::migrate(&mut conn, &file)?;
         limit(&conn, options.max_size).map_err(sql)?;
         let log_pages = count_log(&mut conn).map_err(sql)?;
-        let tidier = Tidier::start(writing(&file).map_err(sql)?).map_err(OpenError::Thread)?;
+        let checkpointer =
+            Checkpointer::start(writing(&file).map_err(sql)?).map_err(StoreOpenError::Thread)?;
         let connections = (0..options.readers.max(1))
             .map(|_| reading(&file))
             .collect::<Result<_, _>>()
@@ -143,9 +144,9 @@ impl Sqlite {
 
         // From here on nothing but the start of a thread can fail, and each ends when its handle is dropped.
         let meter = Arc::new(StoreMeter::default());
-        let writer = Writer::start(conn, log_pages, tidier, folder, Arc::clone(&meter))
-            .map_err(OpenError::Thread)?;
-        let readers = Readers::start(connections).map_err(OpenError::Thread)?;
+        let writer = Writer::start(conn, log_pages, checkpointer, folder, Arc::clone(&meter))
+            .map_err(StoreOpenError::Thread)?;
+        let readers = ReaderPool::start(connections).map_err(StoreOpenError::Thread)?;
         Ok(Self {
             readers,
             writer,
@@ -157,7 +158,7 @@ impl Sqlite {
 fn writing(file: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = prepared(file, flags)?;
-    // Off, because the tidier does it: a commit must not be the one that pays for those before it.
+    // Off, because the checkpointer does it: a commit must not be the one that pays for those before it.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;

@@ -10,13 +10,13 @@ use tidegate_core::store::{
 };
 use tidegate_core::{Account, JobId};
 
-use super::{Sqlite, documents, jobs, letters, list, summaries};
+use super::{SqliteStore, documents, jobs, list, outbox, summaries};
 
 /// What a change writes besides what it carries, near enough.
 const SMALL: usize = 512;
 
 #[async_trait]
-impl Store for Sqlite {
+impl Store for SqliteStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.writer
             .change(SMALL + spec.input.len(), move |conn| {
@@ -109,7 +109,7 @@ impl Store for Sqlite {
     ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
         let found = self
             .readers
-            .ask(move |conn| letters::to_be_sent(conn, after, limit))
+            .ask(move |conn| outbox::to_be_sent(conn, after, limit))
             .await?;
         Ok(found
             .into_iter()
@@ -120,7 +120,7 @@ impl Store for Sqlite {
     async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
         let id = id.to_owned();
         self.writer
-            .change(SMALL, move |conn| letters::tried(conn, &id, &tried))
+            .change(SMALL, move |conn| outbox::tried(conn, &id, &tried))
             .await
     }
 
@@ -131,7 +131,7 @@ impl Store for Sqlite {
         limit: usize,
     ) -> Result<Vec<SettledMessage>, StoreError> {
         self.readers
-            .ask(move |conn| letters::settled(conn, account.as_ref(), job.as_ref(), limit))
+            .ask(move |conn| outbox::settled(conn, account.as_ref(), job.as_ref(), limit))
             .await
     }
 
@@ -144,7 +144,7 @@ impl Store for Sqlite {
         let id = id.to_owned();
         self.writer
             .change(SMALL, move |conn| {
-                letters::reopen(conn, &id, account.as_ref(), at)
+                outbox::reopen(conn, &id, account.as_ref(), at)
             })
             .await
     }
@@ -157,7 +157,7 @@ fn size(finish: &JobFinish) -> usize {
 }
 
 #[async_trait]
-impl Documents for Sqlite {
+impl Documents for SqliteStore {
     async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
         let (shelf, name) = (shelf.to_owned(), name.to_owned());
         self.writer

@@ -5,8 +5,8 @@ use rusqlite::Row;
 use tidegate_core::JobId;
 use tidegate_core::record::{Completion, JobRecord, JobSpec, Target};
 
-use super::fault::Fault;
-use super::words;
+use super::columns;
+use super::error::DbError;
 
 /// What is read of a job, in this order, with the rest of the statement.
 macro_rules! record_of {
@@ -28,58 +28,58 @@ const NO_INPUT: &[u8] = b"{}";
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
 /// A record with its number.
-pub(super) type Numbered = (i64, JobRecord);
+pub(super) type NumberedRecord = (i64, JobRecord);
 
 /// Reads a row of [`record_of`].
-pub(super) fn record(row: &Row<'_>) -> Result<Numbered, Fault> {
+pub(super) fn record(row: &Row<'_>) -> Result<NumberedRecord, DbError> {
     let number = row.get(0)?;
     let read = read(row);
     // Without the number nobody would find the row.
     read.map(|record| (number, record))
         .map_err(|fault| match fault {
-            Fault::Unreadable(what) => Fault::Unreadable(format!("job number {number}: {what}")),
+            DbError::Corrupt(what) => DbError::Corrupt(format!("job number {number}: {what}")),
             other => other,
         })
 }
 
-fn read(row: &Row<'_>) -> Result<JobRecord, Fault> {
+fn read(row: &Row<'_>) -> Result<JobRecord, DbError> {
     Ok(JobRecord {
         spec: spec(row)?,
         attempt: row.get(11)?,
-        status: words::status(text(row, 10)?)?,
-        started_at: moment(row, 14)?,
+        status: columns::status(text(row, 10)?)?,
+        started_at: timestamp(row, 14)?,
         completion: completion(row)?,
         data_removed: row.get(16)?,
         cancel_asked: row.get(24)?,
     })
 }
 
-fn spec(row: &Row<'_>) -> Result<JobSpec, Fault> {
+fn spec(row: &Row<'_>) -> Result<JobSpec, DbError> {
     let input: Option<Vec<u8>> = row.get(17)?;
     let hook: Option<String> = row.get(8)?;
     Ok(JobSpec {
-        id: JobId::parse(text(row, 2)?).map_err(words::unreadable)?,
-        account: words::account(text(row, 1)?)?,
-        kind: words::kind(text(row, 3)?)?,
+        id: JobId::parse(text(row, 2)?).map_err(columns::corrupt)?,
+        account: columns::account(text(row, 1)?)?,
+        kind: columns::kind(text(row, 3)?)?,
         target: Target {
             model: row.get(4)?,
             version: row.get(5)?,
-            deployment: words::through(row.get(6)?),
+            deployment: columns::deployment_ref(row.get(6)?),
         },
         input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
-        files: words::json(text(row, 22)?)?,
-        secrets: words::json(text(row, 23)?)?,
-        context: words::json(text(row, 9)?)?,
+        files: columns::json(text(row, 22)?)?,
+        secrets: columns::json(text(row, 23)?)?,
+        context: columns::json(text(row, 9)?)?,
         destination: row.get(25)?,
-        hook: hook.as_deref().map(words::json).transpose()?,
-        api: words::api(text(row, 7)?)?,
-        deadline: moment(row, 13)?,
-        created_at: words::moment(row.get(12)?)?,
+        hook: hook.as_deref().map(columns::json).transpose()?,
+        api: columns::api(text(row, 7)?)?,
+        deadline: timestamp(row, 13)?,
+        created_at: columns::timestamp(row.get(12)?)?,
     })
 }
 
-fn completion(row: &Row<'_>) -> Result<Option<Completion>, Fault> {
-    let Some(completed_at) = moment(row, 15)? else {
+fn completion(row: &Row<'_>) -> Result<Option<Completion>, DbError> {
+    let Some(completed_at) = timestamp(row, 15)? else {
         return Ok(None);
     };
     Ok(Some(Completion {
@@ -87,7 +87,7 @@ fn completion(row: &Row<'_>) -> Result<Option<Completion>, Fault> {
         output: row.get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
         logs: row.get(19)?,
         error: row.get(20)?,
-        metrics: words::json::<words::Metrics>(text(row, 21)?)?,
+        metrics: columns::json(text(row, 21)?)?,
     }))
 }
 
@@ -99,13 +99,13 @@ pub(super) fn weight(record: &JobRecord) -> usize {
     record.spec.input.len() + completion
 }
 
-fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, Fault> {
-    row.get_ref(column)?.as_str().map_err(words::unreadable)
+fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, DbError> {
+    row.get_ref(column)?.as_str().map_err(columns::corrupt)
 }
 
-fn moment(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, Fault> {
+fn timestamp(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, DbError> {
     row.get::<_, Option<i64>>(column)?
-        .map(words::moment)
+        .map(columns::timestamp)
         .transpose()
 }
 
@@ -114,9 +114,9 @@ fn moment(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, Fault
 pub(super) fn take_some<T>(
     mut rows: rusqlite::Rows<'_>,
     limit: usize,
-    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    read: impl Fn(&Row<'_>) -> Result<T, DbError>,
     weight: impl Fn(&T) -> usize,
-) -> Result<(Vec<T>, bool), Fault> {
+) -> Result<(Vec<T>, bool), DbError> {
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         if items.len() == limit || bytes >= ANSWER_BYTES {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::open::OpenError;
+use super::open::StoreOpenError;
 
 /// `tide`, to tell our databases from others.
 const APPLICATION: u32 = 0x7469_6465;
@@ -20,7 +20,7 @@ const STEPS: &[&str] = &[
 ];
 
 /// Brings the database to the newest layout, one transaction per step.
-pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), OpenError> {
+pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), StoreOpenError> {
     migrate_by(STEPS, conn, file)
 }
 
@@ -29,17 +29,17 @@ pub(super) fn migrate_by(
     steps: &[&str],
     conn: &mut Connection,
     file: &Path,
-) -> Result<(), OpenError> {
-    let sql = |source| OpenError::sql(file, source);
+) -> Result<(), StoreOpenError> {
+    let sql = |source| StoreOpenError::sql(file, source);
     let found = layout(conn).map_err(sql)?;
     let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
     if !is_ours(conn, found).map_err(sql)? {
-        return Err(OpenError::Foreign {
+        return Err(StoreOpenError::Foreign {
             file: file.to_owned(),
         });
     }
     if found > known {
-        return Err(OpenError::Newer {
+        return Err(StoreOpenError::Newer {
             file: file.to_owned(),
             found,
             known,
@@ -51,9 +51,11 @@ pub(super) fn migrate_by(
     Ok(())
 }
 
-fn failed(file: &Path, from: u32, source: rusqlite::Error) -> OpenError {
-    match OpenError::sql(file, source) {
-        OpenError::Database { file, source } => OpenError::Migration { file, from, source },
+fn failed(file: &Path, from: u32, source: rusqlite::Error) -> StoreOpenError {
+    match StoreOpenError::sql(file, source) {
+        StoreOpenError::Database { file, source } => {
+            StoreOpenError::Migration { file, from, source }
+        }
         other => other,
     }
 }

@@ -5,8 +5,8 @@ use tidegate_core::JobId;
 use tidegate_core::record::{JobSummary, Target};
 use tidegate_core::store::JobFilter;
 
-use super::fault::Fault;
-use super::{jobs, words};
+use super::error::DbError;
+use super::{columns, jobs};
 
 /// An empty text stands for anything; the statuses are parted and surrounded by commas.
 const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at
@@ -15,11 +15,11 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
      ORDER BY number DESC LIMIT ?5";
 
-pub(super) fn recent(conn: &Connection, wanted: &JobFilter) -> Result<Vec<JobSummary>, Fault> {
+pub(super) fn recent(conn: &Connection, wanted: &JobFilter) -> Result<Vec<JobSummary>, DbError> {
     let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| {
-        all + words::status_text(*status) + ","
+        all + columns::status_text(*status) + ","
     });
-    let account = wanted.account.as_ref().map(words::account_text);
+    let account = wanted.account.as_ref().map(columns::account_text);
     let id = wanted.id.as_ref().map(JobId::as_str);
     let mut statement = conn.prepare_cached(RECENT)?;
     let mut found = statement.query(params![
@@ -36,25 +36,25 @@ pub(super) fn recent(conn: &Connection, wanted: &JobFilter) -> Result<Vec<JobSum
     Ok(summaries)
 }
 
-fn summary(row: &Row<'_>) -> Result<JobSummary, Fault> {
-    let moment = |column| {
+fn summary(row: &Row<'_>) -> Result<JobSummary, DbError> {
+    let timestamp = |column| {
         row.get::<_, Option<i64>>(column)?
-            .map(words::moment)
+            .map(columns::timestamp)
             .transpose()
     };
     Ok(JobSummary {
-        id: JobId::parse(&row.get::<_, String>(0)?).map_err(words::unreadable)?,
-        account: words::account(&row.get::<_, String>(1)?)?,
-        kind: words::kind(&row.get::<_, String>(2)?)?,
+        id: JobId::parse(&row.get::<_, String>(0)?).map_err(columns::corrupt)?,
+        account: columns::account(&row.get::<_, String>(1)?)?,
+        kind: columns::kind(&row.get::<_, String>(2)?)?,
         target: Target {
             model: row.get(3)?,
             version: row.get(4)?,
-            deployment: words::through(row.get(5)?),
+            deployment: columns::deployment_ref(row.get(5)?),
         },
-        api: words::api(&row.get::<_, String>(6)?)?,
-        status: words::status(&row.get::<_, String>(7)?)?,
-        created_at: words::moment(row.get(8)?)?,
-        started_at: moment(9)?,
-        completed_at: moment(10)?,
+        api: columns::api(&row.get::<_, String>(6)?)?,
+        status: columns::status(&row.get::<_, String>(7)?)?,
+        created_at: columns::timestamp(row.get(8)?)?,
+        started_at: timestamp(9)?,
+        completed_at: timestamp(10)?,
     })
 }

@@ -1,20 +1,20 @@
 //! What SQLite's store promises beyond the suite of all backends.
 
-mod opening;
-mod room;
+mod open;
+mod size_limits;
 mod statements;
-mod writing;
+mod writer;
 
 use tempfile::TempDir;
 
-use super::{Options, Sqlite};
+use super::{SqliteOptions, SqliteStore};
 
-fn fresh() -> (TempDir, Sqlite) {
-    fresh_with(&Options::default())
+fn fresh() -> (TempDir, SqliteStore) {
+    fresh_with(&SqliteOptions::default())
 }
 
-fn fresh_with(options: &Options) -> (TempDir, Sqlite) {
+fn fresh_with(options: &SqliteOptions) -> (TempDir, SqliteStore) {
     let folder = TempDir::new().unwrap();
-    let store = Sqlite::open(folder.path(), options).unwrap();
+    let store = SqliteStore::open(folder.path(), options).unwrap();
     (folder, store)
 }

@@ -15,18 +15,18 @@ use rusqlite::Connection;
 use tidegate_core::store::{StoreError, StoreMeter};
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::Fault;
-use super::folder::Folder;
-use super::tidier::Tidier;
+use super::checkpoint::Checkpointer;
+use super::data_dir::LockedDataDir;
+use super::error::DbError;
 
 /// How many changes wait in the inbox. When it is full, callers wait for a place.
 const INBOX: usize = 1024;
 /// The largest transaction: in changes, and in bytes.
 const BATCH: usize = 512;
 const BATCH_BYTES: usize = 32 << 20;
-/// From this many pages in the log on (4 MiB), the tidier is called after a commit.
+/// From this many pages in the log on (4 MiB), the checkpointer is called after a commit.
 const TIDY_PAGES: usize = 1024;
-/// From this many on (16 MiB) the tidier, which works beside us, cannot keep up; we stop for a moment.
+/// From this many on (16 MiB) the checkpointer, which works beside us, cannot keep up; we stop for a moment.
 const LOG_PAGES: usize = 4096;
 
 /// The handle. Dropping it waits for what was given, and for the end of the thread.
@@ -39,22 +39,22 @@ impl Writer {
     pub(super) fn start(
         conn: Connection,
         log_pages: Arc<AtomicUsize>,
-        tidier: Tidier,
-        folder: Folder,
+        checkpointer: Checkpointer,
+        folder: LockedDataDir,
         meter: Arc<StoreMeter>,
     ) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel(INBOX);
-        let worker = Worker {
+        let writer_thread = WriterThread {
             conn,
             log_pages,
             rx,
-            tidier,
+            checkpointer,
             meter,
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || {
-                worker.run();
+                writer_thread.run();
                 drop(folder); // Only now may another server have it.
             })?;
         Ok(Self {
@@ -68,17 +68,17 @@ impl Writer {
     pub(super) async fn change<T, F>(&self, bytes: usize, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
+        F: FnMut(&Connection) -> Result<T, DbError> + Send + 'static,
     {
         let (tx, answer) = oneshot::channel();
-        let asked = Asked {
+        let change = PendingChange {
             work,
             bytes,
             result: None,
             tx,
         };
         let inbox = self.inbox.as_ref().ok_or_else(gone)?;
-        inbox.send(Box::new(asked)).await.map_err(|_| gone())?;
+        inbox.send(Box::new(change)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -104,14 +104,14 @@ trait Change: Send {
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-struct Asked<T, F> {
+struct PendingChange<T, F> {
     work: F,
     bytes: usize,
     result: Option<T>,
     tx: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T: Send, F: FnMut(&Connection) -> Result<T, Fault> + Send> Change for Asked<T, F> {
+impl<T: Send, F: FnMut(&Connection) -> Result<T, DbError> + Send> Change for PendingChange<T, F> {
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -124,21 +124,21 @@ impl<T: Send, F: FnMut(&Connection) -> Result<T, Fault> + Send> Change for Asked
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { result, tx, .. } = *self;
         let answer = committed.and_then(|()| result.ok_or_else(gone));
-        // The caller may have gone away; what it asked for is done all the same.
+        // The caller may have gone away; what it change for is done all the same.
         tx.send(answer).ok();
     }
 }
 
-struct Worker {
+struct WriterThread {
     // Dropped before the connection: the last one to be closed empties the log.
-    tidier: Tidier,
+    checkpointer: Checkpointer,
     conn: Connection,
     log_pages: Arc<AtomicUsize>,
     rx: mpsc::Receiver<Box<dyn Change>>,
     meter: Arc<StoreMeter>,
 }
 
-impl Worker {
+impl WriterThread {
     fn run(mut self) {
         while let Some(first) = self.rx.blocking_recv() {
             let batch = self.gather(first);
@@ -184,7 +184,7 @@ impl Worker {
     /// must not fail because a large input came with it.
     fn squeeze(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
         tracing::warn!("the disk of the store is full");
-        self.tidier.empty(&self.conn);
+        self.checkpointer.empty(&self.conn);
         batch
             .iter_mut()
             .map(|change| self.commit_alone(change))
@@ -234,16 +234,16 @@ impl Worker {
             .conn
             .prepare_cached(sql)
             .and_then(|mut statement| statement.execute([]));
-        done.map(drop).map_err(|error| Fault::from(error).into())
+        done.map(drop).map_err(|error| DbError::from(error).into())
     }
 
-    /// Mostly the tidier does it while we go on; but as long as we add to the log it cannot begin anew, so when it has become long we do the last bit ourselves.
+    /// Mostly the checkpointer does it while we go on; but as long as we add to the log it cannot begin anew, so when it has become long we do the last bit ourselves.
     fn keep_log_short(&self) {
         let pages = self.log_pages.load(Ordering::Relaxed);
         if pages >= LOG_PAGES {
-            self.tidier.tidy(&self.conn);
+            self.checkpointer.tidy(&self.conn);
         } else if pages >= TIDY_PAGES {
-            self.tidier.poke();
+            self.checkpointer.poke();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tidegate_store::conformance::durability;
-use tidegate_store::{Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore};
 
 /// Set for the child only: where its store is, and which run it is.
 const FOLDER: &str = "STORE_TEST_FOLDER";
@@ -26,7 +26,7 @@ async fn what_was_acknowledged_survives_a_kill() {
         child.env(FOLDER, folder.path()).env(RUN, run.to_string());
         acknowledged.extend(durability::kill_in_the_middle(child));
 
-        let store = Sqlite::open(folder.path(), &Options::default()).unwrap();
+        let store = SqliteStore::open(folder.path(), &SqliteOptions::default()).unwrap();
         durability::check(&store, &acknowledged).await;
     }
 }
@@ -37,6 +37,6 @@ async fn the_child_of_the_test_above() {
     let (Ok(folder), Ok(run)) = (std::env::var(FOLDER), std::env::var(RUN)) else {
         return;
     };
-    let store = Sqlite::open(folder, &Options::default()).unwrap();
+    let store = SqliteStore::open(folder, &SqliteOptions::default()).unwrap();
     durability::write_until_killed(Arc::new(store), &run).await;
 }

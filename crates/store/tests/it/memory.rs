@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_store::Memory;
+use tidegate_store::MemoryDocuments;
 
-async fn open() -> ((), Arc<Memory>) {
+async fn open() -> ((), Arc<MemoryDocuments>) {
     ((), Arc::default())
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tidegate_store::{Options, Sqlite};
+use tidegate_store::{SqliteOptions, SqliteStore};
 
-async fn open() -> (TempDir, Arc<Sqlite>) {
+async fn open() -> (TempDir, Arc<SqliteStore>) {
     let folder = TempDir::new().expect("a folder for the test");
-    let store =
-        Sqlite::open(folder.path().join("data"), &Options::default()).expect("an empty store");
+    let store = SqliteStore::open(folder.path().join("data"), &SqliteOptions::default())
+        .expect("an empty store");
     (folder, Arc::new(store))
 }
 

@@ -15,7 +15,7 @@ use tidegate_http::access;
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::cog::BuildInfo;
 use tidegate_http::metrics;
-use tidegate_http::replicate::{Aborted, Voice};
+use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform::{
     self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys,
 };
@@ -27,7 +27,7 @@ use tidegate_service::{
     Config, Deps, Files, JobService, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets,
     ServedVersion, room_in,
 };
-use tidegate_store::Memory;
+use tidegate_store::MemoryDocuments;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::PlatformArgs;
@@ -110,7 +110,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
     let batches = Batches::new(
         documents
             .clone()
-            .unwrap_or_else(|| Arc::new(Memory::default())),
+            .unwrap_or_else(|| Arc::new(MemoryDocuments::default())),
         endpoints.clone(),
     );
     batches
@@ -333,7 +333,7 @@ fn desk(
         },
         on_lost: OnLost::Retry { attempts: ATTEMPTS },
         renderer: tidegate_http::renderer(
-            Voice::new(&[], Aborted::AsIs),
+            PredictionRenderer::new(&[], RenderAborted::AsIs),
             tidegate_http::runpod::platform::renderer,
         ),
     };

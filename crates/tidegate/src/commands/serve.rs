@@ -15,14 +15,14 @@ use tidegate_http::access;
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::cog::{self, BuildInfo};
 use tidegate_http::metrics;
-use tidegate_http::replicate::{self, Abroad};
+use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
 use tidegate_queue::upkeep;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
     MAX_INLINE_FILE, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets, VersionMaker,
 };
-use tidegate_store::Sqlite;
+use tidegate_store::SqliteStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -158,7 +158,7 @@ pub(crate) async fn serve(
         started_at,
     };
     let platform = platform.face(args, &url, webhook_secrets).await?;
-    let cog_config = face_config(args, env, platform.abroad());
+    let cog_config = face_config(args, env, platform.cross_api());
     let cog_face = match (&one, models.all().pop()) {
         (Some(_), Some(model)) => cog::routes(model, cog_config, asked.clone()),
         _ => cog::multi_model_routes(models.clone(), cog_config, asked.clone()),
@@ -270,7 +270,7 @@ fn setting(
     args: &ServeArgs,
     webhook_secrets: Secrets,
     platform: &ReplicateSetup,
-    store: Option<Arc<Sqlite>>,
+    store: Option<Arc<SqliteStore>>,
 ) -> Result<ModelConfig, UsageError> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
@@ -318,18 +318,18 @@ fn setting(
             max_file: args.max_file as u64,
             webhook_secrets,
             webhook_retry_for: args.webhook.webhook_retry_for,
-            voice: platform.voice.clone(),
+            renderer: platform.renderer.clone(),
         },
     })
 }
 
-fn face_config(args: &ServeArgs, env: &CogEnv, abroad: Abroad) -> cog::Config {
+fn face_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: build(),
         ready_file: env.ready_file.clone(),
-        abroad,
+        cross_api,
     }
 }
 

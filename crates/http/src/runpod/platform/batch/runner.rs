@@ -262,7 +262,7 @@ async fn submit(
 #[cfg(test)]
 mod tests {
     use tidegate_core::Account;
-    use tidegate_store::Memory;
+    use tidegate_store::MemoryDocuments;
 
     use super::super::shelf::{BATCHES, Batch, REQUESTS};
     use super::*;
@@ -270,7 +270,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
-        let documents = Arc::new(Memory::default());
+        let documents = Arc::new(MemoryDocuments::default());
         let doors = Doors {
             open: Box::new(|_| panic!("nobody opens an endpoint")),
             close: Box::new(|_| {}),

@@ -5,24 +5,24 @@ use tidegate_core::store::StoreError;
 
 /// Why a piece of work on a connection did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum DbError {
     /// SQLite said no.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
     /// A row holds what we never wrote.
     #[error("{0}")]
-    Unreadable(String),
+    Corrupt(String),
     /// What we were given cannot be kept.
     #[error("{0}")]
-    Unfit(String),
+    Invalid(String),
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<DbError> for StoreError {
+    fn from(fault: DbError) -> Self {
         match fault {
-            Fault::Sql(error) => told(&error),
-            Fault::Unreadable(what) => Self::Corrupt(what),
-            Fault::Unfit(what) => Self::Invalid(what),
+            DbError::Sql(error) => told(&error),
+            DbError::Corrupt(what) => Self::Corrupt(what),
+            DbError::Invalid(what) => Self::Invalid(what),
         }
     }
 }

@@ -6,21 +6,21 @@ use serde::de::DeserializeOwned;
 use tidegate_core::Account;
 use tidegate_core::store::{Documents, StoreError};
 
-use super::reply::Trouble;
+use super::reply::ApiError;
 
 /// How many things of one kind an account may have: all of them are looked through for a list.
 pub(super) const MAX_THINGS: usize = 1000;
 
 /// Things of one kind.
-pub(super) struct Shelf<'a> {
+pub(super) struct DocumentCollection<'a> {
     pub(super) documents: &'a dyn Documents,
     pub(super) name: &'static str,
 }
 
-impl Shelf<'_> {
+impl DocumentCollection<'_> {
     /// Keeps something new; `false` when there is one with this name. It holds the moment when it was made, so
     /// what another caller has made is not the same.
-    pub(super) async fn add<T: Serialize>(&self, name: &str, thing: &T) -> Result<bool, Trouble> {
+    pub(super) async fn add<T: Serialize>(&self, name: &str, thing: &T) -> Result<bool, ApiError> {
         let json = written(thing);
         Ok(self
             .documents
@@ -29,12 +29,12 @@ impl Shelf<'_> {
             == json)
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Trouble> {
+    pub(super) async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let kept = self.documents.fetch(self.name, name).await?;
         kept.map(|json| self.read(name, &json)).transpose()
     }
 
-    pub(super) async fn all<T: DeserializeOwned>(&self, prefix: &str) -> Result<Vec<T>, Trouble> {
+    pub(super) async fn all<T: DeserializeOwned>(&self, prefix: &str) -> Result<Vec<T>, ApiError> {
         let kept = self.documents.all(self.name, prefix).await?;
         kept.into_iter()
             .map(|(name, json)| self.read(&name, &json))
@@ -46,8 +46,8 @@ impl Shelf<'_> {
     pub(super) async fn change<T>(
         &self,
         name: &str,
-        mut change: impl FnMut(&mut T) -> Result<(), Trouble>,
-    ) -> Result<Option<T>, Trouble>
+        mut change: impl FnMut(&mut T) -> Result<(), ApiError>,
+    ) -> Result<Option<T>, ApiError>
     where
         T: Serialize + DeserializeOwned,
     {
@@ -65,11 +65,11 @@ impl Shelf<'_> {
         Ok(None)
     }
 
-    pub(super) async fn remove(&self, name: &str) -> Result<bool, Trouble> {
+    pub(super) async fn remove(&self, name: &str) -> Result<bool, ApiError> {
         Ok(self.documents.remove(self.name, name).await?)
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str, json: &Bytes) -> Result<T, Trouble> {
+    fn read<T: DeserializeOwned>(&self, name: &str, json: &Bytes) -> Result<T, ApiError> {
         let corrupt =
             |error| StoreError::Corrupt(format!("`{name}` on the shelf `{}`: {error}", self.name));
         Ok(serde_json::from_slice(json).map_err(corrupt)?)

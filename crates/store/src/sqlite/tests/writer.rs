@@ -6,15 +6,15 @@ use std::sync::mpsc;
 use rusqlite::Connection;
 use tidegate_core::store::{Inserted, Store, StoreError};
 
-use super::super::Sqlite;
-use super::super::fault::Fault;
+use super::super::SqliteStore;
+use super::super::error::DbError;
 use super::fresh;
 use crate::conformance::samples::*;
 
 type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
 
 /// Holds the writer until the sender is dropped, so that what is asked meanwhile comes into one batch.
-async fn hold(store: &Sqlite) -> (mpsc::Sender<()>, Holding<'_>) {
+async fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Holding<'_>) {
     let (started, has_started) = mpsc::channel();
     let (release, released) = mpsc::channel();
     let mut holding: Holding<'_> = Box::pin(store.writer.change(0, move |_| {
@@ -36,7 +36,7 @@ async fn begin<T>(call: &mut Pin<Box<dyn Future<Output = T> + '_>>) {
     }
 }
 
-fn commits(conn: &Connection) -> Result<u32, Fault> {
+fn commits(conn: &Connection) -> Result<u32, DbError> {
     Ok(conn.pragma_query_value(None, "data_version", |row| row.get(0))?)
 }
 
@@ -98,7 +98,7 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
     // What SQLite does by itself when the disk fails.
     let lost = store.writer.change(0, |conn| {
         conn.execute_batch("ROLLBACK")?;
-        Err::<(), _>(Fault::Sql(rusqlite::Error::SqliteFailure(
+        Err::<(), _>(DbError::Sql(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),
             None,
         )))

@@ -11,21 +11,21 @@ use rusqlite::Connection;
 use tidegate_core::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::fault::Fault;
+use super::error::DbError;
 
 /// How many questions wait at most; more wait outside.
 const INBOX: usize = 256;
 
-type Question = Box<dyn FnOnce(&mut Connection) + Send>;
+type ReadTask = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// The handle. Dropping it waits for the answers that are being made, and for the end of the threads.
-pub(super) struct Readers {
-    inbox: Option<mpsc::Sender<Question>>,
+pub(super) struct ReaderPool {
+    inbox: Option<mpsc::Sender<ReadTask>>,
     places: Semaphore,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Readers {
+impl ReaderPool {
     pub(super) fn start(connections: Vec<Connection>) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel();
         let rx = Arc::new(Mutex::new(rx));
@@ -48,11 +48,11 @@ impl Readers {
     pub(super) async fn ask<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, DbError> + Send + 'static,
     {
         let _place = self.places.acquire().await.map_err(|_| gone())?;
         let (tx, answer) = oneshot::channel();
-        let question: Question = Box::new(move |conn| {
+        let task: ReadTask = Box::new(move |conn| {
             if !tx.is_closed() {
                 // The caller may go away meanwhile.
                 tx.send(in_one_state(conn, work)).ok();
@@ -61,13 +61,13 @@ impl Readers {
         self.inbox
             .as_ref()
             .ok_or_else(gone)?
-            .send(question)
+            .send(task)
             .map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
-impl Drop for Readers {
+impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.inbox = None;
         for thread in self.threads.drain(..) {
@@ -81,12 +81,12 @@ fn gone() -> StoreError {
     StoreError::Unavailable("its readers have stopped; restart the server".to_owned())
 }
 
-fn answer_all(rx: &Mutex<mpsc::Receiver<Question>>, mut conn: Connection) {
+fn answer_all(rx: &Mutex<mpsc::Receiver<ReadTask>>, mut conn: Connection) {
     loop {
-        // One thread waits for the next question, the others wait for the lock: which of them it is does not matter.
-        let question = rx.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match question {
-            Ok(question) => question(&mut conn),
+        // One thread waits for the next task, the others wait for the lock: which of them it is does not matter.
+        let task = rx.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match task {
+            Ok(task) => task(&mut conn),
             Err(mpsc::RecvError) => return,
         }
     }
@@ -94,8 +94,8 @@ fn answer_all(rx: &Mutex<mpsc::Receiver<Question>>, mut conn: Connection) {
 
 fn in_one_state<T>(
     conn: &mut Connection,
-    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+    work: impl FnOnce(&Connection) -> Result<T, DbError>,
 ) -> Result<T, StoreError> {
-    let state = conn.transaction().map_err(Fault::from)?;
+    let state = conn.transaction().map_err(DbError::from)?;
     Ok(work(&state)?)
 }

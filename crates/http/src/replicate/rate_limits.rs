@@ -4,7 +4,7 @@
 //! have used up what it may.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use tidegate_core::Account;
 use tokio::time::Instant;
 
-use super::reply::Trouble;
-use super::{Shared, is_open};
+use super::reply::ApiError;
+use super::{AppState, is_open};
 use crate::access::Identity;
 
 /// So many requests in so long, all at once or one by one.
@@ -29,17 +29,17 @@ pub struct Rate {
 
 /// What each account may do.
 #[derive(Debug, Default)]
-pub struct Limits {
-    create: Option<Meter>,
-    other: Option<Meter>,
+pub struct RateLimits {
+    create: Option<RateMeter>,
+    other: Option<RateMeter>,
 }
 
-impl Limits {
+impl RateLimits {
     /// Requests that create predictions or trainings, and all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
         Self {
-            create: create.map(Meter::new),
-            other: other.map(Meter::new),
+            create: create.map(RateMeter::new),
+            other: other.map(RateMeter::new),
         }
     }
 
@@ -48,7 +48,7 @@ impl Limits {
         self.create.is_none() && self.other.is_none()
     }
 
-    fn meter(&self, request: &Request) -> Option<&Meter> {
+    fn meter(&self, request: &Request) -> Option<&RateMeter> {
         if is_create(request.method(), request.uri().path()) {
             self.create.as_ref()
         } else {
@@ -59,13 +59,13 @@ impl Limits {
 
 /// Lets a request through, or tells its caller when to come again.
 pub(super) async fn check(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     request: Request,
     next: Next,
 ) -> Response {
     // Nobody can be named behind an address that needs no token.
-    let meter = face
+    let meter = state
         .config
         .limits
         .meter(&request)
@@ -76,7 +76,7 @@ pub(super) async fn check(
     let reading = meter.count(&caller.account, Instant::now());
     let mut response = match reading.wait {
         None => next.run(request).await,
-        Some(wait) => Trouble::Throttled(wait).into_response(),
+        Some(wait) => ApiError::Throttled(wait).into_response(),
     };
     reading.tell(response.headers_mut());
     response
@@ -88,7 +88,7 @@ fn is_create(method: &Method, path: &str) -> bool {
 
 /// One limit of all accounts.
 #[derive(Debug)]
-struct Meter {
+struct RateMeter {
     rate: Rate,
     /// There are no more accounts than tokens.
     used_until: Mutex<HashMap<Account, Instant>>,
@@ -96,7 +96,7 @@ struct Meter {
 
 /// Where an account stands.
 #[derive(Debug, PartialEq, Eq)]
-struct Reading {
+struct RateLimitStatus {
     /// The request is one too many; the next may come after this time.
     wait: Option<Duration>,
     remaining: u32,
@@ -104,7 +104,7 @@ struct Reading {
     reset: Duration,
 }
 
-impl Meter {
+impl RateMeter {
     fn new(rate: Rate) -> Self {
         Self {
             rate: Rate {
@@ -116,7 +116,7 @@ impl Meter {
     }
 
     /// Counts a request, unless it is one too many.
-    fn count(&self, account: &Account, now: Instant) -> Reading {
+    fn count(&self, account: &Account, now: Instant) -> RateLimitStatus {
         let Rate { count, per } = self.rate;
         let each = per / count;
         let mut all = self
@@ -137,7 +137,7 @@ impl Meter {
             .as_nanos()
             .checked_div(each.as_nanos())
             .unwrap_or_default();
-        Reading {
+        RateLimitStatus {
             wait,
             remaining: u32::try_from(left).unwrap_or(count),
             reset,
@@ -145,7 +145,7 @@ impl Meter {
     }
 }
 
-impl Reading {
+impl RateLimitStatus {
     fn tell(&self, headers: &mut HeaderMap) {
         headers.insert("ratelimit-remaining", HeaderValue::from(self.remaining));
         headers.insert(
@@ -164,8 +164,8 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn meter() -> Meter {
-        Meter::new(Rate {
+    fn meter() -> RateMeter {
+        RateMeter::new(Rate {
             count: 3,
             per: Duration::from_secs(60),
         })

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::open::OpenError;
+use super::open::StoreOpenError;
 
 /// The file of the database.
 const DATABASE: &str = "tidegate.db";
@@ -14,15 +14,15 @@ const LOCK: &str = "tidegate.lock";
 
 /// A folder that is ours as long as this lives. The system gives the lock back when we die, however we die.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct LockedDataDir {
     path: PathBuf,
     _lock: File,
 }
 
-impl Folder {
+impl LockedDataDir {
     /// Makes the folder if there is none, and takes it.
-    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
-        let cannot = |source| OpenError::Folder {
+    pub(super) fn lock(path: &Path) -> Result<Self, StoreOpenError> {
+        let cannot = |source| StoreOpenError::Folder {
             folder: path.to_owned(),
             source,
         };
@@ -35,7 +35,7 @@ impl Folder {
         match lock.try_lock() {
             Ok(()) => sign(&mut lock).map_err(cannot)?,
             Err(TryLockError::WouldBlock) => {
-                return Err(OpenError::InUse {
+                return Err(StoreOpenError::InUse {
                     folder: path.to_owned(),
                     owner: owner(lock),
                 });
@@ -49,11 +49,11 @@ impl Folder {
     }
 
     /// The file of the database, there and closed to others. Its companions get the same permissions.
-    pub(super) fn database(&self) -> Result<PathBuf, OpenError> {
+    pub(super) fn database(&self) -> Result<PathBuf, StoreOpenError> {
         let file = self.path.join(DATABASE);
         match private(&file) {
             Ok(_) => Ok(file),
-            Err(source) => Err(OpenError::Folder {
+            Err(source) => Err(StoreOpenError::Folder {
                 folder: self.path.clone(),
                 source,
             }),

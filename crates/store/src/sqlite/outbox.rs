@@ -7,21 +7,21 @@ use tidegate_core::record::{OutboxMessage, SettledMessage, Settlement, WebhookSp
 use tidegate_core::store::{Reopened, SendOutcome};
 use tidegate_core::{Account, JobId};
 
-use super::fault::Fault;
-use super::{jobs, rows, words};
+use super::error::DbError;
+use super::{columns, jobs, rows};
 
-pub(super) fn keep(conn: &Connection, letter: &OutboxMessage) -> Result<(), Fault> {
+pub(super) fn keep(conn: &Connection, letter: &OutboxMessage) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
     let number = statement.insert(params![
         letter.id,
-        words::account_text(&letter.account),
+        columns::account_text(&letter.account),
         letter.job.as_str(),
-        words::json_text(&letter.hook)?,
-        words::moment_number(letter.created_at),
+        columns::json_text(&letter.hook)?,
+        columns::micros(letter.created_at),
         letter.attempts,
-        words::moment_number(letter.next_at),
+        columns::micros(letter.next_at),
         letter.model,
     ])?;
     conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?
@@ -33,7 +33,7 @@ pub(super) fn to_be_sent(
     conn: &Connection,
     after: u64,
     limit: usize,
-) -> Result<Vec<(i64, OutboxMessage)>, Fault> {
+) -> Result<Vec<(i64, OutboxMessage)>, DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.number
          FROM letters l JOIN bodies b ON b.number = l.number
@@ -49,28 +49,28 @@ pub(super) fn to_be_sent(
     .0)
 }
 
-fn letter(row: &Row<'_>) -> Result<OutboxMessage, Fault> {
+fn letter(row: &Row<'_>) -> Result<OutboxMessage, DbError> {
     Ok(OutboxMessage {
         id: row.get(0)?,
-        account: words::account(&row.get::<_, String>(1)?)?,
-        job: JobId::parse(&row.get::<_, String>(2)?).map_err(words::unreadable)?,
-        hook: words::json(&row.get::<_, String>(3)?)?,
+        account: columns::account(&row.get::<_, String>(1)?)?,
+        job: JobId::parse(&row.get::<_, String>(2)?).map_err(columns::corrupt)?,
+        hook: columns::json(&row.get::<_, String>(3)?)?,
         body: Bytes::from(row.get::<_, Vec<u8>>(4)?),
-        created_at: words::moment(row.get(5)?)?,
+        created_at: columns::timestamp(row.get(5)?)?,
         attempts: row.get(6)?,
-        next_at: words::moment(row.get(7)?)?,
+        next_at: columns::timestamp(row.get(7)?)?,
         model: row.get(8)?,
     })
 }
 
-pub(super) fn tried(conn: &Connection, id: &str, tried: &SendOutcome) -> Result<(), Fault> {
+pub(super) fn tried(conn: &Connection, id: &str, tried: &SendOutcome) -> Result<(), DbError> {
     match tried {
         SendOutcome::Retry(next) => conn
             .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ? AND settled_at IS NULL")?
-            .execute(params![words::moment_number(*next), id])?,
+            .execute(params![columns::micros(*next), id])?,
         SendOutcome::Settled(settled) => conn
             .prepare_cached("UPDATE letters SET attempts = attempts + 1, settled_at = ?, given_up = ? WHERE id = ? AND settled_at IS NULL")?
-            .execute(params![words::moment_number(settled.at), settled.given_up, id])?,
+            .execute(params![columns::micros(settled.at), settled.given_up, id])?,
     };
     Ok(())
 }
@@ -80,14 +80,14 @@ pub(super) fn settled(
     account: Option<&Account>,
     job: Option<&JobId>,
     limit: usize,
-) -> Result<Vec<SettledMessage>, Fault> {
+) -> Result<Vec<SettledMessage>, DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
          WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
          ORDER BY l.settled_at DESC, l.number DESC LIMIT ?3",
     )?;
     let mut found = statement.query(params![
-        account.map(words::account_text),
+        account.map(columns::account_text),
         job.map(JobId::as_str),
         jobs::count(limit)
     ])?;
@@ -98,17 +98,17 @@ pub(super) fn settled(
     Ok(letters)
 }
 
-fn old(row: &Row<'_>) -> Result<SettledMessage, Fault> {
+fn old(row: &Row<'_>) -> Result<SettledMessage, DbError> {
     Ok(SettledMessage {
         id: row.get(0)?,
-        account: words::account(&row.get::<_, String>(1)?)?,
-        job: JobId::parse(&row.get::<_, String>(2)?).map_err(words::unreadable)?,
+        account: columns::account(&row.get::<_, String>(1)?)?,
+        job: JobId::parse(&row.get::<_, String>(2)?).map_err(columns::corrupt)?,
         model: row.get(3)?,
-        url: words::json::<WebhookSpec>(&row.get::<_, String>(4)?)?.url,
-        created_at: words::moment(row.get(5)?)?,
+        url: columns::json::<WebhookSpec>(&row.get::<_, String>(4)?)?.url,
+        created_at: columns::timestamp(row.get(5)?)?,
         attempts: row.get(6)?,
         settled: Settlement {
-            at: words::moment(row.get(7)?)?,
+            at: columns::timestamp(row.get(7)?)?,
             given_up: row.get(8)?,
         },
     })
@@ -119,12 +119,12 @@ pub(super) fn reopen(
     id: &str,
     account: Option<&Account>,
     at: Timestamp,
-) -> Result<Reopened, Fault> {
+) -> Result<Reopened, DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.settled_at
          FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
     )?;
-    let mut found = statement.query(params![id, account.map(words::account_text)])?;
+    let mut found = statement.query(params![id, account.map(columns::account_text)])?;
     let Some(row) = found.next()? else {
         return Ok(Reopened::Unknown);
     };
@@ -138,7 +138,7 @@ pub(super) fn reopen(
     let mut statement = conn.prepare_cached(
         "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?",
     )?;
-    statement.execute(params![words::moment_number(at), id])?;
+    statement.execute(params![columns::micros(at), id])?;
     Ok(Reopened::Message(Box::new(letter)))
 }
 
@@ -147,18 +147,15 @@ pub(super) fn forget(
     conn: &Connection,
     settled_before: Timestamp,
     limit: usize,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let mut statement =
         conn.prepare_cached("DELETE FROM letters WHERE number IN (SELECT number FROM letters WHERE settled_at < ? LIMIT ?)")?;
-    statement.execute(params![
-        words::moment_number(settled_before),
-        jobs::count(limit)
-    ])?;
+    statement.execute(params![columns::micros(settled_before), jobs::count(limit)])?;
     Ok(())
 }
 
 /// Settled letters about the job with this number.
-pub(super) fn remove_about(conn: &Connection, number: i64) -> Result<(), Fault> {
+pub(super) fn remove_about(conn: &Connection, number: i64) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM letters WHERE settled_at IS NOT NULL AND job = (SELECT id FROM jobs WHERE number = ?1)
          AND account = (SELECT account FROM jobs WHERE number = ?1)",

@@ -8,8 +8,6 @@ use tidegate_core::store::{Reopened, SendOutcome, Store};
 
 use super::samples::*;
 
-type Subject = Arc<dyn Store>;
-
 async fn ids(store: &dyn Store, limit: usize) -> Vec<String> {
     all(store, limit)
         .await
@@ -37,7 +35,7 @@ async fn end_with(store: &dyn Store, message: &str, name: &str, next_at: i64) {
 }
 
 /// All of it comes back.
-pub async fn a_letter_is_kept_with_the_end(store: Subject) {
+pub async fn a_letter_is_kept_with_the_end(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
 
     assert_eq!(all(&*store, 10).await, [letter("msg_1", "a", 5)]);
@@ -45,7 +43,7 @@ pub async fn a_letter_is_kept_with_the_end(store: Subject) {
 }
 
 /// Whoever has no say about the end has none about the letter.
-pub async fn no_end_no_letter(store: Subject) {
+pub async fn no_end_no_letter(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     for attempt in [0, 2] {
@@ -57,7 +55,7 @@ pub async fn no_end_no_letter(store: Subject) {
 }
 
 /// Whenever they are due; and who has seen some can ask for the rest, even if those have changed meanwhile.
-pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Subject) {
+pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Arc<dyn Store>) {
     for (message, next_at) in [("first", 30), ("second", 10), ("third", 20)] {
         end_with(&*store, message, message, next_at).await;
     }
@@ -98,7 +96,7 @@ fn taken(moment: i64) -> SendOutcome {
 }
 
 /// And only that one.
-pub async fn a_settled_letter_is_not_sent_any_more(store: Subject) {
+pub async fn a_settled_letter_is_not_sent_any_more(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     end_with(&*store, "msg_2", "b", 6).await;
 
@@ -113,7 +111,7 @@ pub async fn a_settled_letter_is_not_sent_any_more(store: Subject) {
 }
 
 /// The last one first, with what became of it.
-pub async fn settled_letters_can_be_looked_up(store: Subject) {
+pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
     }
@@ -164,7 +162,7 @@ pub async fn settled_letters_can_be_looked_up(store: Subject) {
 }
 
 /// With its body, as if it had never been settled.
-pub async fn a_settled_letter_can_be_sent_again(store: Subject) {
+pub async fn a_settled_letter_can_be_sent_again(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(
         store.reopen_message("msg_1", None, at(9)).await.unwrap(),
@@ -203,7 +201,7 @@ pub async fn a_settled_letter_can_be_sent_again(store: Subject) {
 }
 
 /// When they were settled long enough ago, or the data of their job is removed.
-pub async fn settled_letters_are_forgotten(store: Subject) {
+pub async fn settled_letters_are_forgotten(store: Arc<dyn Store>) {
     for (name, moment) in [("a", 10), ("b", 20)] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
         store
@@ -227,7 +225,7 @@ pub async fn settled_letters_are_forgotten(store: Subject) {
 }
 
 /// Somebody still wants to be told of a job that we have forgotten.
-pub async fn letters_outlive_their_jobs(store: Subject) {
+pub async fn letters_outlive_their_jobs(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(store.remove_data(at(100), 10).await.unwrap(), 1);
     assert_eq!(store.forget(at(100), 10).await.unwrap(), 1);

@@ -1,14 +1,13 @@
 //! Our words as they stand in columns, and back. Text, so that a person with `sqlite3` can read it.
 
 use jiff::Timestamp;
-use serde_json::Value;
 use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{Account, JobKind, Status};
 
-use super::fault::Fault;
+use super::error::DbError;
 
 /// The deployment that a job came through.
-pub(super) fn through(text: Option<String>) -> Option<DeploymentRef> {
+pub(super) fn deployment_ref(text: Option<String>) -> Option<DeploymentRef> {
     text.map(DeploymentRef::from)
 }
 
@@ -24,7 +23,7 @@ pub(super) fn status_text(status: Status) -> &'static str {
     }
 }
 
-pub(super) fn status(text: &str) -> Result<Status, Fault> {
+pub(super) fn status(text: &str) -> Result<Status, DbError> {
     match text {
         "queued" => Ok(Status::Queued),
         "starting" => Ok(Status::Starting),
@@ -33,7 +32,7 @@ pub(super) fn status(text: &str) -> Result<Status, Fault> {
         "failed" => Ok(Status::Failed),
         "canceled" => Ok(Status::Canceled),
         "aborted" => Ok(Status::Aborted),
-        other => Err(Fault::Unreadable(format!("`{other}` is not a status"))),
+        other => Err(DbError::Corrupt(format!("`{other}` is not a status"))),
     }
 }
 
@@ -44,11 +43,11 @@ pub(super) fn kind_text(kind: JobKind) -> &'static str {
     }
 }
 
-pub(super) fn kind(text: &str) -> Result<JobKind, Fault> {
+pub(super) fn kind(text: &str) -> Result<JobKind, DbError> {
     match text {
         "prediction" => Ok(JobKind::Prediction),
         "training" => Ok(JobKind::Training),
-        other => Err(Fault::Unreadable(format!("`{other}` is not a kind of job"))),
+        other => Err(DbError::Corrupt(format!("`{other}` is not a kind of job"))),
     }
 }
 
@@ -60,12 +59,12 @@ pub(super) fn api_text(api: Api) -> &'static str {
     }
 }
 
-pub(super) fn api(text: &str) -> Result<Api, Fault> {
+pub(super) fn api(text: &str) -> Result<Api, DbError> {
     match text {
         "cog" => Ok(Api::Cog),
         "replicate" => Ok(Api::Replicate),
         "runpod" => Ok(Api::Runpod),
-        other => Err(Fault::Unreadable(format!("`{other}` is not a api"))),
+        other => Err(DbError::Corrupt(format!("`{other}` is not a api"))),
     }
 }
 
@@ -78,33 +77,30 @@ pub(super) fn account_text(account: &Account) -> &str {
     }
 }
 
-pub(super) fn account(text: &str) -> Result<Account, Fault> {
+pub(super) fn account(text: &str) -> Result<Account, DbError> {
     match text {
         "" => Ok(Account::ANONYMOUS),
-        name => Account::parse(name).map_err(unreadable),
+        name => Account::parse(name).map_err(corrupt),
     }
 }
 
-pub(super) fn moment(microseconds: i64) -> Result<Timestamp, Fault> {
-    Timestamp::from_microsecond(microseconds).map_err(unreadable)
+pub(super) fn timestamp(microseconds: i64) -> Result<Timestamp, DbError> {
+    Timestamp::from_microsecond(microseconds).map_err(corrupt)
 }
 
-pub(super) fn moment_number(moment: Timestamp) -> i64 {
-    moment.as_microsecond()
+pub(super) fn micros(timestamp: Timestamp) -> i64 {
+    timestamp.as_microsecond()
 }
 
 /// For what can always be written as JSON: maps with text as keys.
-pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
-    serde_json::to_string(value).map_err(|error| Fault::Unfit(error.to_string()))
+pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, DbError> {
+    serde_json::to_string(value).map_err(|error| DbError::Invalid(error.to_string()))
 }
 
-pub(super) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    serde_json::from_str(text).map_err(unreadable)
+pub(super) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, DbError> {
+    serde_json::from_str(text).map_err(corrupt)
 }
 
-pub(super) fn unreadable(error: impl std::fmt::Display) -> Fault {
-    Fault::Unreadable(error.to_string())
+pub(super) fn corrupt(error: impl std::fmt::Display) -> DbError {
+    DbError::Corrupt(error.to_string())
 }
-
-/// Metrics; a type of their own in `core`.
-pub(super) type Metrics = serde_json::Map<String, Value>;

@@ -10,12 +10,12 @@ use tidegate_core::chain;
 use tidegate_core::store::Store;
 
 use super::super::schema::{migrate, migrate_by};
-use super::super::{OpenError, Options, Sqlite};
+use super::super::{SqliteOptions, SqliteStore, StoreOpenError};
 use super::fresh;
 use crate::conformance::samples::*;
 
-fn open(folder: &Path) -> Result<Sqlite, OpenError> {
-    Sqlite::open(folder, &Options::default())
+fn open(folder: &Path) -> Result<SqliteStore, StoreOpenError> {
+    SqliteStore::open(folder, &SqliteOptions::default())
 }
 
 fn mode(path: &Path) -> u32 {
@@ -92,7 +92,7 @@ fn a_folder_that_cannot_be_written_is_named() {
     ] {
         let refused = open(folder).unwrap_err();
         assert!(
-            matches!(&refused, OpenError::Folder { folder: named, .. } if named == folder),
+            matches!(&refused, StoreOpenError::Folder { folder: named, .. } if named == folder),
             "{}",
             chain(&refused)
         );
@@ -106,7 +106,7 @@ fn what_is_no_database_of_ours_is_left_alone() {
     fs::write(&file, "garbage ".repeat(1000)).unwrap();
     assert!(matches!(
         open(garbage.path()),
-        Err(OpenError::Foreign { .. })
+        Err(StoreOpenError::Foreign { .. })
     ));
     assert_eq!(fs::read_to_string(&file).unwrap(), "garbage ".repeat(1000));
 
@@ -118,7 +118,7 @@ fn what_is_no_database_of_ours_is_left_alone() {
         .unwrap();
     assert!(matches!(
         open(foreign.path()),
-        Err(OpenError::Foreign { .. })
+        Err(StoreOpenError::Foreign { .. })
     ));
     let kept: u32 = Connection::open(&file)
         .unwrap()
@@ -199,6 +199,6 @@ fn a_database_without_room_is_told_as_full() {
 
     assert!(matches!(
         migrate(&mut conn, &file),
-        Err(OpenError::Full { .. })
+        Err(StoreOpenError::Full { .. })
     ));
 }

@@ -4,6 +4,8 @@
 //! Names are shared by all accounts, as those of the models that are served from folders; who has made one may
 //! change and remove it, and others see it if it is public.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -11,19 +13,19 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
 
-use super::models::Served;
-use super::order::Described;
+use super::documents::{DocumentCollection, MAX_THINGS, is_name};
+use super::extract::JsonBody;
+use super::models::VersionView;
 use super::origin::Origin;
-use super::paging::{Mark, has_cursor, page};
-use super::reply::{self, Trouble};
-use super::shelf::{MAX_THINGS, Shelf, is_name};
+use super::paging::{SortKey, has_cursor, page};
+use super::reply::{self, ApiError};
 use super::wire::{self, Describe, InvalidField};
-use super::{Face, Shared, catalog};
+use super::{AppState, catalog};
 use crate::access::{Identity, Role};
 
 /// A model, as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Draft {
+pub(super) struct UserModel {
     owner: String,
     name: String,
     /// Who has made it; empty if that was nobody in particular.
@@ -32,19 +34,19 @@ pub(super) struct Draft {
     visibility: Visibility,
     hardware: String,
     #[serde(flatten)]
-    about: About,
+    about: ModelDescription,
     readme: Option<String>,
 }
 
 /// A model as it is shown, with what was trained for it last.
-pub(super) struct Shown {
-    draft: Draft,
-    latest: Option<Served>,
+pub(super) struct UserModelView {
+    draft: UserModel,
+    latest: Option<VersionView>,
 }
 
 /// What is said about a model.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct About {
+struct ModelDescription {
     description: Option<String>,
     github_url: Option<String>,
     paper_url: Option<String>,
@@ -63,13 +65,13 @@ enum Visibility {
 
 /// `POST /v1/models`
 pub(super) async fn create(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     caller: Identity,
     origin: Origin,
-    Described(describe): Described<Describe>,
-) -> Result<Response, Trouble> {
-    let draft = face.draft_of(describe, &caller)?;
-    if face
+    JsonBody(describe): JsonBody<Describe>,
+) -> Result<Response, ApiError> {
+    let draft = state.draft_of(describe, &caller)?;
+    if state
         .all_drafts(&caller)
         .await?
         .iter()
@@ -77,69 +79,69 @@ pub(super) async fn create(
         .count()
         >= MAX_THINGS
     {
-        return Err(Trouble::Conflict(format!(
+        return Err(ApiError::Conflict(format!(
             "You have made {MAX_THINGS} models; delete one first."
         )));
     }
-    let taken = face.desk(&draft.owner, &draft.name).is_some()
-        || !face.drafts().add(&draft.key(), &draft).await?;
+    let taken = state.desk(&draft.owner, &draft.name).is_some()
+        || !state.drafts().add(&draft.key(), &draft).await?;
     if taken {
-        return Err(Trouble::Conflict(format!(
+        return Err(ApiError::Conflict(format!(
             "There is a model called `{}` already.",
             draft.key()
         )));
     }
     // A model of the past may have been removed while somebody else trained for it.
-    for tuned in face
+    for tuned in state
         .models
         .tuned_of(&draft.key())
         .iter()
         .filter(|tuned| !tuned.kept.is_of(&caller.account))
     {
-        face.models.remove_tuned(tuned).await?;
+        state.models.remove_tuned(tuned).await?;
     }
-    Ok(reply::created(&face.shown(draft).written(&origin)?))
+    Ok(reply::created(&state.shown(draft).written(&origin)?))
 }
 
 /// `PATCH /v1/models/{owner}/{name}`: what is not said stays.
 pub(super) async fn update(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
     origin: Origin,
-    Described(describe): Described<Describe>,
-) -> Result<Response, Trouble> {
-    let key = face.own_draft(&caller, &owner, &name).await?.key();
-    let change = |draft: &mut Draft| {
+    JsonBody(describe): JsonBody<Describe>,
+) -> Result<Response, ApiError> {
+    let key = state.own_draft(&caller, &owner, &name).await?.key();
+    let change = |draft: &mut UserModel| {
         draft.describe(&describe);
         Ok(())
     };
-    let changed = face.drafts().change(&key, change).await?.ok_or(UNKNOWN)?;
-    Ok(reply::ok(&face.shown(changed).written(&origin)?))
+    let changed = state.drafts().change(&key, change).await?.ok_or(UNKNOWN)?;
+    Ok(reply::ok(&state.shown(changed).written(&origin)?))
 }
 
 /// `DELETE /v1/models/{owner}/{name}`, with all that was trained for it.
 pub(super) async fn remove(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
-    let draft = face.own_draft(&caller, &owner, &name).await?;
-    for tuned in face.models.tuned_of(&draft.key()) {
-        face.models.remove_tuned(&tuned).await?;
+) -> Result<Response, ApiError> {
+    let draft = state.own_draft(&caller, &owner, &name).await?;
+    for tuned in state.models.tuned_of(&draft.key()) {
+        state.models.remove_tuned(&tuned).await?;
     }
-    match face.drafts().remove(&draft.key()).await? {
+    match state.drafts().remove(&draft.key()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(UNKNOWN),
     }
 }
 
-const UNKNOWN: Trouble = Trouble::Unknown("model");
+const UNKNOWN: ApiError = ApiError::Unknown("model");
 
-impl Face {
-    fn drafts(&self) -> Shelf<'_> {
-        Shelf {
-            documents: &*self.config.shelves,
+impl AppState {
+    fn drafts(&self) -> DocumentCollection<'_> {
+        DocumentCollection {
+            documents: &*self.config.documents,
             name: "models",
         }
     }
@@ -150,8 +152,8 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Draft, Trouble> {
-        let draft: Option<Draft> = self.drafts().get(&format!("{owner}/{name}")).await?;
+    ) -> Result<UserModel, ApiError> {
+        let draft: Option<UserModel> = self.drafts().get(&format!("{owner}/{name}")).await?;
         draft
             .filter(|draft| draft.is_seen_by(&caller.account))
             .ok_or(UNKNOWN)
@@ -163,15 +165,15 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Draft, Trouble> {
+    ) -> Result<UserModel, ApiError> {
         if self.desk(owner, name).is_some() {
-            return Err(Trouble::Served);
+            return Err(ApiError::ServedFromFolder);
         }
         let draft = self.draft(caller, owner, name).await?;
         if draft.is_of(&caller.account) {
             Ok(draft)
         } else {
-            Err(Trouble::NotYourModel(owner.to_owned()))
+            Err(ApiError::NotYourModel(owner.to_owned()))
         }
     }
 
@@ -180,7 +182,7 @@ impl Face {
         &self,
         caller: &Identity,
         model: &str,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ApiError> {
         let Some((owner, name)) = model.split_once('/') else {
             return Ok(false);
         };
@@ -189,28 +191,31 @@ impl Face {
         }
         match self.draft(caller, owner, name).await {
             Ok(draft) => Ok(draft.is_of(&caller.account)),
-            Err(Trouble::Unknown(_)) => Ok(false),
+            Err(ApiError::Unknown(_)) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
     /// All that the caller may see.
-    pub(super) async fn all_drafts(&self, caller: &Identity) -> Result<Vec<Shown>, Trouble> {
-        let mut drafts: Vec<Draft> = self.drafts().all("").await?;
+    pub(super) async fn all_drafts(
+        &self,
+        caller: &Identity,
+    ) -> Result<Vec<UserModelView>, ApiError> {
+        let mut drafts: Vec<UserModel> = self.drafts().all("").await?;
         drafts.retain(|draft| draft.is_seen_by(&caller.account));
         Ok(drafts.into_iter().map(|draft| self.shown(draft)).collect())
     }
 
     /// One as callers see it.
-    pub(super) fn shown(&self, draft: Draft) -> Shown {
-        Shown {
-            latest: self.latest_trained(&draft.key()).map(Served::of),
+    pub(super) fn shown(&self, draft: UserModel) -> UserModelView {
+        UserModelView {
+            latest: self.latest_trained(&draft.key()).map(VersionView::of),
             draft,
         }
     }
 
     /// What a caller wants to make, if they may.
-    fn draft_of(&self, describe: Describe, caller: &Identity) -> Result<Draft, Trouble> {
+    fn draft_of(&self, describe: Describe, caller: &Identity) -> Result<UserModel, ApiError> {
         let Describe {
             owner: Some(owner),
             name: Some(name),
@@ -219,16 +224,16 @@ impl Face {
             ..
         } = &describe
         else {
-            return Err(Trouble::Fields(missing(&describe)));
+            return Err(ApiError::Fields(missing(&describe)));
         };
         if !is_name(name) {
-            return Err(Trouble::Fields(vec![InvalidField::name()]));
+            return Err(ApiError::Fields(vec![InvalidField::name()]));
         }
         let visibility = match visibility.as_str() {
             "public" => Visibility::Public,
             "private" => Visibility::Private,
             _ => {
-                return Err(Trouble::Fields(vec![InvalidField::choice(
+                return Err(ApiError::Fields(vec![InvalidField::choice(
                     "visibility",
                     &["public", "private"],
                 )]));
@@ -236,7 +241,7 @@ impl Face {
         };
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
         if !skus.contains(&hardware.as_str()) {
-            return Err(Trouble::Fields(vec![InvalidField::choice(
+            return Err(ApiError::Fields(vec![InvalidField::choice(
                 "hardware", &skus,
             )]));
         }
@@ -244,16 +249,16 @@ impl Face {
         let may = owner == caller.account.as_str()
             || (caller.role == Role::Admin && self.serves_owner(owner));
         if !may {
-            return Err(Trouble::NotYourModel(owner.clone()));
+            return Err(ApiError::NotYourModel(owner.clone()));
         }
-        let mut draft = Draft {
+        let mut draft = UserModel {
             owner: owner.clone(),
             name: name.clone(),
             account: name_of(&caller.account).to_owned(),
             created_at: Timestamp::now(),
             visibility,
             hardware: hardware.clone(),
-            about: About::default(),
+            about: ModelDescription::default(),
             readme: None,
         };
         draft.describe(&describe);
@@ -270,7 +275,7 @@ impl Face {
     }
 }
 
-impl Draft {
+impl UserModel {
     fn key(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
@@ -305,9 +310,9 @@ impl Draft {
     }
 }
 
-impl Shown {
-    pub(super) fn written(&self, origin: &Origin) -> Result<wire::Model<'_>, Trouble> {
-        let Draft {
+impl UserModelView {
+    pub(super) fn written(&self, origin: &Origin) -> Result<wire::Model<'_>, ApiError> {
+        let UserModel {
             owner,
             name,
             visibility,
@@ -340,11 +345,11 @@ impl Shown {
 /// A page of models: those that are served stand on the first, before the others.
 pub(super) fn listed<'a>(
     served: Vec<wire::Model<'a>>,
-    drafts: &'a [Shown],
+    drafts: &'a [UserModelView],
     query: &str,
     origin: &Origin,
-) -> Result<wire::Page<wire::Model<'a>>, Trouble> {
-    let mark = |shown: &&Shown| Mark {
+) -> Result<wire::Page<wire::Model<'a>>, ApiError> {
+    let mark = |shown: &&UserModelView| SortKey {
         at: shown.draft.created_at,
         name: shown.draft.key(),
     };

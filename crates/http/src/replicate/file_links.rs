@@ -21,13 +21,13 @@ const WHILE_RUNNING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const UNNAMED: &str = "download";
 
 /// The files that are kept, and their addresses.
-pub struct Links {
+pub struct FileLinks {
     pub(super) cabinet: Arc<FileStore>,
     key: hmac::Key,
     keep_jobs_for: Duration,
 }
 
-impl Links {
+impl FileLinks {
     /// Whoever knows the secret can read every file whose id they know. Jobs that are over are kept for
     /// `keep_jobs_for`, and their files with them.
     pub fn new(cabinet: Arc<FileStore>, secret: &[u8], keep_jobs_for: Duration) -> Self {
@@ -50,7 +50,7 @@ impl Links {
     }
 
     /// What a job gave, with addresses of its files. Each ends as the file is called: programs look at that.
-    pub(super) fn told(&self, job: &Giver<'_>, json: &Bytes, origin: &Origin) -> Bytes {
+    pub(super) fn told(&self, job: &JobRef<'_>, json: &Bytes, origin: &Origin) -> Bytes {
         let expires_at = match job.completed_at {
             Some(over) => over.checked_add(self.keep_jobs_for),
             None => Timestamp::now().checked_add(self.keep_jobs_for.saturating_add(WHILE_RUNNING)),
@@ -74,7 +74,7 @@ impl Links {
 }
 
 /// The job that gave what is told.
-pub(super) struct Giver<'a> {
+pub(super) struct JobRef<'a> {
     pub(super) account: &'a Account,
     pub(super) id: &'a JobId,
     pub(super) completed_at: Option<Timestamp>,

@@ -5,7 +5,7 @@ use tidegate_core::Status;
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Inserted, Store, StoreError};
 
-use super::super::Options;
+use super::super::SqliteOptions;
 use super::{fresh, fresh_with};
 use crate::conformance::samples::*;
 
@@ -18,9 +18,9 @@ fn large(name: &str, bytes: usize) -> JobSpec {
 
 #[tokio::test]
 async fn a_full_store_says_so_and_works_again_when_there_is_room() {
-    let (_folder, store) = fresh_with(&Options {
+    let (_folder, store) = fresh_with(&SqliteOptions {
         max_size: Some(4 << 20),
-        ..Options::default()
+        ..SqliteOptions::default()
     });
     store.insert(spec("small")).await.unwrap();
     let mut kept = 0;
@@ -54,9 +54,9 @@ async fn a_full_store_says_so_and_works_again_when_there_is_room() {
 
 #[tokio::test]
 async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
-    let (_folder, store) = fresh_with(&Options {
+    let (_folder, store) = fresh_with(&SqliteOptions {
         max_size: Some(2 << 20),
-        ..Options::default()
+        ..SqliteOptions::default()
     });
     let (first, second, third) = tokio::join!(
         store.insert(spec("first")),

@@ -29,7 +29,7 @@ const RETRY_FOR: Duration = Duration::from_secs(60);
 const RETRIES: usize = 5;
 
 /// A bucket with the bytes of files.
-pub struct Bucket {
+pub struct S3Blobs {
     store: Arc<dyn ObjectStore>,
     /// Everything below it is ours.
     root: Path,
@@ -38,15 +38,19 @@ pub struct Bucket {
 /// A place in a bucket cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the bucket `{bucket}` cannot be used")]
-pub struct BadBucket {
+pub struct InvalidBucket {
     bucket: String,
     source: object_store::Error,
 }
 
-impl Bucket {
+impl S3Blobs {
     /// A bucket, with the credentials, the region and the endpoint that the usual variables `AWS_…` say. Nothing is
     /// called yet.
-    pub fn s3(bucket: &str, root: &str, client: reqwest::Client) -> Result<Self, BadBucket> {
+    pub fn connect(
+        bucket: &str,
+        root: &str,
+        client: reqwest::Client,
+    ) -> Result<Self, InvalidBucket> {
         let retry = RetryConfig {
             max_retries: RETRIES,
             retry_timeout: RETRY_FOR,
@@ -55,8 +59,8 @@ impl Bucket {
         let builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
             .with_retry(retry)
-            .with_http_connector(Way(client));
-        let store = builder.build().map_err(|source| BadBucket {
+            .with_http_connector(SharedHttpClient(client));
+        let store = builder.build().map_err(|source| InvalidBucket {
             bucket: bucket.to_owned(),
             source,
         })?;
@@ -130,7 +134,7 @@ async fn next_part(file: &mut File) -> Result<Bytes, BlobError> {
 }
 
 #[async_trait]
-impl Blobs for Bucket {
+impl Blobs for S3Blobs {
     async fn put(&self, name: &str, file: &LocalPath) -> Result<(), BlobError> {
         let mut file = File::open(file).await.map_err(unreadable)?;
         let (place, first) = (self.place(name), next_part(&mut file).await?);
@@ -150,14 +154,16 @@ impl Blobs for Bucket {
         if range.is_empty() {
             // Nobody can be asked for no bytes.
             self.store.head(&place).await.map_err(fault)?;
-            return Ok(Box::new(Part(futures_util::stream::empty().boxed())));
+            return Ok(Box::new(S3BlobReader(
+                futures_util::stream::empty().boxed(),
+            )));
         }
         let found = self
             .store
             .get_opts(&place, GetOptions::default().with_range(Some(range)))
             .await
             .map_err(fault)?;
-        Ok(Box::new(Part(found.into_stream())))
+        Ok(Box::new(S3BlobReader(found.into_stream())))
     }
 
     async fn remove(&self, name: &str) -> Result<(), BlobError> {
@@ -177,10 +183,10 @@ impl Blobs for Bucket {
     }
 }
 
-struct Part(BoxStream<'static, object_store::Result<Bytes>>);
+struct S3BlobReader(BoxStream<'static, object_store::Result<Bytes>>);
 
 #[async_trait]
-impl BlobReader for Part {
+impl BlobReader for S3BlobReader {
     async fn next(&mut self) -> Result<Option<Bytes>, BlobError> {
         self.0.try_next().await.map_err(fault)
     }
@@ -188,9 +194,9 @@ impl BlobReader for Part {
 
 /// The way out is the one of the whole server.
 #[derive(Debug)]
-struct Way(reqwest::Client);
+struct SharedHttpClient(reqwest::Client);
 
-impl HttpConnector for Way {
+impl HttpConnector for SharedHttpClient {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.0.clone()))
     }

@@ -13,7 +13,7 @@ use tidegate_core::record::WebhookSpec;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, WebhookRenderer};
 
-use super::links::{Giver, Links};
+use super::file_links::{FileLinks, JobRef};
 use super::origin::Origin;
 use super::predictions::noun;
 use super::wire::Urls;
@@ -24,15 +24,15 @@ const PART: char = '\0';
 
 /// How jobs are written. Cloning gives another handle.
 #[derive(Clone)]
-pub struct Voice {
+pub struct PredictionRenderer {
     key: Arc<hmac::Key>,
-    aborted: Aborted,
-    files: Option<Arc<Links>>,
+    aborted: RenderAborted,
+    files: Option<Arc<FileLinks>>,
 }
 
 /// What a job is called that the platform ended before it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aborted {
+pub enum RenderAborted {
     /// `aborted`, as Replicate says today.
     AsIs,
     /// `canceled`, for clients that do not know the word: Python's up to 1.0.7 fails on it, npm's waits
@@ -42,7 +42,7 @@ pub enum Aborted {
 
 /// Whether the output of a job can be read as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Streams {
+pub(super) enum StreamSupport {
     No,
     /// Texts, or whatever the model gives.
     Values,
@@ -50,9 +50,9 @@ pub(super) enum Streams {
     Files,
 }
 
-impl Voice {
+impl PredictionRenderer {
     /// Whoever knows the secret can read every stream.
-    pub fn new(secret: &[u8], aborted: Aborted) -> Self {
+    pub fn new(secret: &[u8], aborted: RenderAborted) -> Self {
         Self {
             key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)),
             aborted,
@@ -61,21 +61,21 @@ impl Voice {
     }
 
     /// The same, for jobs whose files are kept here.
-    pub fn with_files(self, files: Option<Arc<Links>>) -> Self {
+    pub fn with_files(self, files: Option<Arc<FileLinks>>) -> Self {
         Self { files, ..self }
     }
 
     /// The same with another word.
-    pub(super) fn saying(self, aborted: Aborted) -> Self {
+    pub(super) fn saying(self, aborted: RenderAborted) -> Self {
         Self { aborted, ..self }
     }
 
     /// How webhooks are written for a receiver that was written down.
     pub fn renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
         let streams = match (hook.streams, hook.streams_files) {
-            (false, _) => Streams::No,
-            (true, false) => Streams::Values,
-            (true, true) => Streams::Files,
+            (false, _) => StreamSupport::No,
+            (true, false) => StreamSupport::Values,
+            (true, true) => StreamSupport::Files,
         };
         match hook.origin.as_deref().and_then(Origin::parse) {
             Some(origin) => self.wording_for(origin, streams),
@@ -84,16 +84,21 @@ impl Voice {
         }
     }
 
-    pub(super) fn wording_for(&self, origin: Origin, streams: Streams) -> WebhookRenderer {
-        let voice = self.clone();
-        WebhookRenderer::new(move |job| voice.prediction(job, &origin, streams))
+    pub(super) fn wording_for(&self, origin: Origin, streams: StreamSupport) -> WebhookRenderer {
+        let renderer = self.clone();
+        WebhookRenderer::new(move |job| renderer.prediction(job, &origin, streams))
     }
 
     /// A job as its owner sees it. Keys are in Replicate's order.
-    pub(super) fn prediction(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Bytes {
+    pub(super) fn prediction(
+        &self,
+        job: &Snapshot,
+        origin: &Origin,
+        streams: StreamSupport,
+    ) -> Bytes {
         let output = match &job.output {
             Some(output) => self.output(
-                &Giver {
+                &JobRef {
                     account: &job.account,
                     id: &job.id,
                     completed_at: job.completed_at,
@@ -143,7 +148,7 @@ impl Voice {
     }
 
     /// What a job gave, or some of it, with addresses of the files in it.
-    pub(super) fn output(&self, job: &Giver<'_>, json: &Bytes, origin: &Origin) -> Bytes {
+    pub(super) fn output(&self, job: &JobRef<'_>, json: &Bytes, origin: &Origin) -> Bytes {
         match &self.files {
             Some(links) => links.told(job, json, origin),
             None => json.clone(),
@@ -156,12 +161,12 @@ impl Voice {
             (Status::Processing, _) => "processing",
             (Status::Succeeded, _) => "succeeded",
             (Status::Failed, _) => "failed",
-            (Status::Canceled, _) | (Status::Aborted, Aborted::AsCanceled) => "canceled",
-            (Status::Aborted, Aborted::AsIs) => "aborted",
+            (Status::Canceled, _) | (Status::Aborted, RenderAborted::AsCanceled) => "canceled",
+            (Status::Aborted, RenderAborted::AsIs) => "aborted",
         }
     }
 
-    fn urls(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Urls {
+    fn urls(&self, job: &Snapshot, origin: &Origin, streams: StreamSupport) -> Urls {
         let resource = format!("{}s", noun(job.kind));
         let get = ["v1", &resource, job.id.as_str()];
         Urls {
@@ -172,12 +177,19 @@ impl Voice {
     }
 
     /// Where the output can be read as it comes. npm's client looks at the path to know whether it reads files.
-    fn stream_url(&self, job: &Snapshot, origin: &Origin, streams: Streams) -> Option<String> {
+    fn stream_url(
+        &self,
+        job: &Snapshot,
+        origin: &Origin,
+        streams: StreamSupport,
+    ) -> Option<String> {
         let token = || self.token(&job.account, &job.id);
         match (job.kind, streams) {
-            (JobKind::Training, _) | (_, Streams::No) => None,
-            (JobKind::Prediction, Streams::Values) => Some(origin.to(&["v1", "streams", &token()])),
-            (JobKind::Prediction, Streams::Files) => {
+            (JobKind::Training, _) | (_, StreamSupport::No) => None,
+            (JobKind::Prediction, StreamSupport::Values) => {
+                Some(origin.to(&["v1", "streams", &token()]))
+            }
+            (JobKind::Prediction, StreamSupport::Files) => {
                 Some(origin.to(&["v1", "files", "streams", &token()]))
             }
         }
@@ -255,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    fn voice(aborted: Aborted) -> Voice {
-        Voice::new(b"secret", aborted)
+    fn renderer(aborted: RenderAborted) -> PredictionRenderer {
+        PredictionRenderer::new(b"secret", aborted)
     }
 
     fn job(status: Status) -> Snapshot {
@@ -289,26 +301,39 @@ mod tests {
     #[test]
     fn a_job_in_replicates_words() {
         let origin = Origin::parse("http://h:5000").unwrap();
-        let body = voice(Aborted::AsIs).prediction(&job(Status::Succeeded), &origin, Streams::No);
+        let body = renderer(RenderAborted::AsIs).prediction(
+            &job(Status::Succeeded),
+            &origin,
+            StreamSupport::No,
+        );
         insta::assert_snapshot!(String::from_utf8(body.to_vec()).unwrap());
     }
 
     #[test]
     fn old_clients_are_spared_a_word_they_do_not_know() {
-        assert_eq!(voice(Aborted::AsIs).word(Status::Aborted), "aborted");
-        assert_eq!(voice(Aborted::AsCanceled).word(Status::Aborted), "canceled");
+        assert_eq!(
+            renderer(RenderAborted::AsIs).word(Status::Aborted),
+            "aborted"
+        );
+        assert_eq!(
+            renderer(RenderAborted::AsCanceled).word(Status::Aborted),
+            "canceled"
+        );
     }
 
     #[test]
     fn a_token_opens_one_job_and_cannot_be_made_up() {
-        let (voice, id) = (voice(Aborted::AsIs), JobId::parse("a b").unwrap());
+        let (renderer, id) = (renderer(RenderAborted::AsIs), JobId::parse("a b").unwrap());
         for account in [Account::ANONYMOUS, Account::parse("anonymous").unwrap()] {
-            let token = voice.token(&account, &id);
-            assert_eq!(voice.read_token(&token), Some((account, id.clone())));
-            assert_eq!(Voice::new(b"other", Aborted::AsIs).read_token(&token), None);
+            let token = renderer.token(&account, &id);
+            assert_eq!(renderer.read_token(&token), Some((account, id.clone())));
+            assert_eq!(
+                PredictionRenderer::new(b"other", RenderAborted::AsIs).read_token(&token),
+                None
+            );
         }
         for bad in ["", ".", "AGE.AGE", "x", "é.é"] {
-            assert_eq!(voice.read_token(bad), None, "{bad}");
+            assert_eq!(renderer.read_token(bad), None, "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tidier: moves what was committed from the log into the database, beside the writer.
+//! The checkpointer: moves what was committed from the log into the database, beside the writer.
 //!
 //! It waits for nobody and nobody waits for it (SQLite calls this a passive checkpoint): what somebody still
 //! reads or writes stays in the log until the next time. Only a writer whose log has become long waits for its turn.
@@ -14,14 +14,14 @@ use tidegate_core::chain;
 const PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
 /// The handle. Dropping it waits for the end of the thread.
-pub(super) struct Tidier {
+pub(super) struct Checkpointer {
     poke: Option<SyncSender<()>>,
     /// Whose turn it is: SQLite does not wait for somebody who tidies already, it does nothing then.
     turn: Arc<Mutex<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Tidier {
+impl Checkpointer {
     pub(super) fn start(conn: Connection) -> io::Result<Self> {
         let (poke, pokes) = sync_channel(1);
         let turn = Arc::new(Mutex::new(()));
@@ -32,7 +32,7 @@ impl Tidier {
                 .for_each(|()| checkpoint(&conn, &own_turn, PASSIVE))
         };
         let thread = std::thread::Builder::new()
-            .name("store-tidier".to_owned())
+            .name("store-checkpointer".to_owned())
             .spawn(work)?;
         Ok(Self {
             poke: Some(poke),
@@ -60,7 +60,7 @@ impl Tidier {
     }
 }
 
-impl Drop for Tidier {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.poke = None;
         if let Some(thread) = self.thread.take() {

@@ -1,14 +1,15 @@
 //! Who reads about a job: how they reach this server, and which words they know.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
 
-use super::Shared;
+use super::AppState;
 use super::origin::Origin;
-use super::voice::{Aborted, Voice};
+use super::render::{PredictionRenderer, RenderAborted};
 
 /// What clients call themselves that do not know `aborted`: Python's fails on it, also in a list with one such job,
 /// and npm's waits for ever.
@@ -20,30 +21,33 @@ const OLD_CLIENTS: [&str; 4] = [
 ];
 
 /// Who reads about a job.
-pub(super) struct Reader {
+pub(super) struct ClientProfile {
     pub(super) origin: Origin,
     /// In words that they know.
-    pub(super) voice: Voice,
+    pub(super) renderer: PredictionRenderer,
 }
 
-impl FromRequestParts<Shared> for Reader {
+impl FromRequestParts<Arc<AppState>> for ClientProfile {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Infallible> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &Arc<AppState>,
+    ) -> Result<Self, Infallible> {
         let client = parts
             .headers
             .get(USER_AGENT)
             .and_then(|name| name.to_str().ok())
             .unwrap_or_default();
-        let voice = face.config.voice.clone();
-        let voice = if is_old(client) {
-            voice.saying(Aborted::AsCanceled)
+        let renderer = state.config.renderer.clone();
+        let renderer = if is_old(client) {
+            renderer.saying(RenderAborted::AsCanceled)
         } else {
-            voice
+            renderer
         };
         Ok(Self {
-            origin: Origin::from_request_parts(parts, face).await?,
-            voice,
+            origin: Origin::from_request_parts(parts, state).await?,
+            renderer,
         })
     }
 }

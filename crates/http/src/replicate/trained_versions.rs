@@ -8,63 +8,63 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tidegate_service::{JobService, ServedVersion, Tuned};
 
-use super::reply::Trouble;
-use super::{Face, Shared};
+use super::AppState;
+use super::reply::ApiError;
 use crate::access::{Identity, Role};
 
 /// `DELETE /v1/models/{owner}/{name}/versions/{version}`: those from folders stay. Clients take 204 only for an answer
 /// that it is gone, which it is.
 pub(super) async fn remove(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     Path((owner, name, version)): Path<(String, String, String)>,
     caller: Identity,
-) -> Result<Response, Trouble> {
-    if face
+) -> Result<Response, ApiError> {
+    if state
         .desk(&owner, &name)
         .is_some_and(|desk| desk.target().version == version)
     {
-        return Err(Trouble::Served);
+        return Err(ApiError::ServedFromFolder);
     }
     let own = |tuned: &Arc<Tuned>| tuned.kept.id() == version && tuned.kept.is_of(&caller.account);
-    if let Some(tuned) = face
+    if let Some(tuned) = state
         .models
         .tuned_of(&format!("{owner}/{name}"))
         .into_iter()
         .find(own)
     {
         // Also when its model is gone, which may have been removed while it was trained.
-        face.models.remove_tuned(&tuned).await?;
+        state.models.remove_tuned(&tuned).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    face.check_known(&caller, &owner, &name).await?;
-    let all = face.tuned(&caller, &owner, &name).await?;
+    state.check_known(&caller, &owner, &name).await?;
+    let all = state.tuned(&caller, &owner, &name).await?;
     let tuned = all
         .iter()
         .find(|tuned| tuned.kept.id() == version)
-        .ok_or(Trouble::Unknown("version"))?;
-    let looks_after_it = caller.role == Role::Admin && face.desk(&owner, &name).is_some();
+        .ok_or(ApiError::Unknown("version"))?;
+    let looks_after_it = caller.role == Role::Admin && state.desk(&owner, &name).is_some();
     if !looks_after_it {
-        return Err(Trouble::NotYourModel(owner));
+        return Err(ApiError::NotYourModel(owner));
     }
-    face.models.remove_tuned(tuned).await?;
+    state.models.remove_tuned(tuned).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-impl Face {
+impl AppState {
     /// The versions of a model that were trained and that the caller may see, newest first.
     pub(super) async fn tuned(
         &self,
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Vec<Arc<Tuned>>, Trouble> {
+    ) -> Result<Vec<Arc<Tuned>>, ApiError> {
         let all = self.models.tuned_of(&format!("{owner}/{name}"));
         if all.is_empty() || self.desk(owner, name).is_some() {
             return Ok(all);
         }
         match self.draft(caller, owner, name).await {
             Ok(_) => Ok(all),
-            Err(Trouble::Unknown(_)) => Ok(Vec::new()),
+            Err(ApiError::Unknown(_)) => Ok(Vec::new()),
             Err(trouble) => Err(trouble),
         }
     }
@@ -75,7 +75,7 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ApiError> {
         match self.desk(owner, name) {
             Some(_) => Ok(()),
             None => self.draft(caller, owner, name).await.map(drop),
@@ -88,7 +88,7 @@ impl Face {
         caller: &Identity,
         (owner, name): (&str, &str),
         version: Option<&str>,
-    ) -> Result<Option<JobService>, Trouble> {
+    ) -> Result<Option<JobService>, ApiError> {
         let is_wanted =
             |desk: &JobService| version.is_none_or(|version| version == desk.target().version);
         if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
@@ -103,7 +103,7 @@ impl Face {
         &self,
         caller: &Identity,
         version: &str,
-    ) -> Result<Option<JobService>, Trouble> {
+    ) -> Result<Option<JobService>, ApiError> {
         if let Some(model) = self.models.of_version(version) {
             return Ok(Some(model.jobs()));
         }
@@ -120,7 +120,7 @@ impl Face {
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Vec<Arc<ServedVersion>>, Trouble> {
+    ) -> Result<Vec<Arc<ServedVersion>>, ApiError> {
         let folder = self
             .models
             .get(&format!("{owner}/{name}"))

@@ -12,34 +12,38 @@ use tidegate_core::store::{Cursor, JobQuery};
 use tidegate_service::Job;
 use url::form_urlencoded;
 
-use super::Face;
+use super::AppState;
+use super::client_profile::ClientProfile;
 use super::origin::Origin;
 use super::predictions::noun;
-use super::reader::Reader;
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::wire;
 use crate::access::Identity;
 
 /// How many are on a page.
 const PAGE: usize = 100;
 
-impl Face {
+impl AppState {
     pub(super) async fn list(
         &self,
         kind: JobKind,
         query: &str,
         caller: Identity,
-        reader: Reader,
-    ) -> Result<Response, Trouble> {
-        let asked = Asked::read(query)?;
-        if asked.source == Source::Web {
+        reader: ClientProfile,
+    ) -> Result<Response, ApiError> {
+        let params = ListParams::read(query)?;
+        if params.source == JobSource::Web {
             return Ok(reply::ok(&wire::Page::<()>::only(Vec::new())));
         }
-        let page = self.models.lookup().list(asked.query(kind, caller)).await?;
+        let page = self
+            .models
+            .lookup()
+            .list(params.query(kind, caller))
+            .await?;
         let written =
             |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &reader));
         let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
-        let link = |cursor: Cursor| asked.link(kind, &reader.origin, &cursor);
+        let link = |cursor: Cursor| params.link(kind, &reader.origin, &cursor);
         let results = results.expect("what we write is JSON");
         Ok(reply::ok(&wire::Page {
             next: page.next.map(link),
@@ -49,18 +53,18 @@ impl Face {
     }
 }
 
-/// What a list is asked for.
+/// What a list is params for.
 #[derive(Debug, Default, PartialEq)]
-struct Asked {
+struct ListParams {
     cursor: Option<String>,
     created_after: Option<Timestamp>,
     created_before: Option<Timestamp>,
-    source: Source,
+    source: JobSource,
 }
 
 /// How a job was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Source {
+enum JobSource {
     /// As all are here.
     #[default]
     Api,
@@ -68,25 +72,25 @@ enum Source {
     Web,
 }
 
-impl Asked {
-    fn read(query: &str) -> Result<Self, Trouble> {
-        let mut asked = Self::default();
+impl ListParams {
+    fn read(query: &str) -> Result<Self, ApiError> {
+        let mut params = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
-                "cursor" => asked.cursor = Some(value.into_owned()),
+                "cursor" => params.cursor = Some(value.into_owned()),
                 "created_after" => {
-                    asked.created_after =
-                        Some(moment(&value).ok_or(Trouble::BadMoment("created_after"))?)
+                    params.created_after =
+                        Some(moment(&value).ok_or(ApiError::BadMoment("created_after"))?)
                 }
                 "created_before" => {
-                    asked.created_before =
-                        Some(moment(&value).ok_or(Trouble::BadMoment("created_before"))?)
+                    params.created_before =
+                        Some(moment(&value).ok_or(ApiError::BadMoment("created_before"))?)
                 }
-                "source" => asked.source = source(&value).ok_or(Trouble::BadSource)?,
+                "source" => params.source = source(&value).ok_or(ApiError::BadSource)?,
                 _ => {}
             }
         }
-        Ok(asked)
+        Ok(params)
     }
 
     fn query(&self, kind: JobKind, caller: Identity) -> JobQuery {
@@ -118,10 +122,10 @@ impl Asked {
     }
 }
 
-fn source(text: &str) -> Option<Source> {
+fn source(text: &str) -> Option<JobSource> {
     match text {
-        "api" => Some(Source::Api),
-        "web" => Some(Source::Web),
+        "api" => Some(JobSource::Api),
+        "web" => Some(JobSource::Web),
         _ => None,
     }
 }
