@@ -19,6 +19,19 @@ def test_help_names_the_commands(tidegate):
         assert command in text
 
 
+def test_the_help_of_serve_has_groups_and_examples(tidegate):
+    text = tidegate("serve", "--help").stdout
+    headings = ("Model", "Listening", "Access", "Queue and limits", "Storage", "Webhooks", "Files", "Process", "Examples")
+    assert [line[:-1] for line in text.splitlines() if line[:-1] in headings] == list(headings)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_global_options_stand_before_or_after_the_command(tidegate, before):
+    option = ("--log-level", "no=such=level")
+    done = tidegate(*option, "serve", "nowhere") if before else tidegate("serve", "nowhere", *option)
+    assert done.returncode == 64 and "no=such=level" in done.stderr
+
+
 def test_completions(tidegate):
     script = tidegate("completions", "bash").stdout
     assert "tidegate" in script

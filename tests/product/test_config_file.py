@@ -90,8 +90,9 @@ def test_a_file_that_is_not_there_is_named(tidegate, tmp_path):
     assert (done.returncode, "missing.toml" in done.stderr) == (64, True)
 
 
-def test_the_help_names_it(tidegate):
-    assert "--config <FILE>" in tidegate("serve", "--help").stdout
+def test_the_top_level_help_lists_it(tidegate):
+    assert "--config <FILE>" in tidegate("--help").stdout
+    assert "--config <FILE>" not in tidegate("serve", "--help").stdout
 
 
 def test_a_certificate_in_the_file_needs_its_key(tidegate, file):

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgMatches, Command, CommandFactory};
+use clap::{Arg, ArgMatches, Command};
 use toml::{Spanned, Value};
 
 use crate::cli::Cli;
@@ -20,10 +20,10 @@ use crate::usage_error::UsageError;
 
 /// Reads the command line, and the file that it names. Help and mistakes on it are clap's to tell.
 pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
-    let mut matches = Cli::command().try_get_matches_from(arguments)?;
+    let mut matches = Cli::parser().try_get_matches_from(arguments)?;
     if let Some(path) = matches.get_one::<PathBuf>("config") {
         let settings = ConfigFile::read(path)?;
-        let command = settings.as_defaults(Cli::command(), &commands_of(&matches));
+        let command = settings.as_defaults(Cli::parser(), &commands_of(&matches));
         matches = command.try_get_matches_from(arguments)?;
     }
     Ok(matches)
@@ -68,7 +68,7 @@ impl ConfigFile {
                 what: error.message().to_owned(),
                 hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
             })?;
-        let known = Cli::command();
+        let known = Cli::parser();
         said.into_iter()
             .map(|(key, value)| setting(&known, key, value))
             .collect::<Result<_, _>>()

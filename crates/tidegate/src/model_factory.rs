@@ -58,6 +58,7 @@ pub(crate) struct ModelConfig {
 pub(crate) struct OutboundConfig {
     pub(crate) networks: AllowedNetworks,
     pub(crate) max_file: u64,
+    pub(crate) upload_url: Option<String>,
     pub(crate) webhook_secrets: Secrets,
     pub(crate) webhook_retry_for: Duration,
     /// How webhooks are written in Replicate's words.
@@ -72,6 +73,7 @@ impl OutboundConfig {
         Self {
             networks: AllowedNetworks::all(),
             max_file,
+            upload_url: None,
             webhook_secrets: Secrets::default(),
             webhook_retry_for: Duration::ZERO,
             renderer,
@@ -202,16 +204,19 @@ impl ModelFactory {
 
     /// How files get in and out.
     fn files(&self) -> anyhow::Result<Files> {
-        let Self {
-            args, env, setting, ..
-        } = self;
+        let Self { env, setting, .. } = self;
         let net = Arc::new(Client::new(NetConfig {
             download_user_agent: env.user_agent.clone(),
             networks: setting.outward.networks.clone(),
             max_file: setting.outward.max_file,
             ..NetConfig::default()
         }));
-        let upload_to = args.upload_url.as_deref().map(upload_url).transpose()?;
+        let upload_to = setting
+            .outward
+            .upload_url
+            .as_deref()
+            .map(upload_url)
+            .transpose()?;
         Ok(Files {
             net,
             upload_to,

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
 use crate::cli::{Cli, Command, ServeArgs, WebhookArgs, WorkerArgs};
 use crate::config;
@@ -88,7 +88,7 @@ impl FlagSource {
 
 /// What a flag of `serve` says when nobody says anything.
 fn usual(name: &str) -> Option<OsString> {
-    let command = Cli::command();
+    let command = Cli::parser();
     let flag = command
         .find_subcommand("serve")?
         .get_arguments()
@@ -105,13 +105,14 @@ fn instead_of_working(worker: WorkerArgs, realtime: RealtimeEnv) -> Result<Serve
         worker.target.as_os_str(),
     ];
     let broken = |error: clap::Error| UsageError::new(error.to_string());
-    let matches = Cli::command().try_get_matches_from(words).map_err(broken)?;
+    let matches = Cli::parser().try_get_matches_from(words).map_err(broken)?;
     let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
         return Err(UsageError::new("`serve` is no command"));
     };
     let serve = *serve;
     let serve = ServeArgs {
         model: worker.model,
+        upload: worker.upload,
         concurrency: worker.concurrency,
         cancel_grace: worker.cancel_grace,
         job_timeout: worker.job_timeout,
@@ -144,7 +145,7 @@ mod tests {
     };
 
     fn served(words: &[&str]) -> ServeArgs {
-        let matches = Cli::command().try_get_matches_from(words).unwrap();
+        let matches = Cli::parser().try_get_matches_from(words).unwrap();
         let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
         let Command::Serve(args) = cli.command else {
             panic!("not served: {words:?}")

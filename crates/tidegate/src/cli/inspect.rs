@@ -1,13 +1,13 @@
-//! The part of the command line that looks at a running server.
+//! The arguments of the commands that inspect a running server: `ps`, `logs`, `cancel`, `replay`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// A server that runs, and how we are let in.
+/// The address of a running server, and the token for it.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// Where the server is
+    /// URL of the server
     #[arg(
         long,
         env = "TIDEGATE_URL",
@@ -15,69 +15,73 @@ pub(crate) struct ConnectArgs {
         default_value = "http://127.0.0.1:5000"
     )]
     pub(crate) url: String,
-    /// The token to send to the server, alone in a file [env: TIDEGATE_API_TOKEN has the token]
+    /// File that contains the token for the server; TIDEGATE_API_TOKEN contains the token itself
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// List the jobs of a running server: those that wait and those that run, newest first.
+/// List the jobs of a running server.
 ///
-/// With the token of an administrator these are the jobs of all accounts, otherwise those of one's own.
+/// Lists waiting and running jobs, newest first. With an admin token the list has the jobs of all accounts, otherwise those of your account.
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Show those that are over too, as long as the server keeps them
+    /// List finished jobs as well, as long as the server keeps them
     #[arg(long, short)]
     pub(crate) all: bool,
-    /// Only those of this account; `~` for those of nobody in particular
+    /// List only jobs of this account; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
-    /// Only those for this model
+    /// List only jobs of this model
     #[arg(long, value_name = "OWNER/NAME")]
     pub(crate) model: Option<String>,
-    /// How many at most
+    /// Maximum number of jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Print what a job of a running server has printed.
+/// Print the logs of a job of a running server
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The job
+    /// Job id
     pub(crate) id: String,
-    /// Go on until the job is over; the exit code is 0 if it succeeded and 1 if not
+    /// Print new lines until the job ends; the exit code is 0 if it succeeded, otherwise 1
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Whose job, if several accounts have one with this id; `~` for nobody in particular
+    /// Account of the job, if several accounts have a job with this id; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
 }
 
-/// Stop jobs of a running server. The ids of those that stop are printed.
+/// Cancel jobs of a running server.
+///
+/// The command prints the ids of the canceled jobs.
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The jobs
+    /// Job ids
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<String>,
-    /// Whose jobs, if several accounts have one with this id; `~` for nobody in particular
+    /// Account of the jobs, if several accounts have a job with this id; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
 }
 
-/// Have a running server send the last webhook of a job again, under the same webhook-id.
+/// Make a running server send the final webhook of a job again.
+///
+/// The message keeps its webhook-id.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The message's own id, `msg_…`; GET /admin/deliveries lists them
+    /// Id of the webhook message, `msg_…`; GET /admin/deliveries lists them
     #[arg(value_name = "WEBHOOK_ID")]
     pub(crate) id: String,
 }

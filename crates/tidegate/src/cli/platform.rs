@@ -1,4 +1,4 @@
-//! The part of the command line that is about endpoints for Runpod's clients and workers.
+//! The arguments of `tidegate platform` and `tidegate endpoints`.
 
 use std::time::Duration;
 
@@ -6,17 +6,27 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use tidegate_net::Url;
 
-use super::{ConnectArgs, ListenArgs, WebhookArgs};
+use super::{ConnectArgs, ListenArgs, WebhookArgs, heading};
 use crate::data_dir::DataDir;
 use crate::{replicate_setup, units};
 
-/// Serve endpoints to Runpod's clients and workers.
+/// Examples at the end of `platform --help`.
+const EXAMPLES: &str = "\
+Examples:
+  # Serve one endpoint on this machine
+  tidegate platform --endpoint hello
+  # Start a worker for it
+  eval \"$(tidegate endpoints env hello)\" && tidegate worker handler.py";
+
+/// Serve Runpod endpoints to clients and workers.
 ///
-/// Clients bring jobs to an endpoint with Runpod's API; workers that use Runpod's SDK come for them. The
-/// server runs no model itself. `tidegate endpoints env NAME` prints what a worker is started with.
+/// Clients submit jobs to an endpoint with Runpod's API; workers that use Runpod's SDK fetch and run
+/// them. The server itself runs no model. `tidegate endpoints env NAME` prints the environment of a
+/// worker.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct PlatformArgs {
-    /// An endpoint to open; may be given several times. Those of an earlier start are there again
+    /// Endpoint to serve; can be given several times. Endpoints of previous runs are served as well
     #[arg(
         long = "endpoint",
         env = "TIDEGATE_ENDPOINTS",
@@ -26,42 +36,43 @@ pub(crate) struct PlatformArgs {
     pub(crate) endpoints: Vec<String>,
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
-    /// Where jobs and endpoints are written down, so that they survive a restart; `none` keeps them in
-    /// memory only [default: a folder for this port under ~/.local/state/tidegate; none with --port 0]
-    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
-    pub(crate) data_dir: Option<DataDir>,
-    /// The address by which workers reach the server [default: the one that is listened on]
-    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url)]
+    /// URL at which workers reach the server [default: the address it listens on]
+    #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url, help_heading = heading::LISTENING)]
     pub(crate) public_url: Option<Url>,
-    /// A worker that has pinged and then says nothing for so long is lost, and its jobs go to others
-    #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration)]
+    /// Requeue the jobs of a worker that has sent no heartbeat for this long
+    #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration, help_heading = heading::QUEUE)]
     pub(crate) worker_timeout: Duration,
-    /// Keep the rate limits of Runpod's cloud; more is answered with 429
-    #[arg(long, env = "TIDEGATE_CLOUD_LIMITS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    /// Apply the rate limits of Runpod's cloud; requests above them get 429
+    #[arg(long, env = "TIDEGATE_CLOUD_LIMITS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::QUEUE)]
     pub(crate) cloud_limits: bool,
-    /// How long a finished job can be looked up at most; Runpod's own times (30 minutes, one for
-    /// `runsync`) hold as well
-    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "30m", value_parser = units::duration)]
-    pub(crate) keep_for: Duration,
-    /// The most that one job may give, all its parts together
-    #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    /// Largest output of a job, all parts together
+    #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size, help_heading = heading::QUEUE)]
     pub(crate) max_output: usize,
-    /// The memory for the inputs of jobs that wait in a line. Above it they wait in the data folder; without
-    /// one, new ones are refused
-    #[arg(long, env = "TIDEGATE_WAITING_MEMORY", value_name = "SIZE", default_value = "64MiB", value_parser = units::size)]
+    /// Memory for the inputs of waiting jobs. Above it, inputs wait in the data directory; without
+    /// one, new jobs are refused
+    #[arg(long, env = "TIDEGATE_WAITING_MEMORY", value_name = "SIZE", default_value = "64MiB", value_parser = units::size, help_heading = heading::QUEUE)]
     pub(crate) waiting_memory: usize,
-    /// The largest result or part that a worker may send at once; with a larger one the job fails
-    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size)]
+    /// Largest result or stream part that a worker may send; the job fails if it is larger
+    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "SIZE", default_value = "100MiB", value_parser = units::size, help_heading = heading::QUEUE)]
     pub(crate) max_body: usize,
-    /// How long is waited after SIGTERM for jobs that workers have; what is not over then is left to the
-    /// next start
-    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration)]
-    pub(crate) drain_timeout: Duration,
+    /// Directory for jobs and endpoints, which then survive a restart; `none` keeps them in memory
+    /// [default: a folder for this port under ~/.local/state/tidegate; none with --port 0]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR", help_heading = heading::STORAGE)]
+    pub(crate) data_dir: Option<DataDir>,
+    /// Keep finished jobs for this long; Runpod's own limits (30 minutes, 1 minute after `runsync`)
+    /// apply as well
+    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "30m", value_parser = units::duration, help_heading = heading::STORAGE)]
+    pub(crate) keep_for: Duration,
     #[command(flatten)]
     pub(crate) webhook: WebhookArgs,
+    /// Time to wait after SIGTERM for jobs that workers run; the next run resumes the rest
+    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration, help_heading = heading::PROCESS)]
+    pub(crate) drain_timeout: Duration,
 }
 
-/// Look after the endpoints of a running platform. With tokens, an administrator's is needed.
+/// Manage the endpoints of a running platform.
+///
+/// If the platform has tokens, an admin token is required.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
     #[command(subcommand)]
@@ -70,67 +81,66 @@ pub(crate) struct EndpointsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointsCommand {
-    /// List the endpoints
     List(ListEndpointsArgs),
-    /// Open an endpoint; it is there after a restart too
     Add(AddEndpointArgs),
-    /// Remove an endpoint; it stays away after a restart too
     Remove(RemoveEndpointArgs),
-    /// Print the environment that a worker of an endpoint is started with
     Env(EndpointEnvArgs),
 }
 
-/// List the endpoints.
+/// List the endpoints
 #[derive(Debug, Args)]
 pub(crate) struct ListEndpointsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Open an endpoint; it is there after a restart too.
+/// Add an endpoint; it survives a restart
 #[derive(Debug, Args)]
 pub(crate) struct AddEndpointArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Its name: small letters, digits, `-` and `_`
+    /// Name of the endpoint: lower-case letters, digits, `-` and `_`
     pub(crate) name: String,
 }
 
-/// Remove an endpoint; it stays away after a restart too, unless the platform is started with `--endpoint`
-/// for it.
+/// Remove an endpoint permanently.
+///
+/// It comes back only if the platform is started with `--endpoint` for it.
 #[derive(Debug, Args)]
 pub(crate) struct RemoveEndpointArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The endpoint
+    /// Name of the endpoint
     pub(crate) name: String,
-    /// Remove it although it has jobs that are not over, and cancel these
+    /// Remove the endpoint even if it has unfinished jobs, and cancel them
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// Print the environment that a worker of an endpoint is started with. Each call names another worker.
+/// Print the environment for a worker of an endpoint.
+///
+/// Every call creates a new worker id.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointEnvArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The endpoint
+    /// Name of the endpoint
     pub(crate) name: String,
-    /// How it is written
+    /// Output format
     #[arg(long, value_enum, default_value = "shell")]
     pub(crate) format: EnvFormat,
 }
 
-/// How an environment is written.
+/// The format of a printed environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EnvFormat {
     /// `export NAME='value'`, for `eval "$(…)"`
     Shell,
     /// `NAME=value`, for `docker run --env-file`
     Docker,
-    /// One object
+    /// One JSON object
     Json,
 }

@@ -1,20 +1,20 @@
-//! Parts of the command line that several commands have: where a server listens and whom it lets in, and how it
-//! sends webhooks.
+//! Arguments that several commands have: listening, access, webhooks, lost jobs.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use tidegate_net::AllowedNetworks;
 
+use super::heading;
 use crate::units;
 
-/// Where a server listens, and whom it lets in.
+/// Where a server listens, and which clients it accepts.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::LISTENING)]
 pub(crate) struct ListenArgs {
-    /// The address to listen on; `0.0.0.0` for every network, which needs tokens or
-    /// --allow-anonymous
+    /// Address to listen on; `0.0.0.0` listens on all networks and needs tokens or --allow-anonymous
     #[arg(
         long,
         alias = "rp_api_host",
@@ -22,36 +22,46 @@ pub(crate) struct ListenArgs {
         default_value = "127.0.0.1"
     )]
     pub(crate) host: String,
-    /// The port to listen on; 0 for any free one
+    /// Port to listen on; 0 selects a free port
     #[arg(long, alias = "rp_api_port", short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
-    /// Only callers with a token from this file are let in: lines `sha256:HASH ACCOUNT [admin]`, read
-    /// again on SIGHUP [env: TIDEGATE_API_TOKENS has `token:account,…`]
-    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE")]
-    pub(crate) tokens_file: Option<PathBuf>,
-    /// Let everybody who reaches the address call, also from other machines
-    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
-    pub(crate) allow_anonymous: bool,
-    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); needs --tls-key
+    /// Serve HTTPS with this certificate chain (PEM); requires --tls-key
     #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Accept only clients with a token from this file, with lines `sha256:HASH ACCOUNT [admin]`.
+    /// SIGHUP reloads it. TIDEGATE_API_TOKENS contains tokens themselves, as `token:account,…`
+    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE", help_heading = heading::ACCESS)]
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Accept clients without a token, also from other machines
+    #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::ACCESS)]
+    pub(crate) allow_anonymous: bool,
 }
 
-/// How webhooks are sent.
+/// How a server sends webhooks.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::WEBHOOKS)]
 pub(crate) struct WebhookArgs {
-    /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such as
-    /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses are called]
-    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
-    pub(crate) allow_private_networks: AllowedNetworks,
-    /// A file with the secrets that sign webhooks, one `whsec_…` per line; it is read again on SIGHUP
-    /// [env: TIDEGATE_WEBHOOK_SECRET holds secrets themselves]
+    /// File with the secrets that sign webhooks, one `whsec_…` per line. SIGHUP reloads it.
+    /// TIDEGATE_WEBHOOK_SECRET contains the secrets themselves
     #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
     pub(crate) webhook_secret_file: Option<PathBuf>,
-    /// How long the last webhook of a prediction is sent again when its receiver does not take it
+    /// Retry the final webhook of a job for this long
     #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
     pub(crate) webhook_retry_for: Duration,
+    /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such
+    /// as `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses]
+    #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
+    pub(crate) allow_private_networks: AllowedNetworks,
+}
+
+/// What happens to a job that was running when the process died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLostArg {
+    /// Run it again
+    Retry,
+    /// Mark it as failed
+    Fail,
 }

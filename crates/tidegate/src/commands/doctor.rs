@@ -112,7 +112,6 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
         predict: None,
         train: None,
         setup_timeout: None,
-        upload_url: None,
         rp_debugger: false,
         rp_log_level: None,
         script_args: Vec::new(),

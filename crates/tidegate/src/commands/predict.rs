@@ -164,7 +164,10 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
         respawn: false,
         keep_for: Duration::from_secs(60),
         keep_data_for: None,
-        outward: OutboundConfig::own(),
+        outward: OutboundConfig {
+            upload_url: args.upload.upload_url.clone(),
+            ..OutboundConfig::own()
+        },
         job_timeout: None,
         max_output: usize::MAX,
         waiting_memory: usize::MAX,

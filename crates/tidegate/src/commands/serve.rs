@@ -280,7 +280,7 @@ fn setting(
         );
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
-    let keeps_large_files = args.model.upload_url.is_some() || platform.cabinet().is_some();
+    let keeps_large_files = args.upload.upload_url.is_some() || platform.cabinet().is_some();
     Ok(ModelConfig {
         workers: args.workers.into(),
         slots: args.concurrency,
@@ -316,6 +316,7 @@ fn setting(
         outward: OutboundConfig {
             networks: args.webhook.allow_private_networks.clone(),
             max_file: args.max_file as u64,
+            upload_url: args.upload.upload_url.clone(),
             webhook_secrets,
             webhook_retry_for: args.webhook.webhook_retry_for,
             renderer: platform.renderer.clone(),

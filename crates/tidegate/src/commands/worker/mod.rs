@@ -243,6 +243,7 @@ fn setting(args: &WorkerArgs) -> ModelConfig {
     let outward = OutboundConfig {
         networks: args.allow_private_networks.clone(),
         max_file: args.max_file as u64,
+        upload_url: args.upload.upload_url.clone(),
         ..OutboundConfig::own()
     };
     ModelConfig {

@@ -1,0 +1,96 @@
+//! The arguments that select a model, and those of the commands that only read one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::heading;
+use crate::units;
+
+/// Which model runs, and how its code is started.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::MODEL)]
+pub(crate) struct ModelArgs {
+    /// Python interpreter that runs the model [default: the one next to this program, the one of the
+    /// active virtual environment, or `python3`]
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+    /// Class or function of the model as `file.py:Name`, instead of the one in `cog.yaml`
+    #[arg(long, env = "TIDEGATE_PREDICT", value_name = "REF")]
+    pub(crate) predict: Option<String>,
+    /// Training function as `file.py:Name`, instead of the one in `cog.yaml`
+    #[arg(long, env = "TIDEGATE_TRAIN", value_name = "REF")]
+    pub(crate) train: Option<String>,
+    /// Function that predictions call: `run()`/`predict()`, or the training function
+    #[arg(
+        long,
+        env = "TIDEGATE_MODE",
+        value_enum,
+        default_value = "predict",
+        alias = "x-mode"
+    )]
+    pub(crate) mode: ModeArg,
+    /// Fail the start when loading and `setup()` take longer. Also read from COG_SETUP_TIMEOUT
+    /// [default: no limit]
+    #[arg(long, env = "TIDEGATE_SETUP_TIMEOUT", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) setup_timeout: Option<Duration>,
+    /// Runpod handler script: add rp_debugger timings to object outputs
+    #[arg(long, alias = "rp_debugger", action = ArgAction::SetTrue)]
+    pub(crate) rp_debugger: bool,
+    /// Runpod handler script: level of its `RunPodLogger`
+    #[arg(long, alias = "rp_log_level", value_name = "LEVEL")]
+    pub(crate) rp_log_level: Option<String>,
+    /// Runpod handler script: arguments for its `sys.argv`
+    #[arg(last = true, value_name = "ARGS", help_heading = None)]
+    pub(crate) script_args: Vec<String>,
+}
+
+/// Where output files go.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct UploadArgs {
+    /// Upload output files to this URL with `PUT` instead of returning them as data URIs
+    #[arg(long, env = "TIDEGATE_UPLOAD_URL", value_name = "URL", help_heading = heading::FILES)]
+    pub(crate) upload_url: Option<String>,
+}
+
+/// The function that predictions call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// `run()` or `predict()`
+    Predict,
+    /// The training function
+    Train,
+}
+
+/// Print the OpenAPI schema of a model.
+///
+/// The command analyzes the model's code and does not run it.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Model folder
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) upload: UploadArgs,
+}
+
+/// Create a model folder with an example
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Folder; it is created if it does not exist
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+/// Check that this machine can run models, and suggest fixes
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Model folder to check as well
+    pub(crate) dir: Option<PathBuf>,
+    /// Python interpreter that runs the models
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+}
