@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 pub use crate::files::fuzz::{data_uri, file_name, splice_files};
 pub use crate::input::fuzz::input;
-use crate::stream::{Entry, History, StreamEvent, Streamed};
+use crate::stream::{History, StartPosition, StreamBatch, StreamEvent};
 
 /// Readers of a job's history get every event after their place, or are told how many they miss.
 ///
@@ -37,9 +37,9 @@ pub fn history(input: &[u8]) {
             check_reader(&history, cursor, pushed);
         }
         match history.entry(false) {
-            Entry::At(0) => check_reader(&history, 0, pushed),
-            Entry::At(at) => assert_eq!((at, capacity), (pushed, 0)),
-            Entry::Truncated(missing) => assert_eq!(missing, pushed - capacity),
+            StartPosition::At(0) => check_reader(&history, 0, pushed),
+            StartPosition::At(at) => assert_eq!((at, capacity), (pushed, 0)),
+            StartPosition::Truncated(missing) => assert_eq!(missing, pushed - capacity),
         }
     }
 }
@@ -47,11 +47,11 @@ pub fn history(input: &[u8]) {
 fn check_reader(history: &History, cursor: usize, pushed: usize) {
     match history.after(cursor) {
         None => assert_eq!(cursor, pushed, "there is more to read"),
-        Some(Streamed::Lagged(missed)) => assert!(
+        Some(StreamBatch::Lagged(missed)) => assert!(
             missed > 0 && cursor + missed <= pushed,
             "{missed} are not missing"
         ),
-        Some(Streamed::Events(events)) => {
+        Some(StreamBatch::Events(events)) => {
             let seen = events.iter().map(|event| {
                 if let StreamEvent::Output { index, .. } = event {
                     *index

@@ -1,8 +1,8 @@
 //! One job and its state. The tracker writes it; everybody else reads it or waits for it.
 
 mod input;
-mod moves;
 mod restored;
+mod transitions;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
-use crate::stream::{History, MAX_READERS, StreamEvent, StreamReader, StreamRefusal, Streamed};
+use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 
-pub(crate) use moves::End;
+pub(crate) use transitions::JobEnd;
 
 /// Logs of one job end here, with a notice.
 const MAX_LOGS: usize = 16 * 1024 * 1024;
@@ -266,7 +266,7 @@ impl Job {
     }
 
     /// Waits for the events after `cursor`.
-    pub(crate) async fn events_after(&self, cursor: usize) -> Streamed {
+    pub(crate) async fn events_after(&self, cursor: usize) -> StreamBatch {
         self.until(|state| state.history.as_ref()?.after(cursor))
             .await
     }
@@ -358,7 +358,7 @@ impl Job {
 
 /// How much there was at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct HistoryMark {
     pub(crate) outputs: usize,
     pub(crate) logs: usize,
 }
@@ -375,8 +375,8 @@ impl State {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment {
+    fn mark(&self) -> HistoryMark {
+        HistoryMark {
             outputs: self.output.len(),
             logs: self.logs.len(),
         }

@@ -6,61 +6,47 @@
 //! dialect a request came in.
 
 mod audit;
-mod cabinet;
-mod carrier;
 mod config;
-mod deadline;
-mod director;
 mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod hands;
-mod heavy;
 mod input;
+mod inspect;
 mod job;
-mod jobs;
-mod keeper;
-mod keeping;
-mod meter;
+mod job_io;
+mod job_service;
+mod metrics;
 mod models;
-mod parking;
 mod random;
-mod recall;
 mod registry;
-mod resume;
-mod room;
-mod seeing;
+mod run;
+mod run_blocking;
 mod snapshot;
-mod started;
 mod stream;
-mod submission;
-mod succession;
-mod taking;
-mod tracker;
-mod trained;
-mod training;
-mod tuned;
-mod upkeep;
+mod submit;
+mod waiting;
 mod webhook;
 
-pub use cabinet::{FileMetadata, FileRules, FileStore, FileStoreError, FileWriter, StoredFile};
-pub use carrier::{JobIo, PreparedInput};
 pub use config::{Config, Deps, OnLost, RendererFactory};
-pub use files::{Files, MAX_INLINE_FILE, file_name_for, room_in};
+pub use files::store::{
+    FileMetadata, FileRules, FileStore, FileStoreError, FileWriter, StoredFile,
+};
+pub use files::{Files, MAX_INLINE_FILE, file_name_for, free_space};
 pub use input::ModelSchema;
+pub use inspect::{AccountShare, QueueStatus};
 pub use job::Job;
-pub use jobs::JobService;
-pub use meter::{AttemptResult, JobMetrics, RefusalReason};
+pub use job_io::{JobIo, PreparedInput};
+pub use job_service::JobService;
+pub use metrics::{AttemptResult, JobMetrics, RefusalReason};
+pub use models::trained::{
+    TrainedModel, TrainedVersion, TrainedVersions, Training, VersionError, VersionMaker, Weights,
+};
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
-pub use resume::Resumed;
-pub use seeing::{AccountShare, QueueStatus};
+pub use run::Resumed;
 pub use snapshot::{OutputDelta, ReadPosition, Snapshot, TerminalState};
-pub use stream::{StreamEvent, StreamReader, StreamRefusal, Streamed};
-pub use submission::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
-pub use trained::{TrainedVersion, TrainedVersions, Weights};
-pub use training::{Training, VersionError, VersionMaker};
-pub use tuned::Tuned;
+pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
+pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use webhook::{
     Attempt, BadSecret, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError,
     Secrets, UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,

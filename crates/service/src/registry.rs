@@ -9,7 +9,7 @@ use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
 use crate::Job;
-use crate::submission::OnDuplicateId;
+use crate::submit::OnDuplicateId;
 
 /// How much of the past is kept.
 #[derive(Debug, Clone, Copy)]

@@ -43,7 +43,7 @@ pub enum StreamEvent {
 
 /// What a reader gets.
 #[derive(Debug)]
-pub enum Streamed {
+pub enum StreamBatch {
     /// The next events, at least one.
     Events(Vec<StreamEvent>),
     /// The reader was too slow: this many events are lost, and the stream is over for it.
@@ -97,17 +97,17 @@ impl History {
 
     /// Where a new reader begins: at the start, or at the end when no history is kept. If the job is
     /// over by then, the reader is at least told that.
-    pub(crate) fn entry(&mut self, over: bool) -> Entry {
+    pub(crate) fn entry(&mut self, over: bool) -> StartPosition {
         if self.capacity == 0 {
             let at = self.end();
             if over {
                 self.push(StreamEvent::Completed);
             }
-            Entry::At(at)
+            StartPosition::At(at)
         } else if self.dropped > 0 || self.events.len() > self.capacity {
-            Entry::Truncated(self.end().saturating_sub(self.capacity))
+            StartPosition::Truncated(self.end().saturating_sub(self.capacity))
         } else {
-            Entry::At(0)
+            StartPosition::At(0)
         }
     }
 
@@ -117,9 +117,9 @@ impl History {
     }
 
     /// What comes after `cursor`; `None` when there is nothing yet.
-    pub(crate) fn after(&self, cursor: usize) -> Option<Streamed> {
+    pub(crate) fn after(&self, cursor: usize) -> Option<StreamBatch> {
         if cursor < self.dropped {
-            return Some(Streamed::Lagged(self.dropped - cursor));
+            return Some(StreamBatch::Lagged(self.dropped - cursor));
         }
         let fresh: Vec<_> = self
             .events
@@ -127,12 +127,12 @@ impl History {
             .skip(cursor - self.dropped)
             .cloned()
             .collect();
-        (!fresh.is_empty()).then_some(Streamed::Events(fresh))
+        (!fresh.is_empty()).then_some(StreamBatch::Events(fresh))
     }
 }
 
 /// Where a new reader begins.
-pub(crate) enum Entry {
+pub(crate) enum StartPosition {
     At(usize),
     /// This many events are missing from the start.
     Truncated(usize),
@@ -147,10 +147,10 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    pub(crate) fn new(job: Arc<Job>, entry: Entry) -> Self {
+    pub(crate) fn new(job: Arc<Job>, entry: StartPosition) -> Self {
         let (cursor, truncated) = match entry {
-            Entry::At(cursor) => (cursor, None),
-            Entry::Truncated(missing) => (0, Some(missing)),
+            StartPosition::At(cursor) => (cursor, None),
+            StartPosition::Truncated(missing) => (0, Some(missing)),
         };
         Self {
             job,
@@ -171,17 +171,17 @@ impl StreamReader {
     }
 
     /// All events that are ready, waiting for at least one. `None` after the last.
-    pub async fn next(&mut self) -> Option<Streamed> {
+    pub async fn next(&mut self) -> Option<StreamBatch> {
         if self.over {
             return None;
         }
         let batch = self.job.events_after(self.cursor).await;
         match &batch {
-            Streamed::Events(events) => {
+            StreamBatch::Events(events) => {
                 self.cursor += events.len();
                 self.over = matches!(events.last(), Some(StreamEvent::Completed));
             }
-            Streamed::Lagged(_) => self.over = true,
+            StreamBatch::Lagged(_) => self.over = true,
         }
         Some(batch)
     }
@@ -211,33 +211,38 @@ mod tests {
 
     #[test]
     fn a_late_reader_gets_all_or_is_told_what_is_missing() {
-        assert!(matches!(pushed(4, 0, 4).entry(false), Entry::At(0)));
-        assert!(matches!(pushed(4, 0, 7).entry(false), Entry::Truncated(3)));
+        assert!(matches!(pushed(4, 0, 4).entry(false), StartPosition::At(0)));
+        assert!(matches!(
+            pushed(4, 0, 7).entry(false),
+            StartPosition::Truncated(3)
+        ));
         assert!(
-            matches!(pushed(4, 1, 7).entry(true), Entry::Truncated(3)),
+            matches!(pushed(4, 1, 7).entry(true), StartPosition::Truncated(3)),
             "kept for the live reader, not for late ones"
         );
-        assert!(matches!(pushed(0, 0, 7).entry(false), Entry::At(7)));
+        assert!(matches!(pushed(0, 0, 7).entry(false), StartPosition::At(7)));
     }
 
     #[test]
     fn who_comes_after_the_end_is_told_so_even_without_history() {
         let mut history = History::new(0);
         history.readers = 1;
-        let Entry::At(cursor) = history.entry(true) else {
+        let StartPosition::At(cursor) = history.entry(true) else {
             panic!("nothing is missing")
         };
         assert!(
-            matches!(history.after(cursor), Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
+            matches!(history.after(cursor), Some(StreamBatch::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
         );
     }
 
     #[test]
     fn a_live_reader_may_be_slow_but_not_for_ever() {
         let history = pushed(4, 1, 1000);
-        assert!(matches!(history.after(0), Some(Streamed::Events(events)) if events.len() == 1000));
+        assert!(
+            matches!(history.after(0), Some(StreamBatch::Events(events)) if events.len() == 1000)
+        );
         let history = pushed(4, 1, LIVE_CAPACITY + 10);
-        assert!(matches!(history.after(0), Some(Streamed::Lagged(10))));
+        assert!(matches!(history.after(0), Some(StreamBatch::Lagged(10))));
         assert!(history.after(LIVE_CAPACITY + 10).is_none());
     }
 }

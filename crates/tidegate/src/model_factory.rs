@@ -17,7 +17,7 @@ use tidegate_queue::MemoryQueue;
 use tidegate_runtime::launch::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
-    Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, room_in,
+    Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, free_space,
 };
 
 use crate::cli::{ModeArg, ModelArgs};
@@ -45,7 +45,7 @@ pub(crate) struct ModelConfig {
     pub(crate) max_output: usize,
     pub(crate) waiting_memory: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) cabinet: Option<Arc<FileStore>>,
+    pub(crate) file_store: Option<Arc<FileStore>>,
     /// Variables that the model must not have, besides those of every server.
     pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
@@ -163,7 +163,7 @@ impl ModelFactory {
             net: Arc::clone(&files.net),
             files,
             scratch: Arc::new(move || scratch.unique_path()),
-            room: Arc::new(move || room_in(&scratch_root)),
+            room: Arc::new(move || free_space(&scratch_root)),
             spill_above: SPILL_ABOVE,
             queue: Arc::new(MemoryQueue::default()),
             store: setting.store.clone(),
@@ -221,7 +221,7 @@ impl ModelFactory {
             net,
             upload_to,
             owner: setting.run_as.as_ref().map(|user| user.uid),
-            own: setting.cabinet.clone(),
+            own: setting.file_store.clone(),
         })
     }
 

@@ -57,15 +57,17 @@ impl ReplicateSetup {
     }
 
     /// The files that are kept, if any can be.
-    pub(crate) fn cabinet(&self) -> Option<Arc<FileStore>> {
-        self.files.as_ref().map(|(cabinet, _)| Arc::clone(cabinet))
+    pub(crate) fn file_store(&self) -> Option<Arc<FileStore>> {
+        self.files
+            .as_ref()
+            .map(|(file_store, _)| Arc::clone(file_store))
     }
 
     /// Where versions that were trained are written down.
     pub(crate) fn register(&self) -> Arc<TrainedVersions> {
         Arc::new(TrainedVersions::new(
             Arc::clone(&self.shelves),
-            self.cabinet(),
+            self.file_store(),
         ))
     }
 
@@ -121,15 +123,15 @@ async fn files(
         max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
     };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
-    let cabinet = FileStore::open(blobs, spool, documents, rules)
+    let file_store = FileStore::open(blobs, spool, documents, rules)
         .await
         .context("the place where files are kept cannot be used")?;
     let links = FileLinks::new(
-        Arc::clone(&cabinet),
+        Arc::clone(&file_store),
         &secret(Some(&*data.store), FILES).await?,
         keep_jobs_for,
     );
-    Ok(Some((cabinet, Arc::new(links))))
+    Ok(Some((file_store, Arc::new(links))))
 }
 
 /// The secret behind addresses; they stay good over a restart when it can be kept.

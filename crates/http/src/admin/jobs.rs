@@ -58,7 +58,7 @@ async fn find(
     let mut known: HashMap<(Account, JobId), JobSummary> =
         everything.map(|brief| (key(&brief), brief)).collect();
     if let Some(jobs) = job_services.first() {
-        for brief in jobs.written_down(wanted).await? {
+        for brief in jobs.recorded(wanted).await? {
             known.entry(key(&brief)).or_insert(brief);
         }
     }
@@ -168,6 +168,6 @@ async fn look(
         return Ok(found);
     }
     let jobs = job_services.first().ok_or_else(unknown)?;
-    let job = jobs.look(&account, &id).await.ok_or_else(unknown)?;
+    let job = jobs.find(&account, &id).await.ok_or_else(unknown)?;
     Ok((jobs.clone(), job))
 }

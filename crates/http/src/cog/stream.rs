@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::{JobId, MetricMode};
-use tidegate_service::{Job, StreamEvent, StreamReader, Streamed};
+use tidegate_service::{Job, StreamBatch, StreamEvent, StreamReader};
 
 use super::reply;
 use crate::replicate::CrossApiView;
@@ -28,7 +28,7 @@ pub(super) fn answer(reader: StreamReader, teller: Option<CrossApiView>) -> Resp
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
             Ok(None) => return None,
-            Ok(Some(Streamed::Events(events))) => {
+            Ok(Some(StreamBatch::Events(events))) => {
                 let job = reader.job();
                 match &teller {
                     None => frames(job.id(), &events, || reply::result_body(&job.snapshot())),
@@ -37,7 +37,7 @@ pub(super) fn answer(reader: StreamReader, teller: Option<CrossApiView>) -> Resp
                     }),
                 }
             }
-            Ok(Some(Streamed::Lagged(skipped))) => {
+            Ok(Some(StreamBatch::Lagged(skipped))) => {
                 error_frame("SSE stream lagged; events were dropped", skipped)
             }
         };

@@ -463,7 +463,7 @@ type LabeledCounts = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 impl MetricSnapshot<'_> {
     fn counters(&self, count: impl Fn(&JobMetrics) -> LabeledCounts) -> Vec<Sample> {
         let each = |model: &ModelMetrics| {
-            let counted = count(model.jobs.meter());
+            let counted = count(model.jobs.metrics());
             counted
                 .into_iter()
                 .map(|(words, n)| (model.labels(&words), MetricValue::Counter(n)))
@@ -485,7 +485,7 @@ impl MetricSnapshot<'_> {
             .map(|model| {
                 (
                     model.labels(&[]),
-                    MetricValue::Histogram(histogram(model.jobs.meter()).read()),
+                    MetricValue::Histogram(histogram(model.jobs.metrics()).read()),
                 )
             })
             .collect()

@@ -290,7 +290,7 @@ impl AppState {
             known => known?,
         }
         let desk = self
-            .desk_for(caller, (owner, name), Some(&setup.version))
+            .service_for(caller, (owner, name), Some(&setup.version))
             .await?
             .ok_or(ApiError::UnknownVersion)?;
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);

@@ -42,7 +42,7 @@ pub(super) async fn download(
     let body = if method == Method::HEAD || length == 0 {
         Body::empty()
     } else {
-        match links.cabinet.read(&file, range.clone()).await {
+        match links.file_store.read(&file, range.clone()).await {
             Ok(bytes) => sent(bytes),
             // Removed a moment ago.
             Err(BlobError::Missing) => return Err(ApiError::Unknown("file")),

@@ -22,7 +22,7 @@ const UNNAMED: &str = "download";
 
 /// The files that are kept, and their addresses.
 pub struct FileLinks {
-    pub(super) cabinet: Arc<FileStore>,
+    pub(super) file_store: Arc<FileStore>,
     key: hmac::Key,
     keep_jobs_for: Duration,
 }
@@ -30,9 +30,9 @@ pub struct FileLinks {
 impl FileLinks {
     /// Whoever knows the secret can read every file whose id they know. Jobs that are over are kept for
     /// `keep_jobs_for`, and their files with them.
-    pub fn new(cabinet: Arc<FileStore>, secret: &[u8], keep_jobs_for: Duration) -> Self {
+    pub fn new(file_store: Arc<FileStore>, secret: &[u8], keep_jobs_for: Duration) -> Self {
         Self {
-            cabinet,
+            file_store,
             key: hmac::Key::new(hmac::HMAC_SHA256, secret),
             keep_jobs_for,
         }
@@ -56,7 +56,7 @@ impl FileLinks {
             None => Timestamp::now().checked_add(self.keep_jobs_for.saturating_add(WHILE_RUNNING)),
         };
         let expires_at = expires_at.unwrap_or(Timestamp::MAX);
-        self.cabinet.told(job.account, job.id, json, |file| {
+        self.file_store.told(job.account, job.id, json, |file| {
             let name = if matches!(file.name.as_str(), "" | "." | "..") {
                 UNNAMED
             } else {
@@ -68,7 +68,7 @@ impl FileLinks {
 
     /// The file of an address, if we have signed it, it is still good, and so is the file.
     pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<StoredFile>> {
-        self.cabinet
+        self.file_store
             .find(&owner_in(&self.key, id, query, Timestamp::now())?, id)
     }
 }

@@ -55,12 +55,12 @@ pub(super) async fn create(
     if body.size_hint().lower() > (limit + AROUND) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
-    links.cabinet.has_room(
+    links.file_store.has_room(
         &caller.account,
         body.size_hint().lower().saturating_sub(AROUND as u64),
     )?;
     let form = UploadForm::read(
-        &links.cabinet,
+        &links.file_store,
         &headers,
         body,
         limit,
@@ -83,7 +83,10 @@ pub(super) async fn create(
         content_type,
         metadata: metadata(form.metadata)?,
     };
-    let file = links.cabinet.keep(&caller.account, content, label).await?;
+    let file = links
+        .file_store
+        .keep(&caller.account, content, label)
+        .await?;
     Ok(reply::created(&written(&file, &caller, links, &origin)))
 }
 
@@ -99,7 +102,7 @@ pub(super) async fn list(
         at: file.created_at,
         name: file.id.clone(),
     };
-    let files = links.cabinet.list(&caller.account);
+    let files = links.file_store.list(&caller.account);
     let page = page(
         files,
         mark,
@@ -120,7 +123,7 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let links = state.files()?;
     let file = links
-        .cabinet
+        .file_store
         .get(&caller.account, &id)
         .ok_or(ApiError::Unknown("file"))?;
     Ok(reply::ok(&written(&file, &caller, links, &origin)))
@@ -132,8 +135,8 @@ pub(super) async fn remove(
     caller: Identity,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let cabinet = &state.files()?.cabinet;
-    if cabinet.remove(&caller.account, &id).await? {
+    let file_store = &state.files()?.file_store;
+    if file_store.remove(&caller.account, &id).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(ApiError::Unknown("file"))
@@ -177,7 +180,7 @@ struct UploadForm {
 
 impl UploadForm {
     async fn read(
-        cabinet: &FileStore,
+        file_store: &FileStore,
         headers: &HeaderMap,
         body: Body,
         limit: usize,
@@ -208,7 +211,7 @@ impl UploadForm {
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
-                    let mut incoming = cabinet.receive(expected, limit as u64).await?;
+                    let mut incoming = file_store.receive(expected, limit as u64).await?;
                     while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
                         incoming.write(&bytes).await?;
                     }

@@ -58,7 +58,7 @@ pub(super) async fn create_for_model(
     order: CreateRequest,
 ) -> Result<Response, ApiError> {
     let desk = state
-        .desk_for(&order.caller, (&owner, &name), None)
+        .service_for(&order.caller, (&owner, &name), None)
         .await?
         .ok_or(ApiError::Unknown("model"))?;
     state
@@ -93,7 +93,7 @@ impl AppState {
     /// The desk of the version that a body names.
     async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<JobService, ApiError> {
         let desk = match wanted(create)? {
-            (Some(model), version) => self.desk_for(caller, parts(model), version).await?,
+            (Some(model), version) => self.service_for(caller, parts(model), version).await?,
             (None, Some(version)) => self.desk_of_version(caller, version).await?,
             (None, None) => None,
         };
@@ -133,7 +133,7 @@ impl AppState {
     pub(super) fn written(&self, job: &Snapshot, reader: &ClientProfile) -> Bytes {
         let streams = self
             .models
-            .desk_of(&job.target)
+            .service_of(&job.target)
             .map_or(StreamSupport::No, |desk| streams(&desk));
         reader.renderer.prediction(job, &reader.origin, streams)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_service::{JobService, ServedVersion, Tuned};
+use tidegate_service::{JobService, ServedVersion, TrainedModel};
 
 use super::AppState;
 use super::reply::ApiError;
@@ -25,40 +25,42 @@ pub(super) async fn remove(
     {
         return Err(ApiError::ServedFromFolder);
     }
-    let own = |tuned: &Arc<Tuned>| tuned.kept.id() == version && tuned.kept.is_of(&caller.account);
-    if let Some(tuned) = state
+    let own = |trained: &Arc<TrainedModel>| {
+        trained.kept.id() == version && trained.kept.is_of(&caller.account)
+    };
+    if let Some(trained) = state
         .models
-        .tuned_of(&format!("{owner}/{name}"))
+        .trained_models_of(&format!("{owner}/{name}"))
         .into_iter()
         .find(own)
     {
         // Also when its model is gone, which may have been removed while it was trained.
-        state.models.remove_tuned(&tuned).await?;
+        state.models.remove_trained_model(&trained).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     state.check_known(&caller, &owner, &name).await?;
-    let all = state.tuned(&caller, &owner, &name).await?;
-    let tuned = all
+    let all = state.trained_models(&caller, &owner, &name).await?;
+    let trained = all
         .iter()
-        .find(|tuned| tuned.kept.id() == version)
+        .find(|trained| trained.kept.id() == version)
         .ok_or(ApiError::Unknown("version"))?;
     let looks_after_it = caller.role == Role::Admin && state.desk(&owner, &name).is_some();
     if !looks_after_it {
         return Err(ApiError::NotYourModel(owner));
     }
-    state.models.remove_tuned(tuned).await?;
+    state.models.remove_trained_model(trained).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 impl AppState {
     /// The versions of a model that were trained and that the caller may see, newest first.
-    pub(super) async fn tuned(
+    pub(super) async fn trained_models(
         &self,
         caller: &Identity,
         owner: &str,
         name: &str,
-    ) -> Result<Vec<Arc<Tuned>>, ApiError> {
-        let all = self.models.tuned_of(&format!("{owner}/{name}"));
+    ) -> Result<Vec<Arc<TrainedModel>>, ApiError> {
+        let all = self.models.trained_models_of(&format!("{owner}/{name}"));
         if all.is_empty() || self.desk(owner, name).is_some() {
             return Ok(all);
         }
@@ -83,7 +85,7 @@ impl AppState {
     }
 
     /// The desk of a version of a model, or of its newest: what the folder says, or what was trained last.
-    pub(super) async fn desk_for(
+    pub(super) async fn service_for(
         &self,
         caller: &Identity,
         (owner, name): (&str, &str),
@@ -94,8 +96,11 @@ impl AppState {
         if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
             return Ok(Some(desk));
         }
-        let all = self.tuned(caller, owner, name).await?;
-        Ok(all.iter().filter_map(|tuned| tuned.jobs()).find(is_wanted))
+        let all = self.trained_models(caller, owner, name).await?;
+        Ok(all
+            .iter()
+            .filter_map(|trained| trained.jobs())
+            .find(is_wanted))
     }
 
     /// The same for whoever knows only the id of the version.
@@ -107,10 +112,10 @@ impl AppState {
         if let Some(model) = self.models.of_version(version) {
             return Ok(Some(model.jobs()));
         }
-        let Some(tuned) = self.models.tuned_by_id(version) else {
+        let Some(trained) = self.models.trained_model_by_id(version) else {
             return Ok(None);
         };
-        self.desk_for(caller, parts(&tuned.kept.model), Some(version))
+        self.service_for(caller, parts(&trained.kept.model), Some(version))
             .await
     }
 
@@ -126,9 +131,9 @@ impl AppState {
             .get(&format!("{owner}/{name}"))
             .map(|model| model.versions())
             .unwrap_or_default();
-        let all = self.tuned(caller, owner, name).await?;
+        let all = self.trained_models(caller, owner, name).await?;
         let lives: Vec<Vec<Arc<ServedVersion>>> = std::iter::once(folder)
-            .chain(all.iter().map(|tuned| tuned.versions()))
+            .chain(all.iter().map(|trained| trained.versions()))
             .collect();
         let now = lives.iter().filter_map(|life| life.first());
         let past = lives.iter().flat_map(|life| life.iter().skip(1));
@@ -145,9 +150,9 @@ impl AppState {
     /// What was trained last for a model that somebody has made.
     pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<ServedVersion>> {
         self.models
-            .tuned_of(model)
+            .trained_models_of(model)
             .iter()
-            .find_map(|tuned| tuned.now())
+            .find_map(|trained| trained.now())
     }
 }
 

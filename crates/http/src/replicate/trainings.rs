@@ -19,7 +19,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     state.check_known(&order.caller, &owner, &name).await?;
     let desk = state
-        .desk_for(&order.caller, (&owner, &name), Some(&version))
+        .service_for(&order.caller, (&owner, &name), Some(&version))
         .await?
         .ok_or(ApiError::UnknownVersion)?;
     let create = order.read()?;
@@ -32,7 +32,7 @@ pub(super) async fn create(
     }
     if let Some(links) = &state.config.files {
         // How large the weights will be is not known; who has no room for any trains nothing.
-        links.cabinet.has_room(&order.caller.account, 1)?;
+        links.file_store.has_room(&order.caller.account, 1)?;
     }
     let destination = Some(destination.to_owned());
     state

@@ -92,13 +92,13 @@ pub(super) async fn create(
         )));
     }
     // A model of the past may have been removed while somebody else trained for it.
-    for tuned in state
+    for trained in state
         .models
-        .tuned_of(&draft.key())
+        .trained_models_of(&draft.key())
         .iter()
-        .filter(|tuned| !tuned.kept.is_of(&caller.account))
+        .filter(|trained| !trained.kept.is_of(&caller.account))
     {
-        state.models.remove_tuned(tuned).await?;
+        state.models.remove_trained_model(trained).await?;
     }
     Ok(reply::created(&state.shown(draft).written(&origin)?))
 }
@@ -127,8 +127,8 @@ pub(super) async fn remove(
     caller: Identity,
 ) -> Result<Response, ApiError> {
     let draft = state.own_draft(&caller, &owner, &name).await?;
-    for tuned in state.models.tuned_of(&draft.key()) {
-        state.models.remove_tuned(&tuned).await?;
+    for trained in state.models.trained_models_of(&draft.key()) {
+        state.models.remove_trained_model(&trained).await?;
     }
     match state.drafts().remove(&draft.key()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),

@@ -10,8 +10,8 @@ use tidegate_core::{Account, OutputFile, OutputFileKind};
 use tidegate_fuzzing::parts;
 use tidegate_net::{Client, Config, Url};
 
-use super::outgoing::splice;
-use super::{Files, name};
+use super::output_files::splice;
+use super::{Files, file_name as names};
 
 /// Whatever an address or a type says, the name of its file is one plain name in one folder.
 pub fn file_name(input: &[u8]) {
@@ -20,8 +20,8 @@ pub fn file_name(input: &[u8]) {
     let names = addresses
         .iter()
         .flatten()
-        .map(name::of_url)
-        .chain([name::of_mime(&text)]);
+        .map(names::of_url)
+        .chain([names::of_mime(&text)]);
     for name in names {
         assert!((1..=200).contains(&name.len()), "{} bytes", name.len());
         assert!(
@@ -66,7 +66,7 @@ pub fn data_uri(input: &[u8]) {
                     assert!(bytes <= MAX_FILE, "{bytes} bytes are let in");
                     let mime = data.mime_type();
                     assert!(
-                        !name::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/')
+                        !names::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/')
                     );
                 }
                 Err(_) => {

@@ -1,24 +1,25 @@
 //! Files on their way in and out: addresses in inputs become local paths, files in outputs become
 //! data URIs, addresses of uploads, or names of files that are kept here.
 
+mod disk_space;
+pub(crate) mod file_name;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod incoming;
-pub(crate) mod name;
-mod outgoing;
-mod space;
+mod input_files;
+mod output_files;
+pub(crate) mod store;
 
 use std::sync::Arc;
 
-pub use name::of_mime as file_name_for;
-pub use outgoing::MAX_INLINE as MAX_INLINE_FILE;
-pub use space::room_in;
+pub use disk_space::free_space;
+pub use file_name::of_mime as file_name_for;
+pub use output_files::MAX_INLINE as MAX_INLINE_FILE;
 
-pub(crate) use outgoing::Giver;
+pub(crate) use output_files::OutputOwner;
 
 use tidegate_net::{Client, Url};
 
-use crate::cabinet::FileStore;
+use crate::files::store::FileStore;
 
 /// How files get in and out.
 #[derive(Clone)]

@@ -4,13 +4,14 @@
 //! state after a higher one. Messages before the end are sent once and may be lost; the last one is
 //! sent until somebody takes it or the time for it is over. [`DeliveryLog`] remembers what became of them.
 
-mod deliveries;
-mod parcel;
+mod backoff;
+mod delivery_log;
+mod outgoing_message;
 mod replay;
-mod schedule;
+mod retry;
+mod retry_buffer;
 mod sender;
 mod signature;
-mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,11 +24,12 @@ use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{Snapshot, random};
 
-pub use deliveries::{Attempt, DeliveryLog, DeliveryRecord, DeliveryState};
+pub use delivery_log::{Attempt, DeliveryLog, DeliveryRecord, DeliveryState};
 pub use replay::ReplayError;
-pub(crate) use sender::{Sender, SenderTools, deliver};
+pub(crate) use retry::deliver;
+pub(crate) use retry_buffer::{RetryBuffer, RetryBufferLimits};
+pub(crate) use sender::{SenderDeps, WebhookSender};
 pub use signature::{BadSecret, Secrets};
-pub(crate) use waiting::{Bounds, Waiting};
 
 /// Where and how to tell.
 #[derive(Debug, Clone)]

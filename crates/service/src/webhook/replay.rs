@@ -9,11 +9,11 @@ use tidegate_core::store::{Reopened, StoreError};
 use tidegate_core::{Account, JobId};
 
 use super::WebhookEvent;
-use super::deliveries::{DeliveryRecord, DeliveryState, Handle};
-use super::parcel::Parcel;
-use super::sender::deliver_parcel;
-use crate::heavy::heavy;
-use crate::jobs::JobService;
+use super::delivery_log::{DeliveryRecord, DeliveryState, ReplayHandle};
+use super::outgoing_message::OutgoingMessage;
+use super::retry::deliver_unrecorded;
+use crate::job_service::JobService;
+use crate::run_blocking::run_blocking_if_large;
 
 /// Why a message is not sent once more.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum ReplayError {
     #[error("there is no webhook with the id `{0}`, or it was settled too long ago to be kept")]
     Unknown(String),
     /// It is being sent at this moment.
-    #[error("it is on its way to the receiver right now; look at its attempts in a moment")]
+    #[error("it is on its way to the receiver right now; look at its attempts in a mark")]
     OnItsWay,
     /// It is not the last one about its job.
     #[error("it tells of `{}`, and only the last message of a job (`completed`) is kept and can be sent again", .0.name())]
@@ -49,7 +49,7 @@ impl JobService {
         if let Some((record, handle)) = &remembered {
             match record.state {
                 DeliveryState::Retrying => {
-                    handle.hurry.notify_one();
+                    handle.send_now.notify_one();
                     return Ok(());
                 }
                 DeliveryState::Sending => return Err(ReplayError::OnItsWay),
@@ -75,15 +75,15 @@ impl JobService {
         id: &str,
         account: Option<&Account>,
     ) -> Result<bool, ReplayError> {
-        let Some(store) = &self.inner.tools.store else {
+        let Some(store) = &self.inner.deps.store else {
             return Ok(false);
         };
-        let letter = store
+        let message = store
             .reopen_message(id, account.cloned(), Timestamp::now())
             .await;
-        match letter.map_err(unusable)? {
-            Reopened::Message(letter) => {
-                self.send_again(*letter);
+        match message.map_err(unusable)? {
+            Reopened::Message(message) => {
+                self.send_again(*message);
                 Ok(true)
             }
             // It was taken a moment ago, and that is being written down.
@@ -95,20 +95,20 @@ impl JobService {
     fn replay_remembered(
         &self,
         record: DeliveryRecord,
-        handle: &Handle,
+        handle: &ReplayHandle,
     ) -> Result<(), ReplayError> {
         // What is too old is forgotten when somebody asks.
         self.inner.registry.get(&record.account, &record.job);
         let job = handle.job.upgrade().ok_or(ReplayError::Gone)?;
-        let body = heavy(job.weight(), || {
+        let body = run_blocking_if_large(job.weight(), || {
             handle.webhook.renderer.write(&job.snapshot())
         });
         let senders = Arc::clone(&self.inner.senders);
-        let parcel = Parcel::again(record.id, &senders, &handle.webhook, &job, body);
+        let message = OutgoingMessage::replayed(record.id, &senders, &handle.webhook, &job, body);
         self.inner
             .senders
             .tasks
-            .spawn(async move { deliver_parcel(&senders, &parcel).await });
+            .spawn(async move { deliver_unrecorded(&senders, &message).await });
         Ok(())
     }
 
@@ -119,13 +119,13 @@ impl JobService {
         job: Option<&JobId>,
         limit: usize,
     ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        let Some(store) = &self.inner.tools.store else {
+        let Some(store) = &self.inner.deps.store else {
             return Ok(Vec::new());
         };
-        let letters = store
+        let messages = store
             .settled_messages(account.cloned(), job.cloned(), limit)
             .await?;
-        Ok(letters.iter().map(Into::into).collect())
+        Ok(messages.iter().map(Into::into).collect())
     }
 }
 

@@ -18,10 +18,10 @@ const SHORTEST: usize = 16;
 /// The secrets that sign messages. All handles see a replacement at once.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    keys: Arc<ArcSwap<Vec<Key>>>,
+    keys: Arc<ArcSwap<Vec<SigningKey>>>,
 }
 
-struct Key(Vec<u8>);
+struct SigningKey(Vec<u8>);
 
 /// A secret that cannot be used. It is named by its place: secrets stay out of messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Secrets {
             .lines()
             .filter_map(|line| line.split('#').next())
             .flat_map(str::split_whitespace);
-        let keys: Result<Vec<Key>, BadSecret> = words
+        let keys: Result<Vec<SigningKey>, BadSecret> = words
             .enumerate()
             .map(|(i, word)| key(i + 1, word))
             .collect();
@@ -65,7 +65,7 @@ impl Secrets {
 
     /// The first of them, as it is given to who verifies the messages of all accounts.
     pub fn first(&self) -> Option<String> {
-        self.keys.load().first().map(Key::to_string)
+        self.keys.load().first().map(SigningKey::to_string)
     }
 
     /// What the first of them comes to for one account: with it nobody can sign in the name of another.
@@ -99,7 +99,7 @@ impl Secrets {
     }
 }
 
-impl Key {
+impl SigningKey {
     /// The secret of one account: always the same, and nobody comes back from it to this one.
     fn of(&self, account: &Account) -> Self {
         let whose = format!("webhooks of {account}");
@@ -122,13 +122,13 @@ impl Key {
 }
 
 /// As receivers are given it.
-impl fmt::Display for Key {
+impl fmt::Display for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "whsec_{}", STANDARD.encode(&self.0))
     }
 }
 
-fn key(number: usize, word: &str) -> Result<Key, BadSecret> {
+fn key(number: usize, word: &str) -> Result<SigningKey, BadSecret> {
     // Some tools leave the padding out.
     let lenient =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -141,7 +141,7 @@ fn key(number: usize, word: &str) -> Result<Key, BadSecret> {
     if bytes.len() < SHORTEST {
         Err(BadSecret::TooShort(number))
     } else {
-        Ok(Key(bytes))
+        Ok(SigningKey(bytes))
     }
 }
 

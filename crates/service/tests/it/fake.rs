@@ -226,10 +226,10 @@ impl Running for Played {
 pub(crate) fn desk(slots: usize) -> (FakeModel, JobService) {
     let streaming = r#"{"components":{"schemas":{}},"paths":{"/predictions":{"post":{"x-cog-streaming":true}}}}"#;
     let model = FakeModel::new(slots, streaming);
-    (model.clone(), desk_of(model))
+    (model.clone(), service_of(model))
 }
 
-pub(crate) fn desk_of(model: FakeModel) -> JobService {
+pub(crate) fn service_of(model: FakeModel) -> JobService {
     desk_with(model, Wishes::default())
 }
 
@@ -272,7 +272,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
         attempts,
     } = wishes;
     let net = Arc::new(Client::new(net));
-    let tools = Deps {
+    let deps = Deps {
         executor: Arc::new(model),
         files: Files {
             net: Arc::clone(&net),
@@ -309,7 +309,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
             WebhookRenderer::new(|job| Bytes::from(format!("{:?}", job.status)))
         }),
     };
-    JobService::new(tools, config)
+    JobService::new(deps, config)
 }
 
 pub(crate) fn submission(input: &'static str) -> Submission {

@@ -110,7 +110,7 @@ async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
         Resumed {
             queued: 3,
             failed: 1,
-            letters: 0
+            messages: 0
         }
     );
     let lost = jobs
@@ -196,7 +196,7 @@ async fn an_orderly_end_leaves_what_waits_to_the_next() {
         Resumed {
             queued: 1,
             failed: 0,
-            letters: 0
+            messages: 0
         }
     );
     model

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Account, Event, JobId, LogSource, Outcome, Refusal, Status};
-use tidegate_service::{OnDuplicateId, ResponseMode, StreamEvent, Streamed, Submission, Submitted};
+use tidegate_service::{
+    OnDuplicateId, ResponseMode, StreamBatch, StreamEvent, Submission, Submitted,
+};
 
 use fake::{FakeModel, desk, submission, value};
 
@@ -345,7 +347,7 @@ async fn a_late_reader_sees_everything_from_the_start() {
     job.ended().await;
 
     let mut late = job.follow().unwrap();
-    let Some(Streamed::Events(events)) = late.next().await else {
+    let Some(StreamBatch::Events(events)) = late.next().await else {
         panic!("it lagged")
     };
 
@@ -363,7 +365,7 @@ async fn a_late_reader_sees_everything_from_the_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_does_not_stream_refuses_one() {
-    let jobs = fake::desk_of(FakeModel::without_streaming(1));
+    let jobs = fake::service_of(FakeModel::without_streaming(1));
     assert_eq!(
         jobs.submit(Submission {
             delivery: ResponseMode::Stream,
@@ -417,7 +419,7 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
 #[tokio::test(start_paused = true)]
 async fn who_follows_a_job_that_is_over_is_told_so() {
     let model = FakeModel::without_streaming(1);
-    let jobs = fake::desk_of(model.clone());
+    let jobs = fake::service_of(model.clone());
     let ticket = new(jobs.submit(submission("{}")).await);
     model
         .started()
@@ -428,6 +430,6 @@ async fn who_follows_a_job_that_is_over_is_told_so() {
     let mut late = ticket.job().follow().unwrap();
 
     assert!(
-        matches!(late.next().await, Some(Streamed::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
+        matches!(late.next().await, Some(StreamBatch::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
     );
 }

@@ -196,7 +196,7 @@ async fn after_a_restart_no_more_is_in_memory_than_before() {
         Resumed {
             queued: COUNT - 1,
             failed: 1,
-            letters: 0
+            messages: 0
         }
     );
     // The first may have its turn already.
@@ -326,7 +326,7 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         Resumed {
             queued: 0,
             failed: 0,
-            letters: 3
+            messages: 3
         }
     );
 }

@@ -192,16 +192,23 @@ async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
 async fn every_attempt_is_counted() {
     let jobs = ended(open()).await;
     let record = settled(&jobs).await;
-    let count = |result| jobs.meter().attempts.of(result).get();
+    let count = |result| jobs.metrics().attempts.of(result).get();
     assert_eq!(count(AttemptResult::NoAnswer), record.attempts.len() as u64);
     assert_eq!(
-        (count(AttemptResult::Delivered), jobs.meter().given_up.get()),
+        (
+            count(AttemptResult::Delivered),
+            jobs.metrics().given_up.get()
+        ),
         (0, 1)
     );
     let refused = ended(Config::default()).await;
     settled(&refused).await;
     assert_eq!(
-        refused.meter().attempts.of(AttemptResult::NotAllowed).get(),
+        refused
+            .metrics()
+            .attempts
+            .of(AttemptResult::NotAllowed)
+            .get(),
         1
     );
 }

@@ -25,7 +25,7 @@ use tidegate_remote::Remote;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
     Config, Deps, Files, JobService, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets,
-    ServedVersion, room_in,
+    ServedVersion, free_space,
 };
 use tidegate_store::MemoryDocuments;
 use tokio_util::sync::CancellationToken;
@@ -95,7 +95,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         tracing::info!(
             resumed.queued,
             resumed.failed,
-            resumed.letters,
+            resumed.messages,
             "took up what was left by the server before"
         );
     }
@@ -308,7 +308,7 @@ fn desk(
         },
         net,
         scratch: Arc::new(move || scratch.unique_path()),
-        room: Arc::new(move || room_in(&scratch_root)),
+        room: Arc::new(move || free_space(&scratch_root)),
         // Inputs go to workers as they are.
         spill_above: usize::MAX,
         queue: Arc::new(MemoryQueue::default()),

@@ -172,7 +172,7 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
         max_output: usize::MAX,
         waiting_memory: usize::MAX,
         store: None,
-        cabinet: None,
+        file_store: None,
         hidden_env: &[],
         on_lost: OnLost::Fail,
         run_as: None,

@@ -86,7 +86,7 @@ pub(crate) async fn serve(
     let data = data_dir::open(args.data_dir.as_ref(), folder, args.listen.port)?;
     let platform = ReplicateSetup::of(args, data.as_ref()).await?;
     let store_meter = data.as_ref().map(|data| data.store.meter());
-    let (cabinet, store) = (platform.cabinet(), data.map(|data| data.store));
+    let (file_store, store) = (platform.file_store(), data.map(|data| data.store));
     let setting = setting(args, webhook_secrets.clone(), &platform, store.clone())?;
 
     let factory = ModelFactory::open(&args.model, env, setting)?;
@@ -121,7 +121,7 @@ pub(crate) async fn serve(
         register: platform.register(),
         turn: tokio::sync::Mutex::default(),
     });
-    models.versions_made_by(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
+    models.set_version_maker(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
     let found = loader.read()?;
     match &one {
         Some(model) => progress.start().announce(model, &url),
@@ -139,7 +139,7 @@ pub(crate) async fn serve(
         tracing::info!(
             resumed.queued,
             resumed.failed,
-            resumed.letters,
+            resumed.messages,
             "took up what was left by the server before"
         );
     }
@@ -149,9 +149,9 @@ pub(crate) async fn serve(
         CancellationToken::new(),
         CancellationToken::new(),
     );
-    let desks = desks_of(models.clone());
+    let services = desks_of(models.clone());
     let watched = metrics::MetricSources {
-        job_services: Arc::clone(&desks),
+        job_services: Arc::clone(&services),
         request_metrics: Arc::clone(&edge.request_metrics),
         store: store_meter,
         build: build(),
@@ -170,7 +170,7 @@ pub(crate) async fn serve(
         _ => cog_face,
     };
     let faces = cog_face
-        .merge(admin::routes(desks))
+        .merge(admin::routes(services))
         .merge(metrics::routes(watched))
         .merge(replicate::routes(models.clone(), platform));
     // Last, so that it stands before every route.
@@ -180,8 +180,8 @@ pub(crate) async fn serve(
     };
     let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
     let files = async {
-        match (&cabinet, &store) {
-            (Some(cabinet), Some(store)) => cabinet.upkeep(&**store).await,
+        match (&file_store, &store) {
+            (Some(file_store), Some(store)) => file_store.upkeep(&**store).await,
             _ => std::future::pending().await,
         }
     };
@@ -280,7 +280,7 @@ fn setting(
         );
         return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
     }
-    let keeps_large_files = args.upload.upload_url.is_some() || platform.cabinet().is_some();
+    let keeps_large_files = args.upload.upload_url.is_some() || platform.file_store().is_some();
     Ok(ModelConfig {
         workers: args.workers.into(),
         slots: args.concurrency,
@@ -294,7 +294,7 @@ fn setting(
         max_output: args.max_output,
         waiting_memory: args.waiting_memory,
         store: store.map(|store| store as Arc<dyn Store>),
-        cabinet: platform.cabinet(),
+        file_store: platform.file_store(),
         hidden_env: match &args.files_store {
             Some(FilesStoreUrl::Bucket { .. }) => &files_store::SECRETS,
             Some(FilesStoreUrl::Folder(_)) | None => &[],
@@ -352,5 +352,5 @@ fn build() -> BuildInfo {
 
 /// The desks of all models.
 fn desks_of(models: ModelRegistry) -> JobServices {
-    Arc::new(move || models.desks())
+    Arc::new(move || models.services())
 }

@@ -44,7 +44,7 @@ impl ModelLoader {
             .await
             .context("the versions that were trained cannot be read")?
         {
-            self.models.offer_tuned(trained, None);
+            self.models.offer_trained_model(trained, None);
         }
         for source in self.models.all() {
             self.bring_along(source.name()).await;
@@ -62,7 +62,7 @@ impl ModelLoader {
         let now = self.models.get(source).map(|model| model.now());
         for tuned in self
             .models
-            .tuned()
+            .trained_models()
             .into_iter()
             .rev()
             .filter(|tuned| tuned.kept.source == source)
@@ -72,7 +72,7 @@ impl ModelLoader {
                     if tuned.now().is_some() && tuned.kept.id() == tuned.kept.id_with(now.id()) => {
                 }
                 Some(now) => self.offer_trained(tuned.kept.moved_to(now.id()), now).await,
-                None => self.models.offer_tuned(tuned.kept.clone(), None),
+                None => self.models.offer_trained_model(tuned.kept.clone(), None),
             }
         }
     }
@@ -93,7 +93,7 @@ impl ModelLoader {
                 None
             }
         };
-        self.models.offer_tuned(trained, version);
+        self.models.offer_trained_model(trained, version);
     }
 
     async fn prepare_trained(
@@ -131,7 +131,7 @@ impl ModelLoader {
         };
         Ok(ServedVersion {
             // All versions of a model are counted together.
-            jobs: match self.desk_of(&trained.model) {
+            jobs: match self.service_of(&trained.model) {
                 Some(desk) => desk.succeeding(executor, target),
                 None => self.models.lookup().beside(executor, target),
             },
@@ -141,11 +141,11 @@ impl ModelLoader {
         })
     }
 
-    fn desk_of(&self, model: &str) -> Option<JobService> {
+    fn service_of(&self, model: &str) -> Option<JobService> {
         let folder = self.models.get(model).map(|model| model.jobs());
         folder.or_else(|| {
             self.models
-                .tuned_of(model)
+                .trained_models_of(model)
                 .iter()
                 .find_map(|tuned| tuned.jobs())
         })
@@ -173,7 +173,7 @@ impl ModelLoader {
                     )
                 };
                 let workdir = starter.scratch().create_workdir().map_err(failed)?;
-                let brought = register.bring(&trained, workdir.path()).await;
+                let brought = register.copy_weights(&trained, workdir.path()).await;
                 brought.map_err(|error| {
                     format!(
                         "the weights of {} cannot be had: {error}",
@@ -199,7 +199,7 @@ impl VersionMaker for ModelLoader {
         // What is trained may have been trained before: the code is that of its source.
         let before = self
             .models
-            .tuned()
+            .trained_models()
             .into_iter()
             .find(|tuned| tuned.kept.was(&training.target.version));
         if before.is_none() && self.models.was_removed(&training.target.version) {
@@ -221,7 +221,7 @@ impl VersionMaker for ModelLoader {
             return Ok(None);
         };
         // The server may have died with this training after it had made a version that nobody has heard of.
-        for tuned in self.models.tuned() {
+        for tuned in self.models.trained_models() {
             if tuned.kept.came_of(training.account, training.id)
                 && tuned.kept.key() != trained.key()
             {
@@ -230,7 +230,7 @@ impl VersionMaker for ModelLoader {
         }
         match &now {
             Some(now) => self.offer_trained(trained.clone(), now).await,
-            None => self.models.offer_tuned(trained.clone(), None),
+            None => self.models.offer_trained_model(trained.clone(), None),
         }
         tracing::info!(
             version = trained.full_name(),

@@ -40,7 +40,7 @@ struct Workers {
 pub(super) async fn health(State(face): State<Shared>) -> Response {
     let jobs = face.jobs();
     let ended = |wanted| {
-        jobs.meter()
+        jobs.metrics()
             .finished_jobs()
             .filter(|(_, _, status, _)| *status == wanted)
             .map(|(.., count)| count)

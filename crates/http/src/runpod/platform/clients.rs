@@ -175,7 +175,7 @@ pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
     let ended = |wanted: &[Status]| {
         endpoint
             .jobs
-            .meter()
+            .metrics()
             .finished_jobs()
             .filter(|(_, _, status, _)| wanted.contains(status))
             .map(|(.., count)| count)
@@ -218,7 +218,7 @@ struct Request {
 pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
     let endpoint = visitor.enter(Asked::Requests)?;
     let sought = sought(&endpoint, &visitor.caller, Vec::new());
-    let written = endpoint.jobs.written_down(&sought).await.map_err(|error| {
+    let written = endpoint.jobs.recorded(&sought).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
         Trouble::Store
     })?;
@@ -239,7 +239,7 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         // Why it was ended, or whether it lost its worker, is not known in a few words.
         let whole = match job.status {
             Status::Processing | Status::Failed | Status::Canceled => {
-                endpoint.jobs.look(&job.account, &job.id).await
+                endpoint.jobs.find(&job.account, &job.id).await
             }
             _ => None,
         };

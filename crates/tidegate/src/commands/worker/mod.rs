@@ -259,7 +259,7 @@ fn setting(args: &WorkerArgs) -> ModelConfig {
         max_output: usize::MAX,
         waiting_memory: usize::MAX,
         store: None,
-        cabinet: None,
+        file_store: None,
         hidden_env: &[],
         on_lost: service::OnLost::Fail,
         run_as: None,

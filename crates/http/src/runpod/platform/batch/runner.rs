@@ -201,7 +201,7 @@ impl Batches {
                     .get(key)
                     .await?
                     .is_none_or(|batch| batch.state == State::Cancelled);
-            let known = endpoint.jobs.look(&key.account, &id).await;
+            let known = endpoint.jobs.find(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
                     endpoint.cancel(&key.account, &id).await;

@@ -1,0 +1,249 @@
+//! Addresses in an input become files in the job's own folder.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use data_url::DataUrl;
+use data_url::forgiving_base64::DecodeError;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use tidegate_core::{Account, chain};
+use tidegate_net::Url;
+use tokio::io::AsyncWriteExt;
+
+use super::{Files, file_name};
+use crate::files::store::{FileStore, FileStoreError, StoredFile};
+use crate::run_blocking::run_blocking_if_large;
+
+/// How many files of one job are fetched at once.
+const AT_ONCE: usize = 8;
+
+/// A file of the input could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("Input validation error: `{pointer}`: {reason}")]
+    Unusable { pointer: String, reason: String },
+    #[error(
+        "the server has no space left for the file of `{pointer}`; try again later, or tell who runs it"
+    )]
+    DiskFull { pointer: String },
+}
+
+impl Files {
+    /// Whether a text names a file that this account can have. Gives the bytes that it brings along itself; what
+    /// comes from elsewhere is known when it is fetched.
+    pub(crate) fn check(&self, account: &Account, text: &str) -> Result<u64, String> {
+        match scheme_of(text).as_deref() {
+            Some("data") => self.check_data_uri(text),
+            Some("http" | "https") => match self.own(account, text) {
+                Some((_, own)) if own.size > self.net.max_file() => Err(format!(
+                    "the file has more than the {} bytes of --max-file",
+                    self.net.max_file()
+                )),
+                Some((_, own)) => Ok(own.size),
+                None => match self.net.check(text) {
+                    Ok(_) => Ok(0),
+                    Err(error) => Err(format!("the address cannot be used: {error}")),
+                },
+            },
+            Some(_) | None => Err(
+                "a file is given as an http or https address or as a data URI; \
+                `tidegate predict … -i name=@file` sends a local one"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// The file that is kept here, if the text is the address of one of the account's.
+    fn own(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
+        let file_store = self.own.as_deref()?;
+        Some((
+            file_store,
+            file_store.find_by_address(account, &Url::parse(text).ok()?)?,
+        ))
+    }
+
+    /// Counts what a data URI holds without keeping it.
+    fn check_data_uri(&self, text: &str) -> Result<u64, String> {
+        let data = DataUrl::process(text)
+            .map_err(|error| format!("the data URI cannot be read: {error}"))?;
+        let (limit, mut bytes) = (self.net.max_file(), 0u64);
+        let counted = data.decode(|part| {
+            bytes += part.len() as u64;
+            if bytes > limit { Err(()) } else { Ok(()) }
+        });
+        match counted {
+            Ok(_) => Ok(bytes),
+            Err(DecodeError::WriteError(())) => Err(format!(
+                "the data URI holds more than the {limit} bytes of --max-file"
+            )),
+            Err(DecodeError::InvalidBase64(error)) => {
+                Err(format!("the data URI is not base64: {error}"))
+            }
+        }
+    }
+
+    /// Fetches every address into `folder`; gives their places by JSON pointer.
+    pub(crate) async fn fetch(
+        &self,
+        account: &Account,
+        addresses: Vec<(String, String)>,
+        folder: &Path,
+    ) -> Result<BTreeMap<String, PathBuf>, FetchError> {
+        let mut fetches = Vec::new();
+        for (i, (pointer, address)) in addresses.into_iter().enumerate() {
+            let place = folder.join(format!("input-{i}"));
+            let fetch = async move {
+                let path = self.fetch_one(account, &pointer, &address, place).await?;
+                Ok((pointer, path))
+            };
+            fetches.push(fetch.boxed());
+        }
+        stream::iter(fetches)
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    async fn fetch_one(
+        &self,
+        account: &Account,
+        pointer: &str,
+        address: &str,
+        place: PathBuf,
+    ) -> Result<PathBuf, FetchError> {
+        let pointer = pointer.trim_start_matches('/').to_owned();
+        let unusable = |reason: String| FetchError::Unusable {
+            pointer: pointer.clone(),
+            reason,
+        };
+        let unwritable = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::StorageFull => FetchError::DiskFull {
+                pointer: pointer.clone(),
+            },
+            _ => FetchError::Unusable {
+                pointer: pointer.clone(),
+                reason: format!("could not write the file: {error}"),
+            },
+        };
+        private_folder(&place).map_err(unwritable)?;
+        if scheme_of(address).as_deref() == Some("data") {
+            let data = DataUrl::process(address)
+                .map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
+            let mime = data.mime_type();
+            let path = place.join(file_name::of_mime(&format!(
+                "{}/{}",
+                mime.type_, mime.subtype
+            )));
+            let decoded = run_blocking_if_large(address.len(), || data.decode_to_vec());
+            let (body, _) = decoded
+                .map_err(|error| unusable(format!("the data URI is not base64: {error}")))?;
+            write_private(&path, &body).await.map_err(unwritable)?;
+            return Ok(path);
+        }
+        if let Some((file_store, own)) = self.own(account, address) {
+            let path = place.join(file_name::of_text(&own.name));
+            // Never a link: the model may write to its inputs, and they are given to its user.
+            return match file_store.copy(&own, &path).await {
+                Ok(()) => Ok(path),
+                Err(FileStoreError::NoSpace) => Err(FetchError::DiskFull { pointer }),
+                Err(error) => Err(unusable(error.told())),
+            };
+        }
+        let url = self
+            .net
+            .check(address)
+            .map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
+        let path = place.join(file_name::of_url(&url));
+        match self.net.download(&url, &path).await {
+            Ok(()) => Ok(path),
+            Err(error) if error.is_disk_full() => Err(FetchError::DiskFull { pointer }),
+            Err(error) => Err(unusable(chain(&error).to_string())),
+        }
+    }
+}
+
+fn scheme_of(text: &str) -> Option<String> {
+    // No scheme that is known here is longer, and a text may be.
+    let head = text.as_bytes().get(..text.len().min(6))?;
+    let colon = head.iter().position(|byte| *byte == b':')?;
+    Some(text.get(..colon)?.to_ascii_lowercase())
+}
+
+fn private_folder(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+async fn write_private(path: &Path, body: &[u8]) -> std::io::Result<()> {
+    let mut file = tokio::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .await?;
+    file.write_all(body).await?;
+    file.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_net::{Client, Config};
+
+    use super::*;
+
+    fn files() -> Files {
+        Files {
+            net: Arc::new(Client::new(Config {
+                max_file: 10,
+                ..Config::default()
+            })),
+            upload_to: None,
+            owner: None,
+            own: None,
+        }
+    }
+
+    #[test]
+    fn what_can_be_a_file() {
+        for (text, bytes) in [
+            ("https://example.com/a.png", 0),
+            ("HTTP://example.com/a.png", 0),
+            ("data:,hello%20you", 9),
+            ("data:text/plain;base64,aGVs\nbG8=", 5),
+            ("DATA:;base64,", 0),
+        ] {
+            assert_eq!(
+                files().check(&Account::ANONYMOUS, text),
+                Ok(bytes),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_file_says_why() {
+        for (text, why) in [
+            ("/etc/passwd", "-i name=@file"),
+            ("../x", "-i name=@file"),
+            ("", "-i name=@file"),
+            ("file:///etc/passwd", "-i name=@file"),
+            (" https://example.com/", "-i name=@file"),
+            ("gopher://example.com/", "-i name=@file"),
+            ("http://127.0.0.1/x", "not a public address"),
+            ("http://169.254.169.254/latest", "not a public address"),
+            ("https://localhost/x", "not a public address"),
+            ("http://", "cannot be used"),
+            ("data:nocomma", "cannot be read"),
+            ("data:text/plain;base64,!!!", "not base64"),
+            ("data:,12345678901", "--max-file"),
+            ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),
+        ] {
+            let error = files().check(&Account::ANONYMOUS, text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

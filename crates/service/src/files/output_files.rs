@@ -1,0 +1,407 @@
+//! Files in an output become data URIs, addresses where they were uploaded to, or names of files that are
+//! kept here.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use rustix::fs::OFlags;
+use serde_json::value::RawValue;
+use tidegate_core::record::Api;
+use tidegate_core::{Account, JobId, OutputFile, OutputFileKind, OutputValue, chain};
+use tidegate_net::Url;
+use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::io::AsyncReadExt;
+
+use super::Files;
+use crate::files::store::{FileMetadata, FileStore, FileStoreError, name_of};
+use crate::run_blocking::run_blocking_if_large;
+
+/// How many files of one output are uploaded at once.
+const AT_ONCE: usize = 8;
+/// The largest file that becomes a data URI; it is held in memory, a third larger.
+pub const MAX_INLINE: u64 = 256 * 1024 * 1024;
+/// The largest output that comes as a file.
+const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
+/// What is read in one go of a file that is kept.
+const PIECE: usize = 256 * 1024;
+
+/// The job that gives files.
+#[derive(Clone, Copy)]
+pub(crate) struct OutputOwner<'a> {
+    pub(crate) account: &'a Account,
+    pub(crate) id: &'a JobId,
+    /// How it came decides where its files go.
+    pub(crate) api: Api,
+}
+
+impl Files {
+    /// The JSON of an output with an address in the place of each file.
+    /// The files of the job itself are in `scratch`.
+    pub(crate) async fn settle(
+        &self,
+        value: OutputValue,
+        job: OutputOwner<'_>,
+        scratch: &Path,
+    ) -> Result<Bytes, String> {
+        let OutputValue { mut json, files } = value;
+        let (whole, files): (Vec<_>, Vec<_>) = files
+            .into_iter()
+            .partition(|file| file.kind == OutputFileKind::WholeOutput);
+        if let Some(whole) = whole.first() {
+            json = self
+                .read_whole(&whole.path, scratch)
+                .await
+                .map_err(|error| format!("could not read the output: {error}"))?;
+        }
+        if files.is_empty() {
+            return Ok(json);
+        }
+        let mut publishing = Vec::new();
+        for file in &files {
+            publishing.push(self.publish(file, job).boxed());
+        }
+        let addresses: Vec<String> = stream::iter(publishing)
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        splice(&json, &files, &addresses)
+            .ok_or_else(|| "the output does not match its files".to_owned())
+    }
+
+    async fn publish(&self, file: &OutputFile, job: OutputOwner<'_>) -> Result<String, String> {
+        let opened = open(&file.path, OFlags::empty())
+            .await
+            .map_err(|error| unreadable(&file.path, &error))?;
+        let opened = opened.ok_or_else(|| {
+            format!(
+                "output file `{}` is not a regular file",
+                file.path.display()
+            )
+        })?;
+        if !self.may_give(&opened) {
+            return Err(format!(
+                "output file `{}` does not belong to the user that the model runs as",
+                file.path.display()
+            ));
+        }
+        let mime = file
+            .mime_type
+            .as_deref()
+            .unwrap_or("application/octet-stream");
+        match (&self.upload_to, &self.own, job.api) {
+            (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
+            (None, Some(file_store), Api::Replicate) => {
+                self.keep(file_store, file, opened, mime, job).await
+            }
+            // Callers of the others expect data URIs.
+            (None, Some(_), Api::Cog | Api::Runpod) | (None, None, _) => {
+                inline(&file.path, opened, mime).await
+            }
+        }
+    }
+
+    /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
+    async fn keep(
+        &self,
+        file_store: &FileStore,
+        file: &OutputFile,
+        opened: Opened,
+        mime: &str,
+        job: OutputOwner<'_>,
+    ) -> Result<String, String> {
+        self.small_enough(file, &opened)?;
+        let store_refusal = |error: FileStoreError| {
+            format!(
+                "output file `{}` could not be kept: {}",
+                file.path.display(),
+                error.told()
+            )
+        };
+        let mut incoming = file_store
+            .receive(opened.size, self.net.max_file())
+            .await
+            .map_err(store_refusal)?;
+        let mut from = tokio::fs::File::from_std(opened.file);
+        let mut piece = vec![0; PIECE];
+        loop {
+            match from
+                .read(&mut piece)
+                .await
+                .map_err(|error| unreadable(&file.path, &error))?
+            {
+                0 => break,
+                count => incoming
+                    .write(&piece[..count])
+                    .await
+                    .map_err(store_refusal)?,
+            }
+        }
+        let label = FileMetadata {
+            name: file_name(file),
+            content_type: mime.to_owned(),
+            metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
+        };
+        let filed = file_store
+            .keep_output(job.account, job.id, incoming, label)
+            .await
+            .map_err(store_refusal)?;
+        Ok(name_of(&filed))
+    }
+
+    fn small_enough(&self, file: &OutputFile, opened: &Opened) -> Result<(), String> {
+        let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
+        if size <= limit {
+            Ok(())
+        } else {
+            Err(format!(
+                "output file `{path}` has {size} bytes, more than the {limit} of --max-file"
+            ))
+        }
+    }
+
+    async fn upload(
+        &self,
+        base: &Url,
+        file: &OutputFile,
+        opened: Opened,
+        mime: &str,
+        job: &JobId,
+    ) -> Result<String, String> {
+        self.small_enough(file, &opened)?;
+        let name = file_name(file);
+        let mut url = base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push(&name);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_str(mime)
+                .unwrap_or(HeaderValue::from_static("application/octet-stream")),
+        );
+        if let Ok(id) = HeaderValue::from_str(job.as_str()) {
+            headers.insert("x-prediction-id", id);
+        }
+        self.net
+            .upload(&url, headers, &opened.file, opened.size)
+            .await
+            .map_err(|error| match error {
+                tidegate_net::Error::Status { status, .. } => {
+                    format!("Failed to upload output: upload returned status {status}")
+                }
+                other => format!("Failed to upload output: {}", chain(&other)),
+            })
+    }
+
+    /// Our own child writes this file, and user code in it could name another.
+    async fn read_whole(&self, path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
+        let foreign = || std::io::Error::other("it is not a file of the job");
+        if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir)
+        {
+            return Err(foreign());
+        }
+        let opened = open(path, OFlags::NOFOLLOW)
+            .await?
+            .filter(|opened| self.may_give(opened))
+            .ok_or_else(foreign)?;
+        read(opened, MAX_WHOLE)
+            .await?
+            .map(Bytes::from)
+            .ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
+    }
+
+    fn may_give(&self, opened: &Opened) -> bool {
+        self.owner.is_none_or(|owner| owner == opened.owner)
+    }
+}
+
+/// A file that is open, so that what was checked is what is read.
+struct Opened {
+    file: std::fs::File,
+    size: u64,
+    owner: u32,
+}
+
+/// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
+async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
+    // Opening a pipe would wait for who writes into it.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = tokio::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .await?;
+    let kind = file.metadata().await?;
+    if !kind.is_file() || is_of_the_system(&file) {
+        return Ok(None);
+    }
+    Ok(Some(Opened {
+        file: file.into_std().await,
+        size: kind.len(),
+        owner: kind.uid(),
+    }))
+}
+
+/// Whether a file is made up by the system: under `/proc` the server would read about itself.
+fn is_of_the_system(file: &impl std::os::fd::AsFd) -> bool {
+    const PROC: u64 = 0x9fa0;
+    const SYS: u64 = 0x6265_6572;
+    rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u64, PROC | SYS))
+}
+
+/// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
+async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+    if opened.size > limit {
+        return Ok(None);
+    }
+    let mut body = Vec::with_capacity(usize::try_from(opened.size).unwrap_or(0) + 1);
+    tokio::fs::File::from_std(opened.file)
+        .take(limit + 1)
+        .read_to_end(&mut body)
+        .await?;
+    Ok((body.len() as u64 <= limit).then_some(body))
+}
+
+fn file_name(file: &OutputFile) -> String {
+    file.path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> String {
+    format!("output file `{}` cannot be read: {error}", path.display())
+}
+
+async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, String> {
+    let body = read(opened, MAX_INLINE)
+        .await
+        .map_err(|error| unreadable(path, &error))?;
+    let body = body.ok_or_else(|| {
+        format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with --upload-url", path.display())
+    })?;
+    let mut uri = format!("data:{mime};base64,");
+    run_blocking_if_large(body.len(), || STANDARD.encode_string(&body, &mut uri));
+    Ok(uri)
+}
+
+/// Puts each address where an empty string stands for its file.
+pub(super) fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<Bytes> {
+    let mut spliced =
+        Vec::with_capacity(json.len() + addresses.iter().map(String::len).sum::<usize>());
+    let mut from = 0;
+    for (file, address) in files.iter().zip(addresses) {
+        spliced.extend_from_slice(json.get(from..file.offset)?);
+        let end = file.offset.checked_add(2)?;
+        if json.get(file.offset..end)? != b"\"\"" {
+            return None;
+        }
+        serde_json::to_writer(&mut spliced, address).ok()?;
+        from = end;
+    }
+    spliced.extend_from_slice(json.get(from..)?);
+    Some(spliced.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_regular_files_are_opened() {
+        let folder = std::env::temp_dir().join(format!("tidegate-outgoing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (real, link, pipe) = (
+            folder.join("real"),
+            folder.join("link"),
+            folder.join("pipe"),
+        );
+        std::fs::write(&real, "12345").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        for odd in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
+            assert!(
+                open(odd, OFlags::empty()).await.unwrap().is_none(),
+                "{odd:?}"
+            );
+        }
+        // Models return links to what they have made; our own child does not.
+        let through = open(&link, OFlags::empty()).await.unwrap().unwrap();
+        assert_eq!(read(through, 5).await.unwrap().unwrap(), b"12345");
+        assert!(open(&link, OFlags::NOFOLLOW).await.is_err());
+        assert!(
+            read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4)
+                .await
+                .unwrap()
+                .is_none()
+        );
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn file(offset: usize) -> OutputFile {
+        OutputFile {
+            path: "/x".into(),
+            mime_type: None,
+            offset,
+            kind: OutputFileKind::User,
+        }
+    }
+
+    #[tokio::test]
+    async fn with_another_user_only_its_own_files_are_given_away() {
+        let path = std::env::temp_dir().join(format!("tidegate-owner-{}", std::process::id()));
+        std::fs::write(&path, "12345").unwrap();
+        let us = std::fs::metadata(&path).unwrap().uid();
+        let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
+        let output = OutputFile {
+            path: path.clone(),
+            ..file(0)
+        };
+        let id = JobId::parse("a").unwrap();
+        let job = OutputOwner {
+            account: &Account::ANONYMOUS,
+            id: &id,
+            api: Api::Replicate,
+        };
+        for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
+            let files = Files {
+                net: net.clone(),
+                upload_to: None,
+                owner,
+                own: None,
+            };
+            assert_eq!(files.publish(&output, job).await.is_ok(), good, "{owner:?}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn addresses_take_the_place_of_empty_strings() {
+        let json = Bytes::from_static(br#"{"a":"","b":["",""]}"#);
+        let spliced = splice(&json, &[file(5), file(13)], &["A".into(), "\"B".into()]).unwrap();
+        assert_eq!(spliced, &br#"{"a":"A","b":["\"B",""]}"#[..]);
+    }
+
+    #[test]
+    fn wrong_offsets_are_noticed() {
+        let json = Bytes::from_static(br#"["","x"]"#);
+        for offset in [0, 2, 4, 7, 8, 100, usize::MAX] {
+            assert_eq!(
+                splice(&json, &[file(offset)], &["A".into()]),
+                None,
+                "{offset}"
+            );
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Weights of versions that were trained. They are contents as all others, and stay as long as their version.
+
+use std::sync::Arc;
+
+use tidegate_core::store::StoreError;
+use tidegate_core::{Account, JobId};
+use tidegate_net::Url;
+
+use super::{FileStore, FileStoreError, StoredFile, random};
+use crate::files::store::output_urls::id_in_name;
+
+impl FileStore {
+    /// The file that a text in what this job gave stands for: one that it gave itself, or another of the account's.
+    pub(crate) fn named(
+        &self,
+        account: &Account,
+        job: &JobId,
+        text: &str,
+    ) -> Option<Arc<StoredFile>> {
+        match id_in_name(text) {
+            Some(id) => self.given(account, job, id),
+            None => self.find_by_address(account, &Url::parse(text).ok()?),
+        }
+    }
+
+    /// Keeps the content of a file as the weights of a version, once.
+    pub(crate) async fn keep_weights(
+        &self,
+        account: &Account,
+        file: &StoredFile,
+        version: &str,
+    ) -> Result<Arc<StoredFile>, FileStoreError> {
+        if let Some(known) = self.weights_of(account, version) {
+            return Ok(known);
+        }
+        let hold = self.blobs.hold(&file.sha256).await;
+        if !self.known().values().any(|entry| entry.file.id == file.id) {
+            return Err(FileStoreError::Io(std::io::Error::other(
+                "the file was removed meanwhile",
+            )));
+        }
+        let id = JobId::from_random(random::bits()).to_string();
+        let kept = StoredFile {
+            id,
+            expires_at: None,
+            job: None,
+            weights_of: Some(version.to_owned()),
+            ..file.clone()
+        };
+        let kept = Arc::new(kept);
+        self.enter(account, Arc::clone(&kept), hold).await?;
+        Ok(kept)
+    }
+
+    /// Removes the weights of these versions.
+    pub(crate) async fn remove_weights(&self, of: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+        for key in self.keys_of(|entry| entry.file.weights_of.as_deref().is_some_and(&of)) {
+            self.forget(&key).await?;
+        }
+        self.blobs.tidy().await;
+        Ok(())
+    }
+
+    fn weights_of(&self, account: &Account, version: &str) -> Option<Arc<StoredFile>> {
+        let known = self.known();
+        let is = |file: &&Arc<StoredFile>| file.weights_of.as_deref() == Some(version);
+        known
+            .values()
+            .filter(|entry| entry.account == *account)
+            .map(|entry| &entry.file)
+            .find(is)
+            .cloned()
+    }
+}

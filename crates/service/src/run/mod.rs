@@ -1,0 +1,11 @@
+//! A running job: the tracker task that owns it, the deadlines that stop it, the record of its begin and
+//! end in the store, and what happens to jobs that a previous server process left unfinished.
+
+pub(crate) mod deadlines;
+pub(crate) mod recorder;
+mod resume;
+mod retention;
+mod started;
+pub(crate) mod tracker;
+
+pub use resume::Resumed;

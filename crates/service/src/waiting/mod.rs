@@ -1,0 +1,11 @@
+//! Jobs that wait for the model: where they are kept, how much memory their inputs take, and the loop
+//! that starts the next one when the executor has capacity.
+//!
+//! The order is decided by the queue port; this module holds what the queue entries refer to.
+
+pub(crate) mod claims;
+mod director;
+pub(crate) mod input_memory;
+mod orphans;
+mod reload_input;
+pub(crate) mod waiting_jobs;
