@@ -11,7 +11,7 @@ pub const EXECUTION_TIMEOUT: &str = "execution_timeout_ms";
 pub mod note {
     /// Who has it, or had it last.
     pub const WORKER: &str = "worker";
-    /// How often it was sent to another worker.
+    /// AssignmentState often it was sent to another worker.
     pub const RETRIES: &str = "retries";
     /// What the worker says about how far it is. Gone at the end.
     pub const PROGRESS: &str = "progress";
@@ -29,20 +29,20 @@ pub mod note {
 
 /// One report of a worker about a job.
 #[derive(Debug, Clone)]
-pub enum Report {
-    /// How far it is, in its own words.
+pub enum JobReport {
+    /// AssignmentState far it is, in its own words.
     Progress(Value),
     /// A part of the output, as JSON.
     Part(Bytes),
     /// It is over.
-    Done(Finish),
+    Done(WorkerResult),
     /// It is over, and its output came in parts before. Worth nothing without them.
-    StreamDone(Finish),
+    StreamDone(WorkerResult),
 }
 
-/// How a job ended in the hands of a worker.
+/// AssignmentState a job ended in the hands of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Finish {
+pub struct WorkerResult {
     /// What came of it, as JSON.
     pub output: Option<Bytes>,
     /// Why it failed; absent when it did not.
@@ -51,16 +51,16 @@ pub struct Finish {
 
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum ReportOutcome {
     /// It is told.
-    Told,
+    Applied,
     /// It is kept until the job begins here.
-    Kept,
+    Buffered,
     /// It came too late, or from somebody who does not have the job.
     Ignored,
 }
 
-impl Finish {
+impl WorkerResult {
     /// Whether nothing is in it but that the job is over.
     pub(crate) fn is_bare(&self) -> bool {
         self.error.is_none()

@@ -12,10 +12,13 @@ use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::{Config, EXECUTION_TIMEOUT, Finish, Heard, Holds, Parcel, Remote, Report, WorkerId};
+use crate::{
+    Config, EXECUTION_TIMEOUT, JobOffer, JobReport, LongPollTimes, RemoteExecutor, ReportOutcome,
+    WorkerId, WorkerResult,
+};
 
 const HOLD: Duration = Duration::from_secs(20);
-const STOPS: Holds = Holds {
+const STOPS: LongPollTimes = LongPollTimes {
     idle: Duration::from_secs(20),
     busy: Duration::from_secs(80),
 };
@@ -28,8 +31,8 @@ fn id(name: &str) -> JobId {
     JobId::parse(name).unwrap()
 }
 
-fn remote() -> Remote {
-    Remote::new(Config::default())
+fn remote() -> RemoteExecutor {
+    RemoteExecutor::new(Config::default())
 }
 
 fn work(name: &str, limit: Option<u64>) -> Work {
@@ -57,11 +60,16 @@ struct Ran {
 struct Desk(JoinSet<()>);
 
 impl Desk {
-    fn run(&mut self, remote: &Remote, work: Work) -> JoinHandle<Ran> {
+    fn run(&mut self, remote: &RemoteExecutor, work: Work) -> JoinHandle<Ran> {
         self.run_for(remote, work, Account::ANONYMOUS)
     }
 
-    fn run_for(&mut self, remote: &Remote, work: Work, account: Account) -> JoinHandle<Ran> {
+    fn run_for(
+        &mut self,
+        remote: &RemoteExecutor,
+        work: Work,
+        account: Account,
+    ) -> JoinHandle<Ran> {
         let Ok(Admitted::Queued(place)) = remote.admit(&account, WaitPolicy::Unbounded) else {
             panic!("a line is always there")
         };
@@ -93,29 +101,29 @@ impl Desk {
     }
 }
 
-fn done(output: &'static str) -> Report {
-    Report::Done(Finish {
+fn done(output: &'static str) -> JobReport {
+    JobReport::Done(WorkerResult {
         output: Some(Bytes::from_static(output.as_bytes())),
         error: None,
     })
 }
 
-fn part(json: &'static str) -> Report {
-    Report::Part(Bytes::from_static(json.as_bytes()))
+fn part(json: &'static str) -> JobReport {
+    JobReport::Part(Bytes::from_static(json.as_bytes()))
 }
 
-fn names(parcels: &[Parcel]) -> Vec<&str> {
-    parcels
+fn names(offers: &[JobOffer]) -> Vec<&str> {
+    offers
         .iter()
-        .map(|parcel| parcel.work().id.as_str())
+        .map(|offer| offer.work().id.as_str())
         .collect()
 }
 
-async fn take_one(remote: &Remote, name: &str) -> String {
-    let mut parcels = remote.take(&worker(name), 1, HOLD).await;
-    let parcel = parcels.pop().expect("a job waits");
-    let id = parcel.work().id.to_string();
-    parcel.arrived();
+async fn take_one(remote: &RemoteExecutor, name: &str) -> String {
+    let mut offers = remote.take_jobs(&worker(name), 1, HOLD).await;
+    let offer = offers.pop().expect("a job waits");
+    let id = offer.work().id.to_string();
+    offer.confirm_delivered();
     id
 }
 
@@ -129,18 +137,18 @@ async fn a_job_goes_to_a_worker_and_its_result_comes_back() {
         let (remote, mut desk) = (remote(), Desk::default());
         let ran = desk.run(&remote, work("a", None));
         assert_eq!(take_one(&remote, "w").await, "a");
-        assert_eq!(remote.count().running, 1);
+        assert_eq!(remote.worker_counts().running, 1);
         assert_eq!(
-            remote.hear(&worker("w"), &id("a"), Report::Progress(json!("half"))),
-            Heard::Told
+            remote.apply_report(&worker("w"), &id("a"), JobReport::Progress(json!("half"))),
+            ReportOutcome::Applied
         );
         assert_eq!(
-            remote.hear(&worker("w"), &id("a"), done("[1]")),
-            Heard::Told
+            remote.apply_report(&worker("w"), &id("a"), done("[1]")),
+            ReportOutcome::Applied
         );
         assert_eq!(
-            remote.hear(&worker("w"), &id("a"), done("[2]")),
-            Heard::Ignored,
+            remote.apply_report(&worker("w"), &id("a"), done("[2]")),
+            ReportOutcome::Ignored,
             "the first end counts"
         );
         let ran = ran.await.unwrap();
@@ -157,7 +165,7 @@ async fn a_worker_that_asks_first_waits_and_gets_the_job() {
         let asked = remote.clone();
         let asking = tokio::task::spawn_local(async move { take_one(&asked, "w").await });
         tokio::task::yield_now().await;
-        assert_eq!(remote.count().idle, 1);
+        assert_eq!(remote.worker_counts().idle, 1);
         let _ran = desk.run(&remote, work("a", None));
         assert_eq!(asking.await.unwrap(), "a");
     })
@@ -167,8 +175,8 @@ async fn a_worker_that_asks_first_waits_and_gets_the_job() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_longer_than_it_is_held() {
     let remote = remote();
-    assert!(remote.take(&worker("w"), 1, HOLD).await.is_empty());
-    assert!(remote.stops(&worker("w"), STOPS).await.is_empty());
+    assert!(remote.take_jobs(&worker("w"), 1, HOLD).await.is_empty());
+    assert!(remote.jobs_to_stop(&worker("w"), STOPS).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +188,7 @@ async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
             .map(|(job, owner)| desk.run_for(&remote, work(job, None), account(owner)))
             .into();
         assert_eq!(
-            names(&remote.take(&worker("w"), 3, HOLD).await),
+            names(&remote.take_jobs(&worker("w"), 3, HOLD).await),
             ["a1", "b1", "a2"]
         );
     })
@@ -195,14 +203,14 @@ async fn a_cancel_ends_the_job_at_once_and_tells_its_worker() {
         assert_eq!(take_one(&remote, "w").await, "a");
         let asked = remote.clone();
         let asking =
-            tokio::task::spawn_local(async move { asked.stops(&worker("w"), STOPS).await });
+            tokio::task::spawn_local(async move { asked.jobs_to_stop(&worker("w"), STOPS).await });
         tokio::task::yield_now().await;
         remote.cancel(&id("a"));
         assert_eq!(asking.await.unwrap(), [id("a")]);
         assert_eq!(ran.await.unwrap().end, Some(Err("canceled".to_owned())));
         assert_eq!(
-            remote.hear(&worker("w"), &id("a"), done("1")),
-            Heard::Ignored
+            remote.apply_report(&worker("w"), &id("a"), done("1")),
+            ReportOutcome::Ignored
         );
     })
     .await;
@@ -213,13 +221,13 @@ async fn a_worker_may_have_a_job_only_so_long() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
         let ran = desk.run(&remote, work("a", Some(5000)));
-        // Waiting is not working.
+        // AdmissionWaiter is not working.
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(take_one(&remote, "w").await, "a");
         let ran = ran.await.unwrap();
         assert!(ran.end.unwrap().unwrap_err().contains("5000 ms"));
         assert_eq!(ran.notes["timed_out"], true);
-        assert_eq!(remote.stops(&worker("w"), STOPS).await, [id("a")]);
+        assert_eq!(remote.jobs_to_stop(&worker("w"), STOPS).await, [id("a")]);
     })
     .await;
 }
@@ -233,7 +241,7 @@ async fn whoever_closes_answers_all_questions_and_still_hears() {
         remote.close();
         assert!(
             remote
-                .take(&worker("x"), 1, Duration::MAX / 4)
+                .take_jobs(&worker("x"), 1, Duration::MAX / 4)
                 .await
                 .is_empty()
         );
@@ -242,7 +250,7 @@ async fn whoever_closes_answers_all_questions_and_still_hears() {
                 .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
                 .is_err()
         );
-        remote.hear(&worker("w"), &id("a"), done("1"));
+        remote.apply_report(&worker("w"), &id("a"), done("1"));
         assert!(ran.await.unwrap().end.unwrap().is_ok());
     })
     .await;

@@ -46,9 +46,9 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// How many workers do what.
+/// AssignmentState many workers do what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct WorkerCounts {
     /// They wait for jobs.
     pub idle: usize,
     /// They have jobs.
@@ -59,7 +59,7 @@ pub struct Count {
     pub unhealthy: usize,
 }
 
-impl Count {
+impl WorkerCounts {
     /// Those that have jobs or could.
     pub fn at_work(&self) -> usize {
         self.idle + self.running
@@ -67,7 +67,7 @@ impl Count {
 }
 
 /// What is known about one worker.
-pub(crate) struct Worker {
+pub(crate) struct WorkerState {
     /// The last time that it did anything but ping.
     pub(crate) seen: Instant,
     pub(crate) pinged: Option<Instant>,
@@ -82,11 +82,11 @@ pub(crate) struct Worker {
     doubled: bool,
     /// Jobs that it is to stop.
     pub(crate) stops: BTreeSet<JobId>,
-    /// Something has changed for whoever waits in [`crate::Remote::stops`].
-    pub(crate) stirred: Arc<Notify>,
+    /// Something has changed for whoever waits in [`crate::RemoteExecutor::stops`].
+    pub(crate) stops_changed: Arc<Notify>,
 }
 
-impl Worker {
+impl WorkerState {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             seen: now,
@@ -97,7 +97,7 @@ impl Worker {
             asking: 0,
             doubled: false,
             stops: BTreeSet::new(),
-            stirred: Arc::default(),
+            stops_changed: Arc::default(),
         }
     }
 
@@ -131,13 +131,15 @@ impl Worker {
         let longer = |since: Instant, than| now.saturating_duration_since(since) > than;
         if self
             .vanished
-            .is_some_and(|at| longer(at, config.return_within))
+            .is_some_and(|at| longer(at, config.reconnect_timeout))
         {
             return Some("its connection broke and it did not come back");
         }
         // One that has never pinged may be at work without a word.
-        let silent = self.pinged.is_some_and(|at| longer(at, config.ping_within))
-            && longer(self.seen, config.ping_within);
+        let silent = self
+            .pinged
+            .is_some_and(|at| longer(at, config.ping_timeout))
+            && longer(self.seen, config.ping_timeout);
         silent.then_some("it is silent")
     }
 

@@ -90,7 +90,7 @@ pub fn require_token(faces: Router, tokens: Tokens) -> Router {
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == PUBLIC_PATH || replicate::is_open(path) || platform::is_open(path) {
+    if path == PUBLIC_PATH || replicate::is_open(path) || platform::is_worker_path(path) {
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token alone.

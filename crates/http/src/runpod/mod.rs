@@ -2,4 +2,4 @@
 
 pub mod local;
 pub mod platform;
-mod words;
+mod status;

@@ -10,7 +10,10 @@ use super::*;
 async fn a_result_from_before_a_restart_is_kept_for_its_job() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
-        assert_eq!(remote.hear(&worker("w"), &id("a"), done("1")), Heard::Kept);
+        assert_eq!(
+            remote.apply_report(&worker("w"), &id("a"), done("1")),
+            ReportOutcome::Buffered
+        );
         let (first, second) = (
             desk.run(&remote, work("a", None)),
             desk.run(&remote, work("b", None)),
@@ -21,7 +24,7 @@ async fn a_result_from_before_a_restart_is_kept_for_its_job() {
             "nobody runs what is done"
         );
         assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
-        remote.hear(&worker("w"), &id("b"), done("2"));
+        remote.apply_report(&worker("w"), &id("b"), done("2"));
         assert!(second.await.unwrap().end.unwrap().is_ok());
     })
     .await;
@@ -37,7 +40,7 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
             desk.run(&remote, work("b", None)),
         );
         assert_eq!(take_one(&remote, "idle").await, "b", "the other is at work");
-        remote.hear(&worker("old"), &id("a"), done("1"));
+        remote.apply_report(&worker("old"), &id("a"), done("1"));
         let ran = first.await.unwrap();
         assert_eq!(
             (ran.end, ran.notes["worker"].clone()),
@@ -52,12 +55,12 @@ async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_be
     local(async {
         let remote = remote();
         remote.ping(&worker("old"), Some(&["a"]));
-        assert_eq!(remote.count().running, 1);
-        remote.unwanted(&id("a"));
-        assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
+        assert_eq!(remote.worker_counts().running, 1);
+        remote.stop_unstarted(&id("a"));
+        assert_eq!(remote.jobs_to_stop(&worker("old"), STOPS).await, [id("a")]);
         assert_eq!(
-            remote.hear(&worker("old"), &id("a"), done("1")),
-            Heard::Ignored,
+            remote.apply_report(&worker("old"), &id("a"), done("1")),
+            ReportOutcome::Ignored,
             "nobody will ask for it"
         );
     })
@@ -68,7 +71,7 @@ async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_be
 async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
     local(async {
         let (remote, mut desk) = (remote(), Desk::default());
-        remote.rest(Duration::from_secs(3));
+        remote.pause_handout(Duration::from_secs(3));
         let _ran: Vec<_> = ["a", "b"]
             .map(|job| desk.run(&remote, work(job, None)))
             .into();
@@ -92,30 +95,33 @@ async fn a_stream_from_before_a_restart_begins_again() {
         );
         assert_eq!(take_one(&remote, "idle").await, "b");
         assert_eq!(
-            remote.hear(&worker("old"), &id("a"), part("2")),
-            Heard::Ignored,
+            remote.apply_report(&worker("old"), &id("a"), part("2")),
+            ReportOutcome::Ignored,
             "the first part is lost"
         );
         assert_eq!(take_one(&remote, "new").await, "a");
         let end = || {
-            Report::StreamDone(Finish {
+            JobReport::StreamDone(WorkerResult {
                 output: Some(Bytes::from_static(b"[]")),
                 error: None,
             })
         };
         assert_eq!(
-            remote.hear(&worker("old"), &id("a"), end()),
-            Heard::Ignored,
+            remote.apply_report(&worker("old"), &id("a"), end()),
+            ReportOutcome::Ignored,
             "it has the job no more"
         );
         for json in ["1", "2"] {
-            remote.hear(&worker("new"), &id("a"), part(json));
+            remote.apply_report(&worker("new"), &id("a"), part(json));
         }
-        assert_eq!(remote.hear(&worker("new"), &id("a"), end()), Heard::Told);
+        assert_eq!(
+            remote.apply_report(&worker("new"), &id("a"), end()),
+            ReportOutcome::Applied
+        );
         assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
         assert_eq!(
-            remote.hear(&worker("old"), &id("unknown"), end()),
-            Heard::Ignored,
+            remote.apply_report(&worker("old"), &id("unknown"), end()),
+            ReportOutcome::Ignored,
             "an end without its parts is kept for nobody"
         );
     })
@@ -123,8 +129,8 @@ async fn a_stream_from_before_a_restart_begins_again() {
 }
 
 /// A job that the worker `old` has had for so long before.
-async fn kept(remote: &Remote, job: Work, before: Duration) -> Box<dyn Running> {
-    remote.keeping(&worker("old"), before).start(job).await
+async fn kept(remote: &RemoteExecutor, job: Work, before: Duration) -> Box<dyn Running> {
+    remote.adoption(&worker("old"), before).start(job).await
 }
 
 async fn end(mut running: Box<dyn Running>) -> Outcome {
@@ -151,15 +157,15 @@ async fn the_time_that_a_worker_had_a_job_before_a_restart_counts() {
     assert!(matches!(end(job).await, Outcome::Failed { .. }));
     let took = began.elapsed();
     assert!(took >= 2 * second && took < 4 * second, "{took:?}");
-    assert_eq!(remote.stops(&worker("old"), STOPS).await, [id("a")]);
+    assert_eq!(remote.jobs_to_stop(&worker("old"), STOPS).await, [id("a")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_from_before_a_restart_whose_result_is_here_is_over_at_once() {
     let remote = remote();
     assert_eq!(
-        remote.hear(&worker("old"), &id("a"), done("1")),
-        Heard::Kept
+        remote.apply_report(&worker("old"), &id("a"), done("1")),
+        ReportOutcome::Buffered
     );
     let job = kept(&remote, work("a", None), Duration::ZERO).await;
     assert!(
@@ -178,7 +184,7 @@ async fn a_job_from_before_a_restart_whose_worker_is_lost_goes_to_the_next() {
         });
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(take_one(&remote, "new").await, "a");
-        remote.hear(&worker("new"), &id("a"), done("1"));
+        remote.apply_report(&worker("new"), &id("a"), done("1"));
         ran.await.unwrap();
     })
     .await;

@@ -17,11 +17,12 @@ use tidegate_http::cog::BuildInfo;
 use tidegate_http::metrics;
 use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform::{
-    self as face, Batches, Doors, Endpoint, Endpoints, Given, Limits, MODELS, NotOpened, WorkerKeys,
+    self as face, Batches, Endpoint, EndpointFactory, EndpointLimits, EndpointRegistry,
+    MODEL_PREFIX, OpenEndpointError, StreamCursors, WorkerKeys,
 };
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::{MemoryQueue, upkeep};
-use tidegate_remote::Remote;
+use tidegate_remote::RemoteExecutor;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
     Config, Deps, Files, JobService, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets,
@@ -104,7 +105,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         endpoints
             .all()
             .iter()
-            .for_each(|endpoint| endpoint.remote.rest(REST));
+            .for_each(|endpoint| endpoint.remote.pause_handout(REST));
     }
 
     let batches = Batches::new(
@@ -117,17 +118,17 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         .resume()
         .await
         .context("the batches of before cannot be read")?;
-    let given = Given::default();
+    let stream_cursors = StreamCursors::default();
     if let Some(documents) = &documents {
-        given
-            .resume(&**documents)
+        stream_cursors
+            .restore(&**documents)
             .await
             .context("what was read of streams cannot be read")?;
     }
     let config = face::Config {
         max_body: args.max_body,
         body_timeout: BODY_TIMEOUT,
-        keys: match &tokens {
+        worker_keys: match &tokens {
             Some(_) => Some(WorkerKeys::new(
                 &secret(documents.as_deref(), WORKERS).await?,
             )),
@@ -138,12 +139,12 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
             |url| url.as_str().trim_end_matches('/').to_owned(),
         ),
         limits: if args.cloud_limits {
-            Limits::cloud()
+            EndpointLimits::cloud()
         } else {
-            Limits::default()
+            EndpointLimits::default()
         },
         batches: batches.clone(),
-        given: given.clone(),
+        stream_cursors: stream_cursors.clone(),
     };
     let watched = metrics::MetricSources {
         job_services: desks_of(models.clone()),
@@ -205,7 +206,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         http.await;
     }
     if let Some(documents) = &documents
-        && let Err(error) = given.leave(&**documents).await
+        && let Err(error) = stream_cursors.save(&**documents).await
     {
         tracing::warn!(error = %tidegate_core::chain(&error), "what was read of streams is lost: they will be read again from the start");
     }
@@ -214,7 +215,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
 
 /// Gives out no more jobs, and waits for those that workers have. What is not over in time is neither ended
 /// nor forgotten: the next server takes it up, and the result too if its worker brings it then.
-async fn drain(endpoints: &Endpoints, models: &ModelRegistry, patience: Duration) {
+async fn drain(endpoints: &EndpointRegistry, models: &ModelRegistry, patience: Duration) {
     endpoints
         .all()
         .iter()
@@ -235,16 +236,16 @@ async fn open(
     args: &PlatformArgs,
     models: &ModelRegistry,
     documents: Option<Arc<dyn Documents>>,
-) -> anyhow::Result<Endpoints> {
+) -> anyhow::Result<EndpointRegistry> {
     let config = tidegate_remote::Config {
-        ping_within: args.worker_timeout,
+        ping_timeout: args.worker_timeout,
         ..tidegate_remote::Config::default()
     };
     let (offering, withdrawing) = (models.clone(), models.clone());
     let open = move |name: &str| {
-        let remote = Remote::new(config);
+        let remote = RemoteExecutor::new(config);
         let target = Target {
-            model: format!("{MODELS}{name}"),
+            model: format!("{MODEL_PREFIX}{name}"),
             version: VERSION.to_owned(),
             deployment: None,
         };
@@ -262,9 +263,9 @@ async fn open(
         }
     };
     let close = move |endpoint: &Endpoint| withdrawing.withdraw(&endpoint.jobs.target().model);
-    let endpoints = Endpoints::new(
+    let endpoints = EndpointRegistry::new(
         documents,
-        Doors {
+        EndpointFactory {
             open: Box::new(open),
             close: Box::new(close),
         },
@@ -275,10 +276,10 @@ async fn open(
         .context("the endpoints of before cannot be read")?;
     for name in &args.endpoints {
         endpoints.add(name).await.map_err(|error| match error {
-            NotOpened::Name(error) => {
+            OpenEndpointError::Name(error) => {
                 UsageError::new(format!("--endpoint `{name}`: {error}")).into()
             }
-            NotOpened::Unkept(_) => anyhow::Error::new(error),
+            OpenEndpointError::Store(_) => anyhow::Error::new(error),
         })?;
     }
     Ok(endpoints)

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_core::Status;
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
 
-use super::Shared;
+use super::SharedState;
 use crate::shared::response::json;
 
 #[derive(Serialize)]
@@ -37,8 +37,8 @@ struct Workers {
     unhealthy: usize,
 }
 
-pub(super) async fn health(State(face): State<Shared>) -> Response {
-    let jobs = face.jobs();
+pub(super) async fn health(State(app): State<SharedState>) -> Response {
+    let jobs = app.jobs();
     let ended = |wanted| {
         jobs.metrics()
             .finished_jobs()

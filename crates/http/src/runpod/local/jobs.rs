@@ -15,11 +15,11 @@ use tidegate_service::{
     Webhook, WebhookEvent,
 };
 
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::wire::{Fault, Kind, readable};
-use super::{Face, Shared, voice};
+use super::{AppState, SharedState, render};
 use crate::access::Identity;
-use crate::runpod::words::word;
+use crate::runpod::status::word;
 use crate::shared::body_limit::{read_body, slice_or_copy};
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
@@ -31,47 +31,47 @@ pub(super) const UNKNOWN: &str = "Job ID not found";
 
 /// `POST /run`
 pub(super) async fn run(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     request: Request,
-) -> Result<Response, Trouble> {
-    let job = bring(&face, caller.account, request).await?;
+) -> Result<Response, ApiError> {
+    let job = bring(&app, caller.account, request).await?;
     // Runpod's own server says so of a job that has just come.
     Ok(reply::short(job.id().as_str(), "IN_PROGRESS"))
 }
 
 /// `POST /runsync`
 pub(super) async fn runsync(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     request: Request,
-) -> Result<Response, Trouble> {
-    let job = bring(&face, caller.account, request).await?;
-    face.jobs().over(&job).await;
+) -> Result<Response, ApiError> {
+    let job = bring(&app, caller.account, request).await?;
+    app.jobs().over(&job).await;
     Ok(outcome(&job))
 }
 
 /// `GET /status/{id}`: the job as it is now.
 pub(super) async fn show(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    match face.find(&caller.account, &id).await {
-        Some(job) => json(StatusCode::OK, voice::state(&job.snapshot())),
+    match app.find(&caller.account, &id).await {
+        Some(job) => json(StatusCode::OK, render::state(&job.snapshot())),
         None => reply::failed(&id, UNKNOWN),
     }
 }
 
 /// `POST /status/{id}`: the job when it is over. Runpod's own server runs it only now.
 pub(super) async fn wait(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    match face.find(&caller.account, &id).await {
+    match app.find(&caller.account, &id).await {
         Some(job) => {
-            face.jobs().over(&job).await;
+            app.jobs().over(&job).await;
             outcome(&job)
         }
         None => reply::failed(&id, UNKNOWN),
@@ -80,12 +80,12 @@ pub(super) async fn wait(
 
 /// `POST /cancel/{id}`
 pub(super) async fn cancel(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    match face.find(&caller.account, &id).await {
-        Some(job) if face.jobs().cancel(&caller.account, job.id()).await => {
+    match app.find(&caller.account, &id).await {
+        Some(job) if app.jobs().cancel(&caller.account, job.id()).await => {
             reply::short(&id, "CANCELLED")
         }
         Some(job) => reply::short(&id, word(job.status())),
@@ -103,7 +103,7 @@ fn outcome(job: &Job) -> Response {
     }
 }
 
-impl Face {
+impl AppState {
     /// A job of this account.
     pub(super) async fn find(&self, account: &Account, id: &str) -> Option<Arc<Job>> {
         self.jobs().get(account, &JobId::parse(id).ok()?).await
@@ -120,16 +120,16 @@ impl Face {
     }
 }
 
-async fn bring(face: &Face, account: Account, request: Request) -> Result<Arc<Job>, Trouble> {
+async fn bring(app: &AppState, account: Account, request: Request) -> Result<Arc<Job>, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = readable(read_body(body, face.bounds()).await?);
+    let body = readable(read_body(body, app.bounds()).await?);
     let run = Kind::Request.read(&parts.headers, &body)?;
     let webhook = match &run.webhook {
-        Some(url) => Some(webhook(&face.jobs(), url, &parts.headers)?),
+        Some(url) => Some(webhook(&app.jobs(), url, &parts.headers)?),
         None => None,
     };
     let input = slice_or_copy(&body, run.input.get());
-    Ok(face
+    Ok(app
         .take(Submission {
             webhook,
             ..submission(account, input)
@@ -168,7 +168,7 @@ fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webh
         origin: None,
         streams: false,
         streams_files: false,
-        renderer: voice::renderer(),
+        renderer: render::renderer(),
     }))
 }
 

@@ -6,9 +6,9 @@
 mod health;
 mod jobs;
 mod realtime;
+mod render;
 mod reply;
 mod stream;
-mod voice;
 mod wire;
 
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use tidegate_service::{JobService, ServedModel};
 
 use crate::shared::body_limit::BodyLimit;
 
-pub use voice::renderer;
+pub use render::renderer;
 
-/// What the face is told.
+/// What the app is told.
 pub struct Config {
     /// The largest body, in bytes.
     pub max_body: usize,
@@ -32,14 +32,14 @@ pub struct Config {
     pub endpoint_id: Option<String>,
 }
 
-struct Face {
+struct AppState {
     model: Arc<ServedModel>,
     config: Config,
     /// How much of each stream was given out.
     given: stream::Given,
 }
 
-impl Face {
+impl AppState {
     /// The desk of the version that is served now.
     fn jobs(&self) -> JobService {
         self.model.jobs()
@@ -53,16 +53,16 @@ impl Face {
     }
 }
 
-type Shared = Arc<Face>;
+type SharedState = Arc<AppState>;
 
-/// The face.
+/// The app.
 pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     let realtime = config
         .endpoint_id
         .as_deref()
         .filter(|id| is_plain(id))
         .map(|id| format!("/{id}/realtime"));
-    let face = Arc::new(Face {
+    let app = Arc::new(AppState {
         model,
         config,
         given: stream::Given::default(),
@@ -79,7 +79,7 @@ pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     }
     routes
         .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(face)
+        .with_state(app)
 }
 
 /// Whether it can be one part of a path and nothing else.

@@ -6,9 +6,9 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use tidegate_service::Submission;
 
-use super::Shared;
+use super::SharedState;
 use super::jobs::submission;
-use super::reply::{self, Trouble};
+use super::reply::{self, ApiError};
 use super::wire::{Kind, readable};
 use crate::access::Identity;
 use crate::shared::body_limit::{read_body, slice_or_copy};
@@ -17,18 +17,18 @@ use crate::shared::body_limit::{read_body, slice_or_copy};
 const EXTRAS: &str = "runpod";
 
 pub(super) async fn run(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     request: Request,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = readable(read_body(body, face.bounds()).await?);
+    let body = readable(read_body(body, app.bounds()).await?);
     let run = Kind::Realtime.read(&parts.headers, &body)?;
     // The caller's id is for the handler. Nobody looks the job up by it, and it may come twice.
     let extras = serde_json::json!({ "id": run.id }).to_string();
     let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
     let input = slice_or_copy(&body, run.input.get());
-    let job = face
+    let job = app
         .take(Submission {
             context,
             ..submission(caller.account, input)

@@ -6,9 +6,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_core::{Refusal, Status};
 use tidegate_service::Snapshot;
 
-use super::voice::room;
+use super::render::room;
 use super::wire::Fault;
-use crate::runpod::words::word;
+use crate::runpod::status::word;
 use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
@@ -120,32 +120,32 @@ fn detail(status: StatusCode, text: &str) -> Response {
     )
 }
 
-/// Everything that can be wrong with a request to this face.
-pub(super) enum Trouble {
+/// Everything that can be wrong with a request to this app.
+pub(super) enum ApiError {
     Body(BodyError),
     Unfit(Vec<Fault>),
     Refused(Refusal),
 }
 
-impl From<BodyError> for Trouble {
+impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
         Self::Body(error)
     }
 }
 
-impl From<Vec<Fault>> for Trouble {
+impl From<Vec<Fault>> for ApiError {
     fn from(faults: Vec<Fault>) -> Self {
         Self::Unfit(faults)
     }
 }
 
-impl From<Refusal> for Trouble {
+impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         match self {
             Self::Body(error) => error

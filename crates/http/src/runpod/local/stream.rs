@@ -12,7 +12,7 @@ use tidegate_service::{Job, ReadPosition};
 
 use super::jobs::UNKNOWN;
 use super::reply;
-use super::{Face, Shared};
+use super::{AppState, SharedState};
 use crate::access::Identity;
 
 /// How long `GET` waits for something new: clients ask again at once, and give up after ten seconds.
@@ -68,30 +68,30 @@ impl Given {
 
 /// `GET /stream/{id}`: what has come since the last time.
 pub(super) async fn next(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    let Some(job) = face.find(&caller.account, &id).await else {
+    let Some(job) = app.find(&caller.account, &id).await else {
         return reply::failed(&id, UNKNOWN);
     };
-    if !face.may_stream() {
+    if !app.may_stream() {
         return reply::failed(&id, NO_GENERATOR);
     }
-    let from = face.given.of(&job);
+    let from = app.given.of(&job);
     let seen = ReadPosition {
         outputs: from,
         logs: usize::MAX,
     };
     let parts = match tokio::time::timeout(HOLD, job.progress(seen)).await {
-        Ok(progress) => face.given.take(&job, from, progress.outputs),
+        Ok(progress) => app.given.take(&job, from, progress.outputs),
         Err(_) => Vec::new(),
     };
     let now = job.snapshot();
     // More may have come since: a client that hears of the end does not ask again.
     let rest = if now.status.is_terminal() {
         let from = from + parts.len();
-        face.given.take(
+        app.given.take(
             &job,
             from,
             job.progress(ReadPosition {
@@ -109,18 +109,18 @@ pub(super) async fn next(
 
 /// `POST /stream/{id}`: everything, when the job is over.
 pub(super) async fn all(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    let Some(job) = face.find(&caller.account, &id).await else {
+    let Some(job) = app.find(&caller.account, &id).await else {
         return reply::failed(&id, UNKNOWN);
     };
-    if face.may_stream() {
+    if app.may_stream() {
         job.ended().await;
     }
     // It may have become known while the job ran.
-    if !face.may_stream() {
+    if !app.may_stream() {
         return reply::failed(&id, NO_GENERATOR);
     }
     let parts = job
@@ -133,7 +133,7 @@ pub(super) async fn all(
     reply::parts(&job.snapshot(), &parts)
 }
 
-impl Face {
+impl AppState {
     /// Whether the handler is a generator, or may still turn out to be one: its script has to run first.
     fn may_stream(&self) -> bool {
         self.jobs().schema().is_none_or(|schema| !schema.returns)

@@ -20,15 +20,15 @@ use tidegate_service::{
     WebhookEvent,
 };
 
+use super::client_request::ClientRequest;
 use super::endpoints::Endpoint;
 use super::limits::Asked;
-use super::question::Question;
-use super::reply::Trouble;
-use super::visit::Visitor;
+use super::query::Question;
+use super::reply::ApiError;
 use super::wire::Wanted;
-use super::{Face, voice};
+use super::{AppState, render};
 use crate::access::Identity;
-use crate::runpod::words::word;
+use crate::runpod::status::word;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
@@ -49,21 +49,21 @@ const UNTIL_CANCELED: Duration = Duration::from_secs(2);
 const LISTED: usize = 100;
 
 /// `POST /v2/{endpoint}/run`
-pub(super) async fn run(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn run(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Run)?;
-    let wanted = Wanted::read(&visitor.face.body(body, MAX_RUN).await?)?;
+    let wanted = Wanted::read(&visitor.app.body(body, MAX_RUN).await?)?;
     let job = visitor.submit(&endpoint, new_id("", "-u1"), wanted).await?;
     Ok(json(
         StatusCode::OK,
-        voice::summary(job.id().as_str(), "IN_QUEUE"),
+        render::summary(job.id().as_str(), "IN_QUEUE"),
     ))
 }
 
 /// `POST /v2/{endpoint}/runsync`
-pub(super) async fn runsync(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn runsync(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::RunSync)?;
     let wait = wait(&visitor.uri)?;
-    let wanted = Wanted::read(&visitor.face.body(body, MAX_RUNSYNC).await?)?;
+    let wanted = Wanted::read(&visitor.app.body(body, MAX_RUNSYNC).await?)?;
     let job = visitor
         .submit(&endpoint, new_id(SYNC, "-u1"), wanted)
         .await?;
@@ -71,33 +71,33 @@ pub(super) async fn runsync(visitor: Visitor, body: Body) -> Result<Response, Tr
 }
 
 /// `GET /v2/{endpoint}/status/{id}`
-pub(super) async fn status(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn status(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Status)?;
     let job = visitor.job(&endpoint).await?;
-    Ok(json(StatusCode::OK, voice::told(&job.snapshot())))
+    Ok(json(StatusCode::OK, render::told(&job.snapshot())))
 }
 
 /// `GET /v2/{endpoint}/status-sync/{id}`
-pub(super) async fn status_sync(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn status_sync(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Status)?;
     let job = visitor.job(&endpoint).await?;
     Ok(after(&endpoint, &job, wait(&visitor.uri)?).await)
 }
 
 /// `POST /v2/{endpoint}/cancel/{id}`
-pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn cancel(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Cancel)?;
     let job = visitor.job(&endpoint).await?;
     if endpoint.cancel(&visitor.caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(
             StatusCode::OK,
-            voice::summary(&visitor.id, "CANCELLED"),
+            render::summary(&visitor.id, "CANCELLED"),
         ));
     }
     Ok(json(
         StatusCode::OK,
-        voice::summary(&visitor.id, voice::status(&job.snapshot())),
+        render::summary(&visitor.id, render::status(&job.snapshot())),
     ))
 }
 
@@ -108,7 +108,7 @@ struct Purged {
 }
 
 /// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
-pub(super) async fn purge(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn purge(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Purge)?;
     let caller = &visitor.caller;
     let waiting = endpoint
@@ -116,7 +116,9 @@ pub(super) async fn purge(visitor: Visitor) -> Result<Response, Trouble> {
         .in_memory(&sought(&endpoint, caller, vec![Status::Queued]))
         .into_iter()
         .map(|job| job.id);
-    let waiting: Vec<JobId> = waiting.chain(endpoint.remote.begun_and_waiting()).collect();
+    let waiting: Vec<JobId> = waiting
+        .chain(endpoint.remote.awaiting_redelivery())
+        .collect();
     let canceled = join_all(
         waiting
             .iter()
@@ -170,8 +172,8 @@ struct WorkerCount {
 }
 
 /// `GET /v2/{endpoint}/health`
-pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
-    let endpoint = visitor.face.endpoint(&visitor.endpoint)?;
+pub(super) async fn health(visitor: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = visitor.app.endpoint(&visitor.endpoint)?;
     let ended = |wanted: &[Status]| {
         endpoint
             .jobs
@@ -181,14 +183,14 @@ pub(super) async fn health(visitor: Visitor) -> Result<Response, Trouble> {
             .map(|(.., count)| count)
             .sum()
     };
-    let (load, workers) = (endpoint.load(), endpoint.remote.count());
+    let (load, workers) = (endpoint.load(), endpoint.remote.worker_counts());
     Ok(said(&Health {
         jobs: JobCount {
             completed: ended(&[Status::Succeeded]),
             failed: ended(&[Status::Failed, Status::Aborted]),
             in_progress: load.running,
             in_queue: load.waiting,
-            retried: endpoint.remote.retried(),
+            retried: endpoint.remote.retry_count(),
         },
         workers: WorkerCount {
             idle: workers.idle,
@@ -215,12 +217,12 @@ struct Request {
 }
 
 /// `GET /v2/{endpoint}/requests`: the caller's last jobs, newest first.
-pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Requests)?;
     let sought = sought(&endpoint, &visitor.caller, Vec::new());
     let written = endpoint.jobs.recorded(&sought).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
-        Trouble::Store
+        ApiError::Store
     })?;
     // What is in memory is newer than what is written about it.
     let all: BTreeMap<JobId, JobSummary> = written
@@ -245,7 +247,7 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
         };
         let status = whole.map_or_else(
             || word(job.status),
-            |whole| voice::status(&whole.snapshot()),
+            |whole| render::status(&whole.snapshot()),
         );
         requests.push(Request {
             id: job.id,
@@ -256,15 +258,15 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
     Ok(said(&Requests { requests }))
 }
 
-impl Face {
+impl AppState {
     /// A job of the caller's at this endpoint, as long as its result is there.
     pub(super) async fn find(
         &self,
         endpoint: &Endpoint,
         caller: &Identity,
         id: &str,
-    ) -> Result<Arc<Job>, Trouble> {
-        let unknown = || Trouble::NoSuchJob(id.chars().take(100).collect());
+    ) -> Result<Arc<Job>, ApiError> {
+        let unknown = || ApiError::NoSuchJob(id.chars().take(100).collect());
         let parsed = JobId::parse(id).map_err(|_| unknown())?;
         let job = endpoint
             .jobs
@@ -278,13 +280,13 @@ impl Face {
     }
 }
 
-impl Visitor {
+impl ClientRequest {
     pub(super) async fn submit(
         &self,
         endpoint: &Endpoint,
         id: JobId,
         wanted: Wanted,
-    ) -> Result<Arc<Job>, Trouble> {
+    ) -> Result<Arc<Job>, ApiError> {
         let submission = Submission {
             id: Some(id),
             ..endpoint.submission(&self.caller.account, wanted, &self.headers)?
@@ -303,7 +305,7 @@ impl Endpoint {
         account: &Account,
         wanted: Wanted,
         headers: &HeaderMap,
-    ) -> Result<Submission, Trouble> {
+    ) -> Result<Submission, ApiError> {
         let webhook = wanted
             .webhook
             .as_deref()
@@ -333,7 +335,7 @@ impl Endpoint {
     }
 }
 
-fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, Trouble> {
+fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<Webhook>, ApiError> {
     let url = endpoint
         .jobs
         .webhook_url(url)
@@ -346,7 +348,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
         origin: None,
         streams: false,
         streams_files: false,
-        renderer: voice::renderer(),
+        renderer: render::renderer(),
     }))
 }
 
@@ -380,14 +382,14 @@ fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobF
 }
 
 /// How long a caller wants to wait.
-fn wait(uri: &Uri) -> Result<Duration, Trouble> {
+fn wait(uri: &Uri) -> Result<Duration, ApiError> {
     let question = Question::of(uri);
     let Some(text) = question.get("wait") else {
         return Ok(Duration::from_millis(WAIT));
     };
     let ms: u64 = text
         .parse()
-        .map_err(|_| Trouble::Unusable("`wait` is a number of milliseconds".to_owned()))?;
+        .map_err(|_| ApiError::Unusable("`wait` is a number of milliseconds".to_owned()))?;
     Ok(Duration::from_millis(ms.clamp(WAITS.0, WAITS.1)))
 }
 
@@ -396,7 +398,7 @@ async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response 
     tokio::time::timeout(wait, endpoint.jobs.over(job))
         .await
         .ok();
-    json(StatusCode::OK, voice::told(&job.snapshot()))
+    json(StatusCode::OK, render::told(&job.snapshot()))
 }
 
 pub(super) fn said(body: &impl Serialize) -> Response {

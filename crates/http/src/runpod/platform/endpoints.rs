@@ -13,12 +13,12 @@ use ring::hmac;
 use tidegate_core::record::JobSummary;
 use tidegate_core::store::{Documents, JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Status};
-use tidegate_remote::Remote;
+use tidegate_remote::RemoteExecutor;
 use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
 /// What the models of endpoints are called: `runpod/NAME`.
-pub const MODELS: &str = "runpod/";
+pub const MODEL_PREFIX: &str = "runpod/";
 /// The longest name of an endpoint, in bytes.
 const MAX_LEN: usize = 64;
 /// Where the names of endpoints are kept.
@@ -35,7 +35,7 @@ pub struct Endpoint {
     /// Takes the jobs in.
     pub jobs: JobService,
     /// Gives them to workers.
-    pub remote: Remote,
+    pub remote: RemoteExecutor,
 }
 
 /// How much an endpoint has to do.
@@ -49,7 +49,10 @@ pub(super) struct Load {
 impl Endpoint {
     /// How much it has to do. A job that has lost its worker waits.
     pub(super) fn load(&self) -> Load {
-        let (all, again) = (self.jobs.queue().all, self.remote.begun_and_waiting().len());
+        let (all, again) = (
+            self.jobs.queue().all,
+            self.remote.awaiting_redelivery().len(),
+        );
         Load {
             waiting: all.waiting + again,
             running: all.running.saturating_sub(again),
@@ -72,13 +75,13 @@ impl Endpoint {
     pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let canceled = self.jobs.cancel(account, id).await;
         if canceled {
-            self.remote.unwanted(id);
+            self.remote.stop_unstarted(id);
         }
         canceled
     }
 
     /// Cancels its jobs and waits until that is written down; says how many.
-    async fn cancel_all(&self) -> Result<usize, NotRemoved> {
+    async fn cancel_all(&self) -> Result<usize, RemoveEndpointError> {
         let open = self.open_jobs();
         let asked = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
         let asked = open.iter().zip(asked).filter(|(_, canceled)| *canceled);
@@ -88,7 +91,7 @@ impl Endpoint {
         let over = join_all(canceled.iter().map(|job| job.ended()));
         tokio::time::timeout(UNTIL_CANCELED, over)
             .await
-            .map_err(|_| NotRemoved::DoNotEnd(self.name.clone()))?;
+            .map_err(|_| RemoveEndpointError::JobsNotEnding(self.name.clone()))?;
         Ok(canceled.len())
     }
 }
@@ -98,10 +101,10 @@ impl Endpoint {
 #[error(
     "the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`; choose another"
 )]
-pub struct InvalidName;
+pub struct InvalidEndpointName;
 
 /// How endpoints come and go.
-pub struct Doors {
+pub struct EndpointFactory {
     /// Opens an endpoint with this name.
     pub open: Box<dyn Fn(&str) -> Endpoint + Send + Sync>,
     /// Closes an endpoint whose jobs are over.
@@ -110,7 +113,7 @@ pub struct Doors {
 
 /// What is to become of jobs that are not over when their endpoint is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenJobs {
+pub enum UnfinishedJobs {
     /// The endpoint stays for them.
     Keep,
     /// They are canceled.
@@ -119,7 +122,7 @@ pub enum OpenJobs {
 
 /// Why an endpoint was not removed.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRemoved {
+pub enum RemoveEndpointError {
     /// There is none.
     #[error("there is no endpoint `{0}`")]
     Unknown(String),
@@ -130,37 +133,37 @@ pub enum NotRemoved {
     InUse(String, usize),
     /// Its jobs were told to end and did not.
     #[error("the jobs of endpoint `{0}` do not end; it stays, try again")]
-    DoNotEnd(String),
+    JobsNotEnding(String),
     /// That it is gone could not be written down.
     #[error("the endpoint stays: that it is gone cannot be written down")]
-    Unkept(#[from] StoreError),
+    Store(#[from] StoreError),
 }
 
 /// Why an endpoint was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOpened {
+pub enum OpenEndpointError {
     /// Its name cannot be used.
     #[error(transparent)]
-    Name(#[from] InvalidName),
+    Name(#[from] InvalidEndpointName),
     /// It could not be written down.
     #[error("the endpoint cannot be kept")]
-    Unkept(#[from] StoreError),
+    Store(#[from] StoreError),
 }
 
 /// All endpoints. Cloning gives another handle.
 #[derive(Clone)]
-pub struct Endpoints {
+pub struct EndpointRegistry {
     all: Arc<ArcSwap<BTreeMap<String, Arc<Endpoint>>>>,
-    doors: Arc<Doors>,
+    doors: Arc<EndpointFactory>,
     /// Where their names are kept.
     documents: Option<Arc<dyn Documents>>,
     /// Writers take turns, so that what is written down is what is there.
     changing: Arc<Mutex<()>>,
 }
 
-impl Endpoints {
+impl EndpointRegistry {
     /// None yet.
-    pub fn new(documents: Option<Arc<dyn Documents>>, doors: Doors) -> Self {
+    pub fn new(documents: Option<Arc<dyn Documents>>, doors: EndpointFactory) -> Self {
         Self {
             all: Arc::default(),
             doors: Arc::new(doors),
@@ -192,7 +195,7 @@ impl Endpoints {
     }
 
     /// Opens an endpoint, unless there is one with this name. It is there after a restart too.
-    pub async fn add(&self, name: &str) -> Result<Arc<Endpoint>, NotOpened> {
+    pub async fn add(&self, name: &str) -> Result<Arc<Endpoint>, OpenEndpointError> {
         let name = checked(name)?;
         let _turn = self.changing.lock().await;
         if let Some(documents) = &self.documents {
@@ -205,14 +208,18 @@ impl Endpoints {
 
     /// Removes an endpoint, for good; says how many of its jobs were canceled. Whoever asks for it from now on
     /// learns that it does not exist. A server that dies on the way still has it, and fewer jobs for it.
-    pub async fn remove(&self, name: &str, open: OpenJobs) -> Result<usize, NotRemoved> {
+    pub async fn remove(
+        &self,
+        name: &str,
+        open: UnfinishedJobs,
+    ) -> Result<usize, RemoveEndpointError> {
         let _turn = self.changing.lock().await;
         let endpoint = self
             .get(name)
-            .ok_or_else(|| NotRemoved::Unknown(name.to_owned()))?;
+            .ok_or_else(|| RemoveEndpointError::Unknown(name.to_owned()))?;
         let in_use = endpoint.open_jobs().len();
-        if open == OpenJobs::Keep && in_use > 0 {
-            return Err(NotRemoved::InUse(name.to_owned(), in_use));
+        if open == UnfinishedJobs::Keep && in_use > 0 {
+            return Err(RemoveEndpointError::InUse(name.to_owned(), in_use));
         }
         self.change(|all| drop(all.remove(name)));
         let removed = self.emptied(&endpoint).await;
@@ -227,7 +234,7 @@ impl Endpoints {
         removed
     }
 
-    async fn emptied(&self, endpoint: &Endpoint) -> Result<usize, NotRemoved> {
+    async fn emptied(&self, endpoint: &Endpoint) -> Result<usize, RemoveEndpointError> {
         let canceled = endpoint.cancel_all().await?;
         if let Some(documents) = &self.documents {
             documents.remove(SHELF, &endpoint.name).await?;
@@ -252,12 +259,16 @@ impl Endpoints {
 }
 
 /// A name that can be part of a path and of a model's name.
-fn checked(name: &str) -> Result<&str, InvalidName> {
+fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
     let allowed = |byte: &u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_')
     };
     let fits = !name.is_empty() && name.len() <= MAX_LEN && name.as_bytes().iter().all(allowed);
-    if fits { Ok(name) } else { Err(InvalidName) }
+    if fits {
+        Ok(name)
+    } else {
+        Err(InvalidEndpointName)
+    }
 }
 
 /// Makes and checks the keys of workers: one for each endpoint, good for no other, and made again after a

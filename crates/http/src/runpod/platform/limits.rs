@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::Account;
 use tokio::time::Instant;
 
-/// Limits are counted over this time.
+/// EndpointLimits are counted over this time.
 const WINDOW: Duration = Duration::from_secs(10);
 /// With more workers than these the limits grow. Runpod says how (the larger of a fixed limit and so much for each
 /// worker) and gives one number, 50 for each worker where the fixed limit is 2000; all others are in this proportion.
@@ -84,7 +84,7 @@ type Uses = Arc<Mutex<HashMap<Key, Use>>>;
 
 /// Whether the limits of Runpod's cloud are kept.
 #[derive(Default)]
-pub struct Limits {
+pub struct EndpointLimits {
     /// What each account has asked of each endpoint lately; absent when they are not kept.
     uses: Option<Uses>,
 }
@@ -96,7 +96,7 @@ struct Use {
     open: usize,
 }
 
-impl Limits {
+impl EndpointLimits {
     /// The limits of Runpod's cloud.
     pub fn cloud() -> Self {
         Self {
@@ -171,7 +171,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_account_endpoint_and_question_has_its_own_limit() {
-        let limits = Limits::cloud();
+        let limits = EndpointLimits::cloud();
         let refused = |endpoint: &str, asked| limits.enter(&nobody(), endpoint, asked, || 1).err();
         assert_eq!(
             [(); 3].map(|()| refused("a", Asked::Purge)),
@@ -189,7 +189,7 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         assert_eq!(refused("a", Asked::Purge), None);
         assert!([(); 3].iter().all(|()| {
-            Limits::default()
+            EndpointLimits::default()
                 .enter(&nobody(), "a", Asked::Purge, || 1)
                 .is_ok()
         }));
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_so_many_are_answered_at_once() {
-        let limits = Limits::cloud();
+        let limits = EndpointLimits::cloud();
         let enter = |workers: usize| limits.enter(&nobody(), "a", Asked::Requests, || workers);
         let places: Vec<Place> = (0..2).map(|_| enter(0).ok().unwrap()).collect();
         assert_eq!(enter(40).err(), Some(TooMuch::AtOnce(2)));
@@ -209,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn limits_grow_with_the_workers_beyond_those_that_are_covered() {
         let often = |workers: usize| {
-            let limits = Limits::cloud();
+            let limits = EndpointLimits::cloud();
             (0..5000)
                 .take_while(|_| {
                     limits

@@ -8,9 +8,9 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::clients::said;
-use super::endpoints::{Endpoint, Load, OpenJobs};
-use super::reply::Trouble;
-use super::{Face, Shared};
+use super::endpoints::{Endpoint, Load, UnfinishedJobs};
+use super::reply::ApiError;
+use super::{AppState, SharedState};
 use crate::shared::parse_body::parse_object;
 
 /// The largest body.
@@ -62,42 +62,42 @@ pub(super) async fn check() -> Response {
 }
 
 /// `GET /admin/endpoints`
-pub(super) async fn list(State(face): State<Shared>) -> Response {
+pub(super) async fn list(State(app): State<SharedState>) -> Response {
     said(&Listed {
-        endpoints: face
+        endpoints: app
             .endpoints
             .all()
             .iter()
-            .map(|endpoint| face.entry(endpoint))
+            .map(|endpoint| app.entry(endpoint))
             .collect(),
     })
 }
 
 /// `POST /admin/endpoints` with `{"name": …}`
-pub(super) async fn add(State(face): State<Shared>, body: Body) -> Result<Response, Trouble> {
-    let body = face.body(body, MAX_BODY).await?;
+pub(super) async fn add(State(app): State<SharedState>, body: Body) -> Result<Response, ApiError> {
+    let body = app.body(body, MAX_BODY).await?;
     let add: Add = parse_object(&body)?
-        .ok_or_else(|| Trouble::Unusable("the body has no `name`".to_owned()))?;
-    let endpoint = face.endpoints.add(&add.name).await?;
-    Ok(said(&face.entry(&endpoint)))
+        .ok_or_else(|| ApiError::Unusable("the body has no `name`".to_owned()))?;
+    let endpoint = app.endpoints.add(&add.name).await?;
+    Ok(said(&app.entry(&endpoint)))
 }
 
 /// `POST /admin/endpoints/{endpoint}/remove`, with `{"force": true}` also while it has jobs
 pub(super) async fn remove(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     Path(name): Path<String>,
     body: Body,
-) -> Result<Response, Trouble> {
-    let body = face.body(body, MAX_BODY).await?;
+) -> Result<Response, ApiError> {
+    let body = app.body(body, MAX_BODY).await?;
     let Remove { force } = parse_object(&body)?.unwrap_or_default();
-    let canceled = face
+    let canceled = app
         .endpoints
         .remove(
             &name,
             if force {
-                OpenJobs::Cancel
+                UnfinishedJobs::Cancel
             } else {
-                OpenJobs::Keep
+                UnfinishedJobs::Keep
             },
         )
         .await?;
@@ -107,19 +107,14 @@ pub(super) async fn remove(
 
 /// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.
 pub(super) async fn env(
-    State(face): State<Shared>,
+    State(app): State<SharedState>,
     Path(endpoint): Path<String>,
-) -> Result<Response, Trouble> {
-    let endpoint = face.endpoint(&endpoint)?;
-    let at = |path: &str| {
-        format!(
-            "{}/v2/{}/{path}{QUERY}",
-            face.config.base_url, endpoint.name
-        )
-    };
-    let key = face
+) -> Result<Response, ApiError> {
+    let endpoint = app.endpoint(&endpoint)?;
+    let at = |path: &str| format!("{}/v2/{}/{path}{QUERY}", app.config.base_url, endpoint.name);
+    let key = app
         .config
-        .keys
+        .worker_keys
         .as_ref()
         .map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
     let mut bits = [0; 6];
@@ -147,10 +142,13 @@ pub(super) async fn env(
     }))
 }
 
-impl Face {
+impl AppState {
     fn entry(&self, endpoint: &Endpoint) -> Entry {
         let Load { waiting, running } = endpoint.load();
-        let (name, workers) = (endpoint.name.clone(), endpoint.remote.count().at_work());
+        let (name, workers) = (
+            endpoint.name.clone(),
+            endpoint.remote.worker_counts().at_work(),
+        );
         Entry {
             url: format!("{}/v2/{name}", self.config.base_url),
             name,

@@ -1,23 +1,23 @@
-//! The Runpod face of the platform: clients bring jobs to an endpoint, and workers come for them.
+//! The Runpod app of the platform: clients bring jobs to an endpoint, and workers come for them.
 //!
 //! Both speak Runpod's own words, so that its SDKs work unchanged on either side. An endpoint is a desk
-//! whose executor is [`tidegate_remote::Remote`].
+//! whose executor is [`tidegate_remote::RemoteExecutor`].
 
 mod batch;
+mod client_request;
 mod clients;
+mod close_connection;
+mod confirmed_body;
 mod endpoints;
-mod given;
-mod handout;
 mod limits;
 mod manage;
 mod openai;
-mod parting;
-mod question;
+mod query;
+mod render;
 pub(crate) mod reply;
 mod retry;
 mod stream;
-mod visit;
-mod voice;
+mod stream_cursors;
 mod wire;
 mod workers;
 
@@ -30,15 +30,16 @@ use axum::routing::{any, get, post, put};
 
 pub use batch::Batches;
 pub use endpoints::{
-    Doors, Endpoint, Endpoints, InvalidName, MODELS, NotOpened, NotRemoved, OpenJobs, WorkerKeys,
+    Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, MODEL_PREFIX,
+    OpenEndpointError, RemoveEndpointError, UnfinishedJobs, WorkerKeys,
 };
-pub use given::Given;
-pub use limits::Limits;
-pub use voice::renderer;
+pub use limits::EndpointLimits;
+pub use render::renderer;
+pub use stream_cursors::StreamCursors;
 
 use crate::access::{require_admin, require_operator};
 
-/// Everything of this face is below it.
+/// Everything of this app is below it.
 pub(crate) const ROOT: &str = "/v2/";
 
 /// What only workers ask. They have keys of their own, which are looked at here and not before.
@@ -52,41 +53,41 @@ const WORKERS_ASK: [&str; 6] = [
 ];
 
 /// Whether a path is for workers.
-pub(crate) fn is_open(path: &str) -> bool {
+pub(crate) fn is_worker_path(path: &str) -> bool {
     let asked = path
         .strip_prefix(ROOT)
         .and_then(|rest| rest.split('/').nth(1));
     asked.is_some_and(|asked| WORKERS_ASK.contains(&asked))
 }
 
-/// What the face is told.
+/// What the app is told.
 pub struct Config {
     /// The largest result of a worker, in bytes.
     pub max_body: usize,
     /// The longest that a body may make no progress.
     pub body_timeout: Duration,
     /// How workers show that they belong to an endpoint; without it nobody has to.
-    pub keys: Option<WorkerKeys>,
+    pub worker_keys: Option<WorkerKeys>,
     /// How workers reach this server, without a slash at the end.
     pub base_url: String,
     /// How much may be asked.
-    pub limits: Limits,
+    pub limits: EndpointLimits,
     /// Many requests under one name.
     pub batches: Batches,
     /// What was read of streams.
-    pub given: Given,
+    pub stream_cursors: StreamCursors,
 }
 
-struct Face {
-    endpoints: Endpoints,
+struct AppState {
+    endpoints: EndpointRegistry,
     config: Config,
 }
 
-type Shared = Arc<Face>;
+type SharedState = Arc<AppState>;
 
-/// The face, with a health check: it is the whole of a server.
-pub fn routes(endpoints: Endpoints, config: Config) -> Router {
-    let face = Arc::new(Face { endpoints, config });
+/// The app, with a health check: it is the whole of a server.
+pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
+    let app = Arc::new(AppState { endpoints, config });
     let operators = Router::new()
         .route("/admin/endpoints", get(manage::list).post(manage::add))
         .route("/admin/endpoints/{endpoint}/env", get(manage::env))
@@ -102,7 +103,7 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         )
         .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
         .route("/v2/{endpoint}/job-stop/{worker}", get(workers::stop))
-        .route_layer(from_fn(parting::part));
+        .route_layer(from_fn(close_connection::close_sdk_connections));
     Router::new()
         .route("/v2/{endpoint}/run", post(clients::run))
         .route("/v2/{endpoint}/runsync", post(clients::runsync))
@@ -156,5 +157,5 @@ pub fn routes(endpoints: Endpoints, config: Config) -> Router {
         .merge(operators)
         .merge(admins)
         .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(face)
+        .with_state(app)
 }

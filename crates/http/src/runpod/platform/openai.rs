@@ -19,11 +19,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_service::{Job, ReadPosition, ResponseMode, Snapshot, Submission, Submitted};
 
+use super::client_request::{ClientRequest, EndpointAccess};
 use super::clients::MAX_RUNSYNC;
 use super::limits::Asked;
-use super::reply::Trouble;
-use super::visit::{Visit, Visitor};
-use super::voice;
+use super::render;
+use super::reply::ApiError;
 use super::wire::Wanted;
 use crate::access::Identity;
 use crate::shared::json_object::JsonObjectWriter;
@@ -36,11 +36,11 @@ const DATA: &str = "data: ";
 const DONE: &str = "data: [DONE]\n\n";
 
 /// Any method; what a `GET` asks is in its path.
-pub(super) async fn pass(visitor: Visitor, body: Body) -> Result<Response, Problem> {
+pub(super) async fn pass(visitor: ClientRequest, body: Body) -> Result<Response, Problem> {
     let visit = visitor.enter(Asked::OpenAi)?;
-    let body = visitor.face.body(body, MAX_RUNSYNC).await?;
+    let body = visitor.app.body(body, MAX_RUNSYNC).await?;
     let asked: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(&body)
-        .map_err(Trouble::from)?
+        .map_err(ApiError::from)?
         .unwrap_or_default();
     let streams = asked
         .get("stream")
@@ -76,21 +76,21 @@ fn envelope(route: &str, asked: &BTreeMap<Cow<'_, str>, &RawValue>) -> Bytes {
 }
 
 /// A job whose caller is on the line. Gone caller, gone job.
-struct OnTheLine {
-    visit: Visit,
+struct AttachedJob {
+    visit: EndpointAccess,
     caller: Identity,
     job: Arc<Job>,
 }
 
-impl Drop for OnTheLine {
+impl Drop for AttachedJob {
     fn drop(&mut self) {
         // Nothing happens when it is over, which is nearly always.
         self.visit.jobs.stop(&self.caller.account, self.job.id());
     }
 }
 
-impl Visitor {
-    async fn stays(self, visit: Visit, envelope: &Bytes) -> Result<OnTheLine, Trouble> {
+impl ClientRequest {
+    async fn stays(self, visit: EndpointAccess, envelope: &Bytes) -> Result<AttachedJob, ApiError> {
         let submission =
             visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
         let submission = Submission {
@@ -101,7 +101,7 @@ impl Visitor {
             Submitted::New(ticket) => ticket.detach(),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
-        Ok(OnTheLine {
+        Ok(AttachedJob {
             visit,
             caller: self.caller,
             job,
@@ -110,11 +110,11 @@ impl Visitor {
 }
 
 /// The one value that the worker gave; a list, if there are several.
-async fn whole(line: OnTheLine) -> Response {
+async fn whole(line: AttachedJob) -> Response {
     let job = &line.job;
     job.ended().await;
     let over = job.snapshot();
-    if let Some(error) = voice::failure(&over) {
+    if let Some(error) = render::failure(&over) {
         return problem(failed(&over), &error);
     }
     let mut values = job.progress(ReadPosition::default()).await.outputs;
@@ -132,7 +132,7 @@ async fn whole(line: OnTheLine) -> Response {
 }
 
 /// What the worker gives, as it comes.
-fn stream(job: OnTheLine) -> Response {
+fn stream(job: AttachedJob) -> Response {
     let begun = Some(Streaming {
         job,
         read: 0,
@@ -152,7 +152,7 @@ fn stream(job: OnTheLine) -> Response {
 }
 
 struct Streaming {
-    job: OnTheLine,
+    job: AttachedJob,
     read: usize,
     /// Whether the worker has said itself that nothing more comes.
     done: bool,
@@ -175,7 +175,7 @@ impl Streaming {
         if !progress.over {
             return Some((Ok(text.into()), Some(self)));
         }
-        match voice::failure(&self.job.job.snapshot()) {
+        match render::failure(&self.job.job.snapshot()) {
             Some(error) => {
                 text.push_str(&event(&error_of(&error, StatusCode::INTERNAL_SERVER_ERROR)))
             }
@@ -220,17 +220,17 @@ fn said_status(value: &Bytes) -> StatusCode {
 }
 
 fn failed(job: &Snapshot) -> StatusCode {
-    match voice::status(job) {
+    match render::status(job) {
         "TIMED_OUT" => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 /// Something is wrong, in the words of OpenAI's API.
-pub(super) struct Problem(Trouble);
+pub(super) struct Problem(ApiError);
 
-impl From<Trouble> for Problem {
-    fn from(trouble: Trouble) -> Self {
+impl From<ApiError> for Problem {
+    fn from(trouble: ApiError) -> Self {
         Self(trouble)
     }
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 
-use super::endpoints::{NotOpened, NotRemoved};
+use super::endpoints::{OpenEndpointError, RemoveEndpointError};
 use super::limits::TooMuch;
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
@@ -13,9 +13,9 @@ use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 use crate::shared::response::json;
 
-/// Everything that can be wrong with a request to this face.
+/// Everything that can be wrong with a request to this app.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ApiError {
     #[error("there is nothing at `{0}`")]
     NoSuchPath(String),
     #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
@@ -48,11 +48,11 @@ pub(super) enum Trouble {
     Store,
 }
 
-impl From<NotOpened> for Trouble {
-    fn from(error: NotOpened) -> Self {
+impl From<OpenEndpointError> for ApiError {
+    fn from(error: OpenEndpointError) -> Self {
         match error {
-            NotOpened::Name(error) => Self::Unusable(error.to_string()),
-            NotOpened::Unkept(error) => {
+            OpenEndpointError::Name(error) => Self::Unusable(error.to_string()),
+            OpenEndpointError::Store(error) => {
                 tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be kept");
                 Self::Store
             }
@@ -60,12 +60,12 @@ impl From<NotOpened> for Trouble {
     }
 }
 
-impl From<NotRemoved> for Trouble {
-    fn from(error: NotRemoved) -> Self {
+impl From<RemoveEndpointError> for ApiError {
+    fn from(error: RemoveEndpointError) -> Self {
         match error {
-            NotRemoved::Unknown(name) => Self::NoSuchEndpoint(name),
-            NotRemoved::InUse(..) => Self::Conflict(error.to_string()),
-            NotRemoved::DoNotEnd(_) | NotRemoved::Unkept(_) => {
+            RemoveEndpointError::Unknown(name) => Self::NoSuchEndpoint(name),
+            RemoveEndpointError::InUse(..) => Self::Conflict(error.to_string()),
+            RemoveEndpointError::JobsNotEnding(_) | RemoveEndpointError::Store(_) => {
                 tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
                 Self::Store
             }
@@ -73,7 +73,7 @@ impl From<NotRemoved> for Trouble {
     }
 }
 
-impl Trouble {
+impl ApiError {
     /// What it is counted as, if it is none of the desk's refusals.
     fn reason(&self) -> Option<RejectReason> {
         match self {
@@ -152,7 +152,7 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
     )
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = self.to_string();
         let mut body = JsonObjectWriter::with_capacity(error.len());
@@ -170,11 +170,11 @@ impl IntoResponse for Trouble {
 }
 
 /// The answer on paths that nobody knows.
-pub(super) async fn no_such_path(uri: Uri) -> Trouble {
-    Trouble::NoSuchPath(uri.path().chars().take(200).collect())
+pub(super) async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::NoSuchPath(uri.path().chars().take(200).collect())
 }
 
 /// The answer to methods that a path does not have.
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> Trouble {
-    Trouble::NoSuchMethod(method, uri.path().chars().take(200).collect())
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoSuchMethod(method, uri.path().chars().take(200).collect())
 }

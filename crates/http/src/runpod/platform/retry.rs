@@ -3,30 +3,30 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::client_request::ClientRequest;
 use super::limits::Asked;
-use super::reply::Trouble;
-use super::visit::Visitor;
-use super::voice;
+use super::render;
+use super::reply::ApiError;
 use super::wire::Wanted;
 use crate::shared::response::json;
 
-pub(super) async fn retry(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn retry(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Run)?;
     let job = visitor.job(&endpoint).await?;
     let before = job.snapshot();
-    match voice::status(&before) {
+    match render::status(&before) {
         "FAILED" | "TIMED_OUT" if !before.data_removed => {}
-        other => return Err(Trouble::NotRetried(other)),
+        other => return Err(ApiError::NotRetried(other)),
     }
     let wanted = Wanted::read(&before.input)?;
     visitor
-        .face
+        .app
         .config
-        .given
+        .stream_cursors
         .forget(&visitor.caller.account, job.id());
     let job = visitor.submit(&endpoint, job.id().clone(), wanted).await?;
     Ok(json(
         StatusCode::OK,
-        voice::summary(job.id().as_str(), "IN_QUEUE"),
+        render::summary(job.id().as_str(), "IN_QUEUE"),
     ))
 }

@@ -1,4 +1,4 @@
-//! `GET /v2/{endpoint}/stream/{id}`: what a job has given and nobody has read yet.
+//! `GET /v2/{endpoint}/stream/{id}`: what a job has cursors and nobody has read yet.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_remote::note;
 use tidegate_service::ReadPosition;
 
-use super::handout::handed;
+use super::client_request::ClientRequest;
+use super::confirmed_body::confirmed_response;
 use super::limits::Asked;
-use super::reply::Trouble;
-use super::visit::Visitor;
-use super::voice;
+use super::render;
+use super::reply::ApiError;
 use crate::shared::json_object::JsonObjectWriter;
 
 /// How long a reader is held when there is nothing new. One client asks again at once, others wait for ten
 /// seconds at most.
 const HOLD: Duration = Duration::from_secs(1);
 
-pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn stream(visitor: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = visitor.enter(Asked::Stream)?;
     let job = visitor.job(&endpoint).await?;
-    let (given, account) = (&visitor.face.config.given, &visitor.caller.account);
+    let (cursors, account) = (&visitor.app.config.stream_cursors, &visitor.caller.account);
     let until = tokio::time::Instant::now() + HOLD;
     loop {
-        let read = given.of(account, job.id());
+        let read = cursors.of(account, job.id());
         let seen = ReadPosition {
             outputs: read,
             logs: 0,
@@ -40,10 +40,10 @@ pub(super) async fn stream(visitor: Visitor) -> Result<Response, Trouble> {
             Ok(progress) if now.metrics.contains_key(note::STREAMED) => progress.outputs,
             Ok(_) | Err(_) => Vec::new(),
         };
-        if let Some(reading) = given.give(account, job.id(), read, parts.len()) {
+        if let Some(reading) = cursors.give(account, job.id(), read, parts.len()) {
             let mut body = JsonObjectWriter::with_capacity(parts.iter().map(Bytes::len).sum());
-            return Ok(handed(
-                body.field("status", voice::status(&now))
+            return Ok(confirmed_response(
+                body.field("status", render::status(&now))
                     .raw("stream", Some(&list(&parts)))
                     .finish(),
                 reading,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::queue::Priority;
 
-use super::reply::Trouble;
+use super::reply::ApiError;
 use crate::shared::parse_body::parse_object;
 
 const SECOND: u64 = 1000;
@@ -78,7 +78,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// A request of a batch: it lets all others go first, has a week, and its worker learns which batch it is of.
-    pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, Trouble> {
+    pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, ApiError> {
         let id = serde_json::value::to_raw_value(batch).expect("it is text");
         let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
         fields.insert("batchId".into(), &id);
@@ -99,9 +99,9 @@ impl Wanted {
         })
     }
 
-    pub(super) fn read(body: &Bytes) -> Result<Self, Trouble> {
+    pub(super) fn read(body: &Bytes) -> Result<Self, ApiError> {
         let missing =
-            || Trouble::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
+            || ApiError::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
         let run: Run<'_> = parse_object(body)?.ok_or_else(missing)?;
         if run.input.is_none_or(|input| input.get() == "null") {
             return Err(missing());
@@ -130,7 +130,7 @@ impl Wanted {
 }
 
 /// The body without an id: the job has one of ours.
-fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
+fn envelope(body: &[u8]) -> Result<Bytes, ApiError> {
     let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
     fields.remove("id");
     Ok(serde_json::to_vec(&fields)
@@ -139,7 +139,7 @@ fn envelope(body: &[u8]) -> Result<Bytes, Trouble> {
 }
 
 /// A time in milliseconds. Some languages write whole numbers with a point.
-fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Duration, Trouble> {
+fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Duration, ApiError> {
     let Some(ms) = given else {
         return Ok(Duration::from_millis(usual));
     };
@@ -149,7 +149,7 @@ fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Dura
         {
             Ok(time)
         }
-        Ok(_) | Err(_) => Err(Trouble::Unusable(format!(
+        Ok(_) | Err(_) => Err(ApiError::Unusable(format!(
             "policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"
         ))),
     }
@@ -190,7 +190,7 @@ impl Posted<'_> {
 mod tests {
     use super::*;
 
-    fn read(body: &'static str) -> Result<Wanted, Trouble> {
+    fn read(body: &'static str) -> Result<Wanted, ApiError> {
         Wanted::read(&Bytes::from_static(body.as_bytes()))
     }
 

@@ -14,15 +14,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::JobId;
 use tidegate_core::lenient::{self, Infinities};
-use tidegate_remote::{Finish, Heard, Holds, MOST_AT_ONCE, Parcel, Report, WorkerId};
+use tidegate_remote::{
+    JobOffer, JobReport, LongPollTimes, MAX_JOBS_PER_TAKE, ReportOutcome, WorkerId, WorkerResult,
+};
 
+use super::client_request::named;
+use super::confirmed_body::confirmed_response;
 use super::endpoints::Endpoint;
-use super::handout::handed;
-use super::question::{Question, plain};
-use super::reply::Trouble;
-use super::visit::named;
+use super::query::{Question, plain};
+use super::reply::ApiError;
 use super::wire::Posted;
-use super::{Face, Shared, clients};
+use super::{AppState, SharedState, clients};
 use crate::shared::body_limit::{BodyError, BodyLimit, read_body, slice_or_copy};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
@@ -31,7 +33,7 @@ use crate::shared::response::json;
 /// waits for the answer.
 const TAKE: Duration = Duration::from_secs(20);
 /// How long a worker is held that asks what to stop. It gives up after ninety seconds.
-const STOP: Holds = Holds {
+const STOP: LongPollTimes = LongPollTimes {
     idle: TAKE,
     busy: Duration::from_secs(80),
 };
@@ -41,14 +43,18 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 const CUT: usize = 60_000;
 
 /// `GET /v2/{endpoint}/job-take/{worker}`
-pub(super) async fn take(asking: Asking) -> Response {
+pub(super) async fn take(asking: WorkerRequest) -> Response {
     asking.says_what_it_has();
     match asking.question.get("batch_size") {
         Some(size) => batch(&asking, size).await,
         None => {
-            let parcels = asking.endpoint.remote.take(&asking.worker, 1, TAKE).await;
+            let parcels = asking
+                .endpoint
+                .remote
+                .take_jobs(&asking.worker, 1, TAKE)
+                .await;
             match parcels.first().map(job) {
-                Some(job) => handed(job, parcels),
+                Some(job) => confirmed_response(job, parcels),
                 None => none(&asking.endpoint).await,
             }
         }
@@ -56,17 +62,17 @@ pub(super) async fn take(asking: Asking) -> Response {
 }
 
 /// `GET /v2/{endpoint}/job-take-batch/{worker}`
-pub(super) async fn take_batch(asking: Asking) -> Response {
+pub(super) async fn take_batch(asking: WorkerRequest) -> Response {
     asking.says_what_it_has();
     batch(&asking, asking.question.get("batch_size").unwrap_or("1")).await
 }
 
-async fn batch(asking: &Asking, size: &str) -> Response {
-    let most = size.parse().unwrap_or(1).clamp(1, MOST_AT_ONCE);
+async fn batch(asking: &WorkerRequest, size: &str) -> Response {
+    let most = size.parse().unwrap_or(1).clamp(1, MAX_JOBS_PER_TAKE);
     let parcels = asking
         .endpoint
         .remote
-        .take(&asking.worker, most, TAKE)
+        .take_jobs(&asking.worker, most, TAKE)
         .await;
     if parcels.is_empty() {
         return none(&asking.endpoint).await;
@@ -81,11 +87,11 @@ async fn batch(asking: &Asking, size: &str) -> Response {
         list.extend_from_slice(job);
     }
     list.push(b']');
-    handed(list.into(), parcels)
+    confirmed_response(list.into(), parcels)
 }
 
 /// A job as a worker gets it: what the client sent, with our id before it.
-fn job(parcel: &Parcel) -> Bytes {
+fn job(parcel: &JobOffer) -> Bytes {
     let work = parcel.work();
     let mut job = JsonObjectWriter::with_capacity(work.input.len())
         .field("id", &work.id)
@@ -119,8 +125,12 @@ struct Stops {
 }
 
 /// `GET /v2/{endpoint}/job-stop/{worker}`
-pub(super) async fn stop(asking: Asking) -> Response {
-    let jobs_to_stop = asking.endpoint.remote.stops(&asking.worker, STOP).await;
+pub(super) async fn stop(asking: WorkerRequest) -> Response {
+    let jobs_to_stop = asking
+        .endpoint
+        .remote
+        .jobs_to_stop(&asking.worker, STOP)
+        .await;
     if jobs_to_stop.is_empty() {
         empty(StatusCode::NO_CONTENT)
     } else {
@@ -130,16 +140,16 @@ pub(super) async fn stop(asking: Asking) -> Response {
 
 /// `GET /v2/{endpoint}/ping/{worker}`
 pub(super) async fn ping(
-    Asking {
+    WorkerRequest {
         endpoint,
         worker,
         question,
-    }: Asking,
+    }: WorkerRequest,
 ) -> Response {
     if question.get("status") == Some("unhealthy") {
         let reason = question.get("reason").unwrap_or_default();
         tracing::warn!(endpoint = endpoint.name, %worker, check = question.get("check"), reason, "a worker cannot work");
-        endpoint.remote.unhealthy(&worker);
+        endpoint.remote.mark_unhealthy(&worker);
         return empty(StatusCode::OK);
     }
     let named = question.get("job_id").unwrap_or_default();
@@ -155,13 +165,13 @@ pub(super) async fn ping(
 
 /// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
 pub(super) async fn done(
-    State(face): State<Shared>,
-    telling: Telling,
+    State(app): State<SharedState>,
+    telling: WorkerReport,
     body: Body,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let streamed = telling.asking.question.get("isStream") == Some("true");
-    let report = match face.posted(body).await?.and_then(|body| read(&body)) {
-        Ok(Report::Done(finish)) if streamed => Report::StreamDone(finish),
+    let report = match app.posted(body).await?.and_then(|body| read(&body)) {
+        Ok(JobReport::Done(finish)) if streamed => JobReport::StreamDone(finish),
         Ok(report) => report,
         // A worker forgets a result that is refused, and nobody would ever hear of it.
         Err(error) => failed(error),
@@ -171,31 +181,31 @@ pub(super) async fn done(
 
 /// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
 pub(super) async fn part(
-    State(face): State<Shared>,
-    telling: Telling,
+    State(app): State<SharedState>,
+    telling: WorkerReport,
     body: Body,
-) -> Result<Response, Trouble> {
-    let part = face.posted(body).await?.and_then(|body| {
+) -> Result<Response, ApiError> {
+    let part = app.posted(body).await?.and_then(|body| {
         Ok(posted(&body)?
             .output
             .map(|output| slice_or_copy(&body, output.get())))
     });
     let report = match part {
-        Ok(part) => Report::Part(part.unwrap_or(Bytes::from_static(b"null"))),
+        Ok(part) => JobReport::Part(part.unwrap_or(Bytes::from_static(b"null"))),
         Err(error) => failed(error),
     };
     Ok(telling.heard(report))
 }
 
-fn read(body: &Bytes) -> Result<Report, String> {
+fn read(body: &Bytes) -> Result<JobReport, String> {
     let posted = posted(body)?;
     if posted.status.as_deref() == Some("IN_PROGRESS") {
         let value = posted
             .output
             .and_then(|output| serde_json::from_str(output.get()).ok());
-        return Ok(Report::Progress(value.unwrap_or_default()));
+        return Ok(JobReport::Progress(value.unwrap_or_default()));
     }
-    Ok(Report::Done(Finish {
+    Ok(JobReport::Done(WorkerResult {
         output: posted
             .output
             .map(|output| slice_or_copy(body, output.get())),
@@ -212,35 +222,35 @@ fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
         .map_err(|error| format!("the worker's result cannot be read: {error}"))
 }
 
-fn failed(error: String) -> Report {
-    Report::Done(Finish {
+fn failed(error: String) -> JobReport {
+    JobReport::Done(WorkerResult {
         output: None,
         error: Some(error),
     })
 }
 
 /// A worker that asks something, and may.
-pub(super) struct Asking {
+pub(super) struct WorkerRequest {
     endpoint: Arc<Endpoint>,
     worker: WorkerId,
     question: Question,
 }
 
-impl Asking {
+impl WorkerRequest {
     /// A worker that asks for jobs says whether it has some. It forgets one when its result was sent, not before.
     fn says_what_it_has(&self) {
         if self.question.get("job_in_progress") == Some("0") {
-            self.endpoint.remote.has_nothing(&self.worker);
+            self.endpoint.remote.report_idle(&self.worker);
         }
     }
 }
 
-impl FromRequestParts<Shared> for Asking {
-    type Rejection = Trouble;
+impl FromRequestParts<SharedState> for WorkerRequest {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
-        let [endpoint, worker] = named(parts, face, ["endpoint", "worker"]).await?;
-        let (endpoint, worker) = face.worker(&endpoint, &worker, &parts.headers).await?;
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
+        let [endpoint, worker] = named(parts, app, ["endpoint", "worker"]).await?;
+        let (endpoint, worker) = app.worker(&endpoint, &worker, &parts.headers).await?;
         Ok(Self {
             endpoint,
             worker,
@@ -250,21 +260,21 @@ impl FromRequestParts<Shared> for Asking {
 }
 
 /// A worker that says something about a job.
-pub(super) struct Telling {
-    asking: Asking,
+pub(super) struct WorkerReport {
+    asking: WorkerRequest,
     id: JobId,
 }
 
-impl Telling {
+impl WorkerReport {
     /// Whatever becomes of a report, the worker need not send it again.
-    fn heard(&self, report: Report) -> Response {
-        let Asking {
+    fn heard(&self, report: JobReport) -> Response {
+        let WorkerRequest {
             endpoint, worker, ..
         } = &self.asking;
-        match endpoint.remote.hear(worker, &self.id, report) {
-            Heard::Told => {}
-            Heard::Kept => endpoint.leave_with(worker, &self.id),
-            Heard::Ignored => {
+        match endpoint.remote.apply_report(worker, &self.id, report) {
+            ReportOutcome::Applied => {}
+            ReportOutcome::Buffered => endpoint.leave_with(worker, &self.id),
+            ReportOutcome::Ignored => {
                 tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late")
             }
         }
@@ -272,13 +282,13 @@ impl Telling {
     }
 }
 
-impl FromRequestParts<Shared> for Telling {
-    type Rejection = Trouble;
+impl FromRequestParts<SharedState> for WorkerReport {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
-        let asking = Asking::from_request_parts(parts, face).await?;
-        let [id] = named(parts, face, ["id"]).await?;
-        let id = JobId::parse(plain(&id)).map_err(|error| Trouble::Unusable(error.to_string()))?;
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
+        let asking = WorkerRequest::from_request_parts(parts, app).await?;
+        let [id] = named(parts, app, ["id"]).await?;
+        let id = JobId::parse(plain(&id)).map_err(|error| ApiError::Unusable(error.to_string()))?;
         Ok(Self { asking, id })
     }
 }
@@ -289,22 +299,22 @@ impl Endpoint {
         self.jobs.hand_over(id, |began_at| {
             let since = |began| Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
             tracing::info!(endpoint = self.name, %worker, job = %id, "a worker has a job from before");
-            self.remote.keeping(worker, began_at.map(since).unwrap_or_default())
+            self.remote.adoption(worker, began_at.map(since).unwrap_or_default())
         });
     }
 }
 
-impl Face {
+impl AppState {
     /// The endpoint that a worker may work for, and who it is.
     async fn worker(
         &self,
         endpoint: &str,
         worker: &str,
         headers: &HeaderMap,
-    ) -> Result<(Arc<Endpoint>, WorkerId), Trouble> {
+    ) -> Result<(Arc<Endpoint>, WorkerId), ApiError> {
         let found = self.allowed(endpoint, headers).and_then(|endpoint| {
             let worker = WorkerId::parse(plain(worker))
-                .map_err(|error| Trouble::Unusable(error.to_string()))?;
+                .map_err(|error| ApiError::Unusable(error.to_string()))?;
             Ok((endpoint, worker))
         });
         if let Err(trouble) = &found {
@@ -314,7 +324,7 @@ impl Face {
         found
     }
 
-    fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, Trouble> {
+    fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, ApiError> {
         // The key first: who has none does not learn which endpoints there are.
         let key = headers
             .get(AUTHORIZATION)
@@ -323,17 +333,17 @@ impl Face {
         let key = key.strip_prefix(b"Bearer ").unwrap_or(key).trim_ascii();
         if self
             .config
-            .keys
+            .worker_keys
             .as_ref()
             .is_some_and(|keys| !keys.fits(endpoint, key))
         {
-            return Err(Trouble::NotAWorker);
+            return Err(ApiError::NotAWorker);
         }
         self.endpoint(endpoint)
     }
 
     /// What a worker posted, as JSON; or why the job has failed with it.
-    async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, Trouble> {
+    async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, ApiError> {
         let bounds = BodyLimit {
             max_bytes: self.config.max_body,
             stall_timeout: self.config.body_timeout,

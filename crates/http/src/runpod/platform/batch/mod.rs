@@ -1,7 +1,7 @@
 //! `/v2/{endpoint}/batch…`: many requests under one name, which run when nothing else waits.
 
+mod documents;
 mod runner;
-mod shelf;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -13,16 +13,16 @@ use serde_json::value::RawValue;
 use tidegate_core::store::StoreError;
 use tidegate_core::{JobId, Status};
 
+use documents::{Batch, Key, Request, State};
 pub use runner::Batches;
-use shelf::{Batch, Key, Request, State};
 
+use super::client_request::ClientRequest;
 use super::clients::{new_id, said};
 use super::limits::Asked;
-use super::question::Question;
-use super::reply::Trouble;
-use super::visit::Visitor;
+use super::query::Question;
+use super::reply::ApiError;
 use super::wire::{Wanted, input_of};
-use super::{Face, voice};
+use super::{AppState, render};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::{BodyParseError, parse_object};
 
@@ -88,11 +88,11 @@ struct Id {
 }
 
 /// `POST /v2/{endpoint}/batch`
-pub(super) async fn create(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn create(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let given = face.given(body).await?;
-    let batches = &face.config.batches;
+    let app = &visitor.app;
+    let given = app.given(body).await?;
+    let batches = &app.config.batches;
     let _turn = batches.changing.write().await;
     let active = batches
         .shelf
@@ -102,100 +102,100 @@ pub(super) async fn create(visitor: Visitor, body: Body) -> Result<Response, Tro
         .filter(|(_, batch)| batch.is_active())
         .count();
     if active >= MOST_BATCHES {
-        return Err(Trouble::Conflict(format!(
+        return Err(ApiError::Conflict(format!(
             "{MOST_BATCHES} batches are not over; finish or cancel one"
         )));
     }
     let key = visitor.key(new_id("batch-", "").to_string());
     let mut batch = Batch::new(given.name);
-    face.add(&key, &mut batch, given.requests).await
+    app.add(&key, &mut batch, given.requests).await
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/requests`
-pub(super) async fn add(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn add(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let given = face.given(body).await?;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(&visitor).await?;
-    face.add(&key, &mut batch, given.requests).await
+    let app = &visitor.app;
+    let given = app.given(body).await?;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&visitor).await?;
+    app.add(&key, &mut batch, given.requests).await
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}`: another name.
-pub(super) async fn rename(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn rename(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let given = face.given(body).await?;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.batch(&visitor).await?;
+    let app = &visitor.app;
+    let given = app.given(body).await?;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.batch(&visitor).await?;
     batch.name = given.name;
-    face.config.batches.shelf.put(&key, &batch).await?;
-    Ok(said(&face.told(&key, &batch)))
+    app.config.batches.shelf.put(&key, &batch).await?;
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: another request in its place.
-pub(super) async fn change(visitor: Visitor, body: Body) -> Result<Response, Trouble> {
+pub(super) async fn change(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let body = face.body(body, face.config.max_body).await?;
+    let app = &visitor.app;
+    let body = app.body(body, app.config.max_body).await?;
     let wanted = checked(&body)?;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, batch) = face.draft(&visitor).await?;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, batch) = app.draft(&visitor).await?;
     let number = number(&key, &batch, &visitor.request)?;
-    face.config
+    app.config
         .batches
         .shelf
         .put_request(&key, number, &Request::Wanted(wanted))
         .await?;
-    Ok(said(&face.told(&key, &batch)))
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `DELETE /v2/{endpoint}/batch/{id}/requests/{request}`
-pub(super) async fn remove(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn remove(visitor: ClientRequest) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(&visitor).await?;
+    let app = &visitor.app;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&visitor).await?;
     let number = number(&key, &batch, &visitor.request)?;
     batch.remove(number);
-    face.config.batches.shelf.put(&key, &batch).await?;
-    face.config
+    app.config.batches.shelf.put(&key, &batch).await?;
+    app.config
         .batches
         .shelf
         .remove_request(&key, number)
         .await?;
-    Ok(said(&face.told(&key, &batch)))
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/finalize`: it runs from now on.
-pub(super) async fn finalize(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn finalize(visitor: ClientRequest) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Run)?;
-    let face = &visitor.face;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.draft(&visitor).await?;
+    let app = &visitor.app;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&visitor).await?;
     if batch.total() == 0 {
-        return Err(Trouble::Conflict(
+        return Err(ApiError::Conflict(
             "the batch has no requests; add some first".to_owned(),
         ));
     }
     (batch.state, batch.finalized_at) = (State::Finalized, Some(Timestamp::now()));
-    face.config.batches.shelf.put(&key, &batch).await?;
-    face.config.batches.run(key.clone());
-    Ok(said(&face.told(&key, &batch)))
+    app.config.batches.shelf.put(&key, &batch).await?;
+    app.config.batches.run(key.clone());
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/cancel`: what has begun goes on, and nothing else begins.
-pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn cancel(visitor: ClientRequest) -> Result<Response, ApiError> {
     let visit = visitor.enter(Asked::Cancel)?;
-    let face = &visitor.face;
-    let _turn = face.config.batches.changing.write().await;
-    let (key, mut batch) = face.batch(&visitor).await?;
+    let app = &visitor.app;
+    let _turn = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.batch(&visitor).await?;
     if batch.is_active() && batch.state != State::Cancelled {
         if batch.state == State::Draft {
             (batch.over_at, batch.tally.cancelled) = (Some(Timestamp::now()), batch.total());
         }
         batch.state = State::Cancelled;
-        face.config.batches.shelf.put(&key, &batch).await?;
+        app.config.batches.shelf.put(&key, &batch).await?;
         let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
         let waits = |id: &&JobId| {
             visit
@@ -212,14 +212,14 @@ pub(super) async fn cancel(visitor: Visitor) -> Result<Response, Trouble> {
         )
         .await;
     }
-    Ok(said(&face.told(&key, &batch)))
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `GET /v2/{endpoint}/batch`: newest first.
-pub(super) async fn list(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn list(visitor: ClientRequest) -> Result<Response, ApiError> {
     let visit = visitor.enter(Asked::Requests)?;
-    let face = &visitor.face;
-    let mut all = face
+    let app = &visitor.app;
+    let mut all = app
         .config
         .batches
         .shelf
@@ -229,41 +229,41 @@ pub(super) async fn list(visitor: Visitor) -> Result<Response, Trouble> {
     Ok(said(&Listed {
         batches: all
             .iter()
-            .map(|(key, batch)| face.told(key, batch))
+            .map(|(key, batch)| app.told(key, batch))
             .collect(),
     }))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}`
-pub(super) async fn get(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn get(visitor: ClientRequest) -> Result<Response, ApiError> {
     let _visit = visitor.enter(Asked::Status)?;
-    let face = &visitor.face;
-    let (key, batch) = face.batch(&visitor).await?;
-    Ok(said(&face.told(&key, &batch)))
+    let app = &visitor.app;
+    let (key, batch) = app.batch(&visitor).await?;
+    Ok(said(&app.told(&key, &batch)))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}/requests?offset=N&limit=N`
-pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiError> {
     let visit = visitor.enter(Asked::Status)?;
-    let face = &visitor.face;
+    let app = &visitor.app;
     let question = Question::of(&visitor.uri);
     let (offset, limit) = (
         question.number("offset", 0)?,
         question.number("limit", LISTED)?.clamp(1, MOST_LISTED),
     );
-    let (key, batch) = face.batch(&visitor).await?;
+    let (key, batch) = app.batch(&visitor).await?;
     let mut requests = Vec::new();
     for number in batch.numbers().skip(offset).take(limit) {
         let id = key.request(number);
-        let json = match face.config.batches.shelf.request(&key, number).await? {
+        let json = match app.config.batches.shelf.request(&key, number).await? {
             None => continue,
             Some(Request::Over(told)) => told,
             Some(Request::Wanted(wanted)) if batch.state == State::Draft => {
                 raw(&draft(&id, &wanted))?
             }
             Some(Request::Wanted(_)) => match visit.jobs.known(&key.account, &id) {
-                Some(job) => raw(&voice::told(&job.snapshot()))?,
-                None => raw(&voice::summary(id.as_str(), "IN_QUEUE"))?,
+                Some(job) => raw(&render::told(&job.snapshot()))?,
+                None => raw(&render::summary(id.as_str(), "IN_QUEUE"))?,
             },
         };
         requests.push(json);
@@ -276,7 +276,7 @@ pub(super) async fn requests(visitor: Visitor) -> Result<Response, Trouble> {
     }))
 }
 
-impl Visitor {
+impl ClientRequest {
     fn key(&self, id: String) -> Key {
         Key {
             account: self.caller.account.clone(),
@@ -286,8 +286,8 @@ impl Visitor {
     }
 }
 
-impl Face {
-    async fn given(&self, body: Body) -> Result<Given, Trouble> {
+impl AppState {
+    async fn given(&self, body: Body) -> Result<Given, ApiError> {
         let body = self.body(body, self.config.max_body).await?;
         if body.trim_ascii_start().starts_with(b"[") {
             let requests = serde_json::from_slice(&body).map_err(BodyParseError::Syntax)?;
@@ -305,15 +305,15 @@ impl Face {
         key: &Key,
         batch: &mut Batch,
         requests: Vec<Box<RawValue>>,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, ApiError> {
         if batch.total() + requests.len() > MOST_REQUESTS {
-            return Err(Trouble::Unusable(format!(
+            return Err(ApiError::Unusable(format!(
                 "a batch has at most {MOST_REQUESTS} requests; make another for the rest"
             )));
         }
         for (place, request) in requests.iter().enumerate() {
             checked(&Bytes::copy_from_slice(request.get().as_bytes()))
-                .map_err(|trouble| Trouble::Unusable(format!("requests[{place}]: {trouble}")))?;
+                .map_err(|trouble| ApiError::Unusable(format!("requests[{place}]: {trouble}")))?;
         }
         let shelf = &self.config.batches.shelf;
         let numbered: Vec<_> = requests
@@ -341,19 +341,19 @@ impl Face {
         }))
     }
 
-    async fn batch(&self, visitor: &Visitor) -> Result<(Key, Batch), Trouble> {
+    async fn batch(&self, visitor: &ClientRequest) -> Result<(Key, Batch), ApiError> {
         let key = visitor.key(visitor.id.clone());
         match self.config.batches.shelf.get(&key).await? {
             Some(batch) => Ok((key, batch)),
-            None => Err(Trouble::NoSuchBatch(key.id.chars().take(100).collect())),
+            None => Err(ApiError::NoSuchBatch(key.id.chars().take(100).collect())),
         }
     }
 
-    async fn draft(&self, visitor: &Visitor) -> Result<(Key, Batch), Trouble> {
+    async fn draft(&self, visitor: &ClientRequest) -> Result<(Key, Batch), ApiError> {
         let (key, batch) = self.batch(visitor).await?;
         match batch.state {
             State::Draft => Ok((key, batch)),
-            State::Finalized | State::Cancelled => Err(Trouble::Conflict(
+            State::Finalized | State::Cancelled => Err(ApiError::Conflict(
                 "the batch is no draft any more and cannot be changed".to_owned(),
             )),
         }
@@ -414,23 +414,23 @@ fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
 }
 
 /// A request that can be run.
-fn checked(body: &Bytes) -> Result<Box<RawValue>, Trouble> {
+fn checked(body: &Bytes) -> Result<Box<RawValue>, ApiError> {
     Wanted::read(body)?;
     raw(body)
 }
 
-fn raw(json: &[u8]) -> Result<Box<RawValue>, Trouble> {
+fn raw(json: &[u8]) -> Result<Box<RawValue>, ApiError> {
     Ok(serde_json::from_slice(json).map_err(BodyParseError::Syntax)?)
 }
 
-fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, Trouble> {
+fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, ApiError> {
     let found = batch
         .numbers()
         .find(|number| key.request(*number).as_str() == request);
-    found.ok_or_else(|| Trouble::NoSuchJob(request.chars().take(100).collect()))
+    found.ok_or_else(|| ApiError::NoSuchJob(request.chars().take(100).collect()))
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(error = %tidegate_core::chain(&error), "a batch cannot be kept or read");
         Self::Store

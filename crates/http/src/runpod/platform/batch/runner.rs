@@ -20,10 +20,10 @@ use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::shelf::{Key, Request, Shelf, State, Tally};
-use crate::runpod::platform::endpoints::{Endpoint, Endpoints};
-use crate::runpod::platform::reply::Trouble;
-use crate::runpod::platform::voice;
+use super::documents::{Key, Request, Shelf, State, Tally};
+use crate::runpod::platform::endpoints::{Endpoint, EndpointRegistry};
+use crate::runpod::platform::render;
+use crate::runpod::platform::reply::ApiError;
 use crate::runpod::platform::wire::Wanted;
 
 /// The pause before something is tried again that the server cannot do now.
@@ -37,7 +37,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone)]
 pub struct Batches {
     pub(super) shelf: Shelf,
-    pub(super) endpoints: Endpoints,
+    pub(super) endpoints: EndpointRegistry,
     /// Who changes batches takes turns, also with who brings their jobs.
     pub(super) changing: Arc<RwLock<()>>,
     /// How the requests of batches ended that are not over.
@@ -48,7 +48,7 @@ pub struct Batches {
 
 impl Batches {
     /// Those that are kept here. Nothing runs yet.
-    pub fn new(documents: Arc<dyn Documents>, endpoints: Endpoints) -> Self {
+    pub fn new(documents: Arc<dyn Documents>, endpoints: EndpointRegistry) -> Self {
         let (changing, live) = (Arc::default(), Arc::default());
         Self {
             shelf: Shelf(documents),
@@ -149,7 +149,7 @@ impl Batches {
         while let Some(job) = begun.try_next().await? {
             running.extend(job.map(|(number, job)| async move {
                 job.ended().await;
-                (number, voice::told(&job.snapshot()))
+                (number, render::told(&job.snapshot()))
             }));
         }
         while let Some((number, told)) = running.next().await {
@@ -209,12 +209,12 @@ impl Batches {
                 return Ok(Ok(job));
             }
             if cancelled {
-                return Ok(Err(voice::summary(id.as_str(), "CANCELLED")));
+                return Ok(Err(render::summary(id.as_str(), "CANCELLED")));
             }
             match submit(key, number, endpoint, body).await {
                 Ok(job) => return Ok(Ok(job)),
                 Err(trouble) if trouble.status() == StatusCode::BAD_REQUEST => {
-                    return Ok(Err(voice::failed(id.as_str(), &trouble.to_string())));
+                    return Ok(Err(render::failed(id.as_str(), &trouble.to_string())));
                 }
                 Err(trouble) => {
                     tracing::debug!(batch = key.id, %trouble, "a request of a batch waits")
@@ -236,7 +236,7 @@ impl Batches {
     }
 
     fn count(&self, key: &Key, told: &RawValue) {
-        let status = voice::status_of(told.get()).unwrap_or_default();
+        let status = render::status_of(told.get()).unwrap_or_default();
         self.with(|live| live.entry(key.clone()).or_default().count(&status));
     }
 }
@@ -246,7 +246,7 @@ async fn submit(
     number: u32,
     endpoint: &Endpoint,
     body: &RawValue,
-) -> Result<Arc<Job>, Trouble> {
+) -> Result<Arc<Job>, ApiError> {
     let wanted = Wanted::of_batch(&Bytes::copy_from_slice(body.get().as_bytes()), &key.id)?;
     let submission = endpoint.submission(&key.account, wanted, &HeaderMap::new())?;
     let submission = Submission {
@@ -264,18 +264,18 @@ mod tests {
     use tidegate_core::Account;
     use tidegate_store::MemoryDocuments;
 
-    use super::super::shelf::{BATCHES, Batch, REQUESTS};
+    use super::super::documents::{BATCHES, Batch, REQUESTS};
     use super::*;
-    use crate::runpod::platform::endpoints::Doors;
+    use crate::runpod::platform::endpoints::EndpointFactory;
 
     #[tokio::test(start_paused = true)]
     async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
         let documents = Arc::new(MemoryDocuments::default());
-        let doors = Doors {
+        let doors = EndpointFactory {
             open: Box::new(|_| panic!("nobody opens an endpoint")),
             close: Box::new(|_| {}),
         };
-        let batches = Batches::new(documents.clone(), Endpoints::new(None, doors));
+        let batches = Batches::new(documents.clone(), EndpointRegistry::new(None, doors));
         batches.resume().await.unwrap();
         let key = |id: &str| Key {
             account: Account::ANONYMOUS,

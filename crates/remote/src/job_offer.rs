@@ -2,14 +2,14 @@
 
 use tidegate_core::Work;
 
-use crate::remote::Remote;
+use crate::executor::RemoteExecutor;
 use crate::worker::WorkerId;
 
-/// A job on its way to a worker. Dropped before it has [arrived](Parcel::arrived), the job goes to the
+/// A job on its way to a worker. Dropped before it has [arrived](JobOffer::confirm_delivered), the job goes to the
 /// next worker that asks.
-#[must_use = "dropping a parcel sends the job to another worker"]
-pub struct Parcel {
-    remote: Remote,
+#[must_use = "dropping a offer sends the job to another worker"]
+pub struct JobOffer {
+    remote: RemoteExecutor,
     work: Work,
     worker: WorkerId,
     /// Which delivery of the job this is.
@@ -17,8 +17,8 @@ pub struct Parcel {
     arrived: bool,
 }
 
-impl Parcel {
-    pub(crate) fn new(remote: Remote, work: Work, worker: WorkerId, delivery: u32) -> Self {
+impl JobOffer {
+    pub(crate) fn new(remote: RemoteExecutor, work: Work, worker: WorkerId, delivery: u32) -> Self {
         Self {
             remote,
             work,
@@ -34,17 +34,17 @@ impl Parcel {
     }
 
     /// The worker has it, as far as anybody can know.
-    pub fn arrived(mut self) {
+    pub fn confirm_delivered(mut self) {
         self.arrived = true;
         self.remote.arrived(&self.work.id, self.delivery);
     }
 }
 
-impl Drop for Parcel {
+impl Drop for JobOffer {
     fn drop(&mut self) {
         if !self.arrived {
             self.remote
-                .came_back(&self.work.id, &self.worker, self.delivery);
+                .undelivered_offer(&self.work.id, &self.worker, self.delivery);
         }
     }
 }

@@ -7,32 +7,32 @@ use tidegate_core::{Event, OutputValue, Work};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::reports::{EXECUTION_TIMEOUT, Heard, note, noted};
+use crate::reports::{EXECUTION_TIMEOUT, ReportOutcome, note, noted};
 use crate::worker::WorkerId;
 
 /// A job that was begun and is not over.
-pub(crate) struct Held {
+pub(crate) struct RemoteJob {
     pub(crate) work: Work,
     pub(crate) events: mpsc::UnboundedSender<Event>,
     /// Absent while it waits for another worker.
-    pub(crate) holder: Option<Holder>,
-    /// How often it was sent to a worker.
+    pub(crate) assignment: Option<Assignment>,
+    /// AssignmentState often it was sent to a worker.
     pub(crate) deliveries: u32,
-    /// How many of them came back on the way: no worker has seen the job then.
+    /// AssignmentState many of them came back on the way: no worker has seen the job then.
     pub(crate) undelivered: u32,
     /// Parts that were told.
     pub(crate) told: usize,
 }
 
 /// The worker that has a job.
-pub(crate) struct Holder {
+pub(crate) struct Assignment {
     pub(crate) worker: WorkerId,
     /// When it was sent; when it arrived, since then.
     pub(crate) since: Instant,
-    pub(crate) how: How,
+    pub(crate) how: AssignmentState,
     /// Parts that came from this worker.
     pub(crate) parts: usize,
-    /// How long it had the job before, from another server.
+    /// AssignmentState long it had the job before, from another server.
     pub(crate) before: Duration,
     /// Whether a ping has ever named the job.
     pub(crate) named: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Holder {
     pub(crate) unnamed: u32,
 }
 
-impl Holder {
-    fn new(worker: &WorkerId, how: How, now: Instant) -> Self {
+impl Assignment {
+    fn new(worker: &WorkerId, how: AssignmentState, now: Instant) -> Self {
         Self {
             worker: worker.clone(),
             since: now,
@@ -54,24 +54,24 @@ impl Holder {
     }
 }
 
-/// How a worker has got its job.
+/// AssignmentState a worker has got its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum AssignmentState {
     /// Not yet: it is on its way.
-    Sent,
+    Offered,
     /// From us.
-    Arrived,
+    Delivered,
     /// From a server before this one. What it said about the job before is lost.
     Adopted,
 }
 
-impl Held {
+impl RemoteJob {
     /// In nobody's hands.
     pub(crate) fn new(work: Work, events: mpsc::UnboundedSender<Event>) -> Self {
         Self {
             work,
             events,
-            holder: None,
+            assignment: None,
             deliveries: 0,
             undelivered: 0,
             told: 0,
@@ -83,7 +83,7 @@ impl Held {
         self.events.send(event).ok();
     }
 
-    /// How long one worker may have it.
+    /// AssignmentState long one worker may have it.
     pub(crate) fn limit(&self) -> Option<Duration> {
         self.work
             .context
@@ -96,16 +96,16 @@ impl Held {
     /// It is on its way to a worker; the number of the delivery.
     pub(crate) fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
         self.deliveries += 1;
-        self.holder = Some(Holder::new(worker, How::Sent, now));
+        self.assignment = Some(Assignment::new(worker, AssignmentState::Offered, now));
         self.deliveries
     }
 
     /// A worker has it from a server before this one, for so long already.
     pub(crate) fn is_with(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
-        self.holder = Some(Holder {
+        self.assignment = Some(Assignment {
             before,
             named: true,
-            ..Holder::new(worker, How::Adopted, now)
+            ..Assignment::new(worker, AssignmentState::Adopted, now)
         });
     }
 
@@ -113,17 +113,17 @@ impl Held {
     pub(crate) fn waits(&mut self) -> Option<WorkerId> {
         self.tell(noted(note::PROGRESS, Value::Null));
         self.tell(noted(note::WAITS, true.into()));
-        self.holder.take().map(|holder| holder.worker)
+        self.assignment.take().map(|assignment| assignment.worker)
     }
 
     /// Parts that a worker before this one has given are not told again.
-    pub(crate) fn part(&mut self, json: bytes::Bytes) -> Heard {
-        let Some(holder) = &mut self.holder else {
-            return Heard::Ignored;
+    pub(crate) fn part(&mut self, json: bytes::Bytes) -> ReportOutcome {
+        let Some(assignment) = &mut self.assignment else {
+            return ReportOutcome::Ignored;
         };
-        holder.parts += 1;
-        if holder.parts <= self.told {
-            return Heard::Ignored;
+        assignment.parts += 1;
+        if assignment.parts <= self.told {
+            return ReportOutcome::Ignored;
         }
         if self.told == 0 {
             self.tell(noted(note::STREAMED, true.into()));
@@ -133,6 +133,6 @@ impl Held {
             json,
             files: Vec::new(),
         }));
-        Heard::Told
+        ReportOutcome::Applied
     }
 }

@@ -5,27 +5,27 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use tidegate_core::JobId;
 
-use crate::reports::Finish;
+use crate::reports::WorkerResult;
 
-/// How many results wait at most, and their bytes together.
+/// AssignmentState many results wait at most, and their bytes together.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// How many jobs are remembered as over: late reports about them are nobody's result.
+/// AssignmentState many jobs are remembered as over: late reports about them are nobody's result.
 const PAST: usize = 8192;
 
 /// Results that are ahead of their jobs, and jobs whose results were told.
 #[derive(Default)]
-pub(crate) struct Early {
-    results: HashMap<JobId, Finish>,
+pub(crate) struct EarlyResults {
+    results: HashMap<JobId, WorkerResult>,
     order: VecDeque<JobId>,
     bytes: usize,
     over: HashSet<JobId>,
     over_order: VecDeque<JobId>,
 }
 
-impl Early {
+impl EarlyResults {
     /// Keeps a result for a job that may come; says whether it does.
-    pub(crate) fn keep(&mut self, id: &JobId, finish: Finish) -> bool {
+    pub(crate) fn keep(&mut self, id: &JobId, finish: WorkerResult) -> bool {
         if self.over.contains(id) || self.results.contains_key(id) || finish.weight() > MOST_BYTES {
             return false;
         }
@@ -47,7 +47,7 @@ impl Early {
     }
 
     /// The result of a job that is about to begin.
-    pub(crate) fn take(&mut self, id: &JobId) -> Option<Finish> {
+    pub(crate) fn take(&mut self, id: &JobId) -> Option<WorkerResult> {
         let finish = self.results.remove(id)?;
         self.bytes -= finish.weight();
         self.order.retain(|other| other != id);

@@ -9,12 +9,12 @@ use tidegate_core::{Account, Event, JobId, Outcome, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::early::Early;
-use crate::executor::Seat;
-use crate::held::{Held, How};
-use crate::remote::Config;
-use crate::reports::{Finish, Heard, Report, note, noted};
-use crate::worker::{Count, Worker, WorkerId};
+use crate::admission::WorkerSlot;
+use crate::assignment::{AssignmentState, RemoteJob};
+use crate::early_results::EarlyResults;
+use crate::executor::Config;
+use crate::reports::{JobReport, ReportOutcome, WorkerResult, note, noted};
+use crate::worker::{WorkerCounts, WorkerId, WorkerState};
 
 /// A worker of which nothing was heard for this long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
@@ -22,18 +22,18 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 const MOST_WORKERS: usize = 10_000;
 /// What a worker says may have been on its way for so long.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
-/// How many jobs are remembered that workers have and nobody has begun here.
+/// AssignmentState many jobs are remembered that workers have and nobody has begun here.
 const MOST_NAMED: usize = 10_000;
 /// Pings in a row that do not name a job before it is taken for lost.
 const UNNAMED_PINGS: u32 = 2;
 
 /// A job in the line.
-pub(crate) struct Waiting {
+pub(crate) struct AdmissionWaiter {
     pub(crate) account: Account,
-    pub(crate) give: oneshot::Sender<Seat>,
+    pub(crate) give: oneshot::Sender<WorkerSlot>,
 }
 
-impl HasOwner for Waiting {
+impl HasOwner for AdmissionWaiter {
     type Owner = Account;
 
     fn owner(&self) -> &Account {
@@ -42,23 +42,23 @@ impl HasOwner for Waiting {
 }
 
 #[derive(Default)]
-pub(crate) struct Ledger {
-    pub(crate) line: FairQueue<Waiting>,
+pub(crate) struct DispatchState {
+    pub(crate) queue: FairQueue<AdmissionWaiter>,
     /// Jobs that were begun and wait for another worker; they go before the line.
-    again: VecDeque<JobId>,
-    jobs: HashMap<JobId, Held>,
-    workers: HashMap<WorkerId, Worker>,
-    early: Early,
+    redeliveries: VecDeque<JobId>,
+    jobs: HashMap<JobId, RemoteJob>,
+    workers: HashMap<WorkerId, WorkerState>,
+    early_results: EarlyResults,
     /// Jobs that nobody has begun here, with the worker that says it has them.
     named: HashMap<JobId, (WorkerId, Instant)>,
     pub(crate) retried: u64,
     pub(crate) closed: bool,
     /// Nothing is given out before.
-    pub(crate) rests_until: Option<Instant>,
+    pub(crate) paused_until: Option<Instant>,
 }
 
-impl Ledger {
-    pub(crate) fn worker(&mut self, id: &WorkerId, now: Instant) -> &mut Worker {
+impl DispatchState {
+    pub(crate) fn worker(&mut self, id: &WorkerId, now: Instant) -> &mut WorkerState {
         if !self.workers.contains_key(id) && self.workers.len() >= MOST_WORKERS {
             let oldest = self
                 .workers
@@ -69,37 +69,45 @@ impl Ledger {
         }
         self.workers
             .entry(id.clone())
-            .or_insert_with(|| Worker::new(now))
+            .or_insert_with(|| WorkerState::new(now))
     }
 
     pub(crate) fn is_busy(&self, id: &WorkerId) -> bool {
-        self.jobs.values().any(|held| {
-            held.holder
+        self.jobs.values().any(|job| {
+            job.assignment
                 .as_ref()
-                .is_some_and(|holder| holder.worker == *id)
+                .is_some_and(|assignment| assignment.worker == *id)
         })
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.line.is_empty() || !self.again.is_empty()
+        !self.queue.is_empty() || !self.redeliveries.is_empty()
     }
 
     /// The jobs that were begun and wait for another worker.
-    pub(crate) fn begun_and_waiting(&self) -> Vec<JobId> {
+    pub(crate) fn awaiting_redelivery(&self) -> Vec<JobId> {
         self.jobs
             .iter()
-            .filter(|(_, held)| held.holder.is_none())
+            .filter(|(_, job)| job.assignment.is_none())
             .map(|(id, _)| id.clone())
             .collect()
     }
 
     /// The next job that waits for another worker, given to this one: the job and the number of the delivery.
-    pub(crate) fn next_again(&mut self, worker: &WorkerId, now: Instant) -> Option<(Work, u32)> {
+    pub(crate) fn next_redelivery(
+        &mut self,
+        worker: &WorkerId,
+        now: Instant,
+    ) -> Option<(Work, u32)> {
         loop {
-            let id = self.again.pop_front()?;
+            let id = self.redeliveries.pop_front()?;
             // It may have been canceled, or its first worker may have been late and not lost.
-            if let Some(held) = self.jobs.get_mut(&id).filter(|held| held.holder.is_none()) {
-                return Some((held.work.clone(), held.send_to(worker, now)));
+            if let Some(job) = self
+                .jobs
+                .get_mut(&id)
+                .filter(|job| job.assignment.is_none())
+            {
+                return Some((job.work.clone(), job.send_to(worker, now)));
             }
         }
     }
@@ -114,20 +122,20 @@ impl Ledger {
         config: &Config,
         now: Instant,
     ) -> Option<u32> {
-        let mut held = self.opened(work, events)?;
+        let mut job = self.opened(work, events)?;
         let named = self
             .named
             .remove(&work.id)
-            .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
+            .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
         let delivery = match named {
             Some((owner, _)) => {
-                held.tell(noted(note::WORKER, owner.to_string().into()));
-                held.is_with(&owner, Duration::ZERO, now);
+                job.tell(noted(note::WORKER, owner.to_string().into()));
+                job.is_with(&owner, Duration::ZERO, now);
                 None
             }
-            None => Some(held.send_to(worker, now)),
+            None => Some(job.send_to(worker, now)),
         };
-        self.jobs.insert(work.id.clone(), held);
+        self.jobs.insert(work.id.clone(), job);
         delivery
     }
 
@@ -145,63 +153,63 @@ impl Ledger {
         events
             .send(noted(note::WORKER, worker.to_string().into()))
             .ok();
-        let Some(mut held) = self.opened(work, events) else {
+        let Some(mut job) = self.opened(work, events) else {
             return;
         };
-        held.is_with(worker, before, now);
-        self.jobs.insert(work.id.clone(), held);
+        job.is_with(worker, before, now);
+        self.jobs.insert(work.id.clone(), job);
     }
 
     /// A job that begins here, in nobody's hands yet; `None` when its result is here already, which is told.
-    fn opened(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<Held> {
-        self.early.begins(&work.id);
-        let held = Held::new(work.clone(), events);
-        let Some(finish) = self.early.take(&work.id) else {
-            return Some(held);
+    fn opened(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<RemoteJob> {
+        self.early_results.begins(&work.id);
+        let job = RemoteJob::new(work.clone(), events);
+        let Some(finish) = self.early_results.take(&work.id) else {
+            return Some(job);
         };
         finish
             .events(0)
             .into_iter()
-            .for_each(|event| held.tell(event));
-        self.early.is_over(&work.id);
+            .for_each(|event| job.tell(event));
+        self.early_results.is_over(&work.id);
         None
     }
 
     pub(crate) fn arrived(&mut self, id: &JobId, delivery: u32, now: Instant) {
-        let Some(held) = self
+        let Some(job) = self
             .jobs
             .get_mut(id)
-            .filter(|held| held.deliveries == delivery)
+            .filter(|job| job.deliveries == delivery)
         else {
             return;
         };
-        let retries = held.deliveries - held.undelivered - 1;
-        let Some(holder) = &mut held.holder else {
+        let retries = job.deliveries - job.undelivered - 1;
+        let Some(assignment) = &mut job.assignment else {
             return;
         };
-        (holder.how, holder.since) = (How::Arrived, now);
-        let worker = holder.worker.to_string();
-        held.tell(noted(note::WORKER, worker.into()));
-        if held.deliveries > 1 {
-            held.tell(noted(note::WAITS, Value::Null));
+        (assignment.how, assignment.since) = (AssignmentState::Delivered, now);
+        let worker = assignment.worker.to_string();
+        job.tell(noted(note::WORKER, worker.into()));
+        if job.deliveries > 1 {
+            job.tell(noted(note::WAITS, Value::Null));
         }
         if retries > 0 {
-            held.tell(noted(note::RETRIES, retries.into()));
+            job.tell(noted(note::RETRIES, retries.into()));
         }
     }
 
-    /// A parcel came back. Says whether the job waits again.
-    pub(crate) fn came_back(&mut self, id: &JobId, delivery: u32) -> bool {
-        let Some(held) = self
+    /// A offer came back. Says whether the job waits again.
+    pub(crate) fn undelivered_offer(&mut self, id: &JobId, delivery: u32) -> bool {
+        let Some(job) = self
             .jobs
             .get_mut(id)
-            .filter(|held| held.deliveries == delivery)
+            .filter(|job| job.deliveries == delivery)
         else {
             return false;
         };
-        held.waits();
-        held.undelivered += 1;
-        self.again.push_front(id.clone());
+        job.waits();
+        job.undelivered += 1;
+        self.redeliveries.push_front(id.clone());
         true
     }
 
@@ -209,83 +217,83 @@ impl Ledger {
         &mut self,
         worker: &WorkerId,
         id: &JobId,
-        report: Report,
+        report: JobReport,
         config: &Config,
-    ) -> Heard {
-        let from_holder = |held: &Held| {
-            held.holder
+    ) -> ReportOutcome {
+        let from_holder = |job: &RemoteJob| {
+            job.assignment
                 .as_ref()
-                .is_some_and(|holder| holder.worker == *worker)
+                .is_some_and(|assignment| assignment.worker == *worker)
         };
-        let adopted = |held: &Held| {
-            held.holder
+        let adopted = |job: &RemoteJob| {
+            job.assignment
                 .as_ref()
-                .is_some_and(|holder| holder.how == How::Adopted)
+                .is_some_and(|assignment| assignment.how == AssignmentState::Adopted)
         };
         let stream_goes_on = match &report {
-            Report::Part(_) => true,
-            Report::StreamDone(finish) => finish.is_bare(),
-            Report::Progress(_) | Report::Done(_) => false,
+            JobReport::Part(_) => true,
+            JobReport::StreamDone(finish) => finish.is_bare(),
+            JobReport::Progress(_) | JobReport::Done(_) => false,
         };
         if stream_goes_on
             && self
                 .jobs
                 .get(id)
-                .is_some_and(|held| from_holder(held) && adopted(held))
+                .is_some_and(|job| from_holder(job) && adopted(job))
         {
             self.lose(
                 id,
                 "the parts that it gave to a server before this one are lost",
                 config,
             );
-            return Heard::Ignored;
+            return ReportOutcome::Ignored;
         }
         match report {
-            Report::Done(finish) => self.finish(worker, id, finish),
-            Report::StreamDone(finish)
+            JobReport::Done(finish) => self.finish(worker, id, finish),
+            JobReport::StreamDone(finish)
                 if !finish.is_bare() || self.jobs.get(id).is_some_and(from_holder) =>
             {
                 self.finish(worker, id, finish)
             }
-            Report::StreamDone(_) => Heard::Ignored,
-            Report::Progress(value) => match self.jobs.get(id).filter(|held| from_holder(held)) {
-                Some(held) => {
-                    held.tell(noted(note::PROGRESS, value));
-                    Heard::Told
+            JobReport::StreamDone(_) => ReportOutcome::Ignored,
+            JobReport::Progress(value) => match self.jobs.get(id).filter(|job| from_holder(job)) {
+                Some(job) => {
+                    job.tell(noted(note::PROGRESS, value));
+                    ReportOutcome::Applied
                 }
-                None => Heard::Ignored,
+                None => ReportOutcome::Ignored,
             },
-            Report::Part(json) => match self.jobs.get_mut(id).filter(|held| from_holder(held)) {
-                Some(held) => held.part(json),
-                None => Heard::Ignored,
+            JobReport::Part(json) => match self.jobs.get_mut(id).filter(|job| from_holder(job)) {
+                Some(job) => job.part(json),
+                None => ReportOutcome::Ignored,
             },
         }
     }
 
     /// The first who ends a job ends it, also when it was sent to somebody else meanwhile.
-    fn finish(&mut self, worker: &WorkerId, id: &JobId, finish: Finish) -> Heard {
-        let Some(held) = self.jobs.remove(id) else {
+    fn finish(&mut self, worker: &WorkerId, id: &JobId, finish: WorkerResult) -> ReportOutcome {
+        let Some(job) = self.jobs.remove(id) else {
             self.named.remove(id);
-            return if self.early.keep(id, finish) {
-                Heard::Kept
+            return if self.early_results.keep(id, finish) {
+                ReportOutcome::Buffered
             } else {
-                Heard::Ignored
+                ReportOutcome::Ignored
             };
         };
-        if held
-            .holder
+        if job
+            .assignment
             .as_ref()
-            .is_none_or(|holder| holder.worker != *worker)
+            .is_none_or(|assignment| assignment.worker != *worker)
         {
-            held.tell(noted(note::WAITS, Value::Null));
-            held.tell(noted(note::WORKER, worker.to_string().into()));
+            job.tell(noted(note::WAITS, Value::Null));
+            job.tell(noted(note::WORKER, worker.to_string().into()));
         }
         finish
-            .events(held.told)
+            .events(job.told)
             .into_iter()
-            .for_each(|event| held.tell(event));
-        self.over(id, &held);
-        Heard::Told
+            .for_each(|event| job.tell(event));
+        self.over(id, &job);
+        ReportOutcome::Applied
     }
 
     pub(crate) fn cancel(&mut self, id: &JobId) {
@@ -293,41 +301,41 @@ impl Ledger {
     }
 
     /// A job that nobody has begun here is not wanted any more. The worker that has it from before is told to stop.
-    pub(crate) fn unwanted(&mut self, id: &JobId) {
+    pub(crate) fn stop_unstarted(&mut self, id: &JobId) {
         let Some((worker, _)) = self.named.remove(id) else {
             return;
         };
-        self.early.is_over(id);
+        self.early_results.is_over(id);
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.stops.insert(id.clone());
-            worker.stirred.notify_waiters();
+            worker.stops_changed.notify_waiters();
         }
     }
 
     /// Ends a job whatever its worker does, which is told to stop.
     fn end(&mut self, id: &JobId, events: Vec<Event>) {
-        let Some(held) = self.jobs.remove(id) else {
+        let Some(job) = self.jobs.remove(id) else {
             return;
         };
-        events.into_iter().for_each(|event| held.tell(event));
-        if let Some(worker) = held
-            .holder
+        events.into_iter().for_each(|event| job.tell(event));
+        if let Some(worker) = job
+            .assignment
             .as_ref()
-            .and_then(|holder| self.workers.get_mut(&holder.worker))
+            .and_then(|assignment| self.workers.get_mut(&assignment.worker))
         {
             worker.stops.insert(id.clone());
         }
-        self.over(id, &held);
+        self.over(id, &job);
     }
 
-    fn over(&mut self, id: &JobId, held: &Held) {
-        self.early.is_over(id);
-        if let Some(worker) = held
-            .holder
+    fn over(&mut self, id: &JobId, job: &RemoteJob) {
+        self.early_results.is_over(id);
+        if let Some(worker) = job
+            .assignment
             .as_ref()
-            .and_then(|holder| self.workers.get(&holder.worker))
+            .and_then(|assignment| self.workers.get(&assignment.worker))
         {
-            worker.stirred.notify_waiters();
+            worker.stops_changed.notify_waiters();
         }
     }
 
@@ -348,47 +356,45 @@ impl Ledger {
             .filter(|id| !self.jobs.contains_key(**id))
             .filter_map(|id| JobId::parse(id).ok())
         {
-            if self.named.len() < MOST_NAMED && !self.early.knows(&id) {
+            if self.named.len() < MOST_NAMED && !self.early_results.knows(&id) {
                 self.named.insert(id.clone(), (worker.clone(), now));
                 strange.push(id);
             }
         }
-        for (id, held) in &mut self.jobs {
-            let Some(holder) = held
-                .holder
-                .as_mut()
-                .filter(|holder| holder.worker == *worker && holder.how != How::Sent)
-            else {
+        for (id, job) in &mut self.jobs {
+            let Some(assignment) = job.assignment.as_mut().filter(|assignment| {
+                assignment.worker == *worker && assignment.how != AssignmentState::Offered
+            }) else {
                 continue;
             };
             // A ping that was on its way while the job came says nothing about it.
-            let old_enough = now.saturating_duration_since(holder.since) > ON_ITS_WAY;
+            let old_enough = now.saturating_duration_since(assignment.since) > ON_ITS_WAY;
             let is_named = named.contains(&id.as_str());
-            holder.named |= is_named;
-            holder.unnamed = if is_named {
+            assignment.named |= is_named;
+            assignment.unnamed = if is_named {
                 0
             } else {
-                holder.unnamed + u32::from(old_enough)
+                assignment.unnamed + u32::from(old_enough)
             };
         }
         strange
     }
 
     /// A worker asks for jobs and says that it has none: what it was sent and never named did not reach it.
-    pub(crate) fn has_nothing(&mut self, worker: &WorkerId, config: &Config, now: Instant) {
-        let never_came = |held: &Held| {
-            held.holder.as_ref().is_some_and(|holder| {
-                let since = now.saturating_duration_since(holder.since);
-                holder.worker == *worker
-                    && holder.how == How::Arrived
-                    && !holder.named
+    pub(crate) fn report_idle(&mut self, worker: &WorkerId, config: &Config, now: Instant) {
+        let never_came = |job: &RemoteJob| {
+            job.assignment.as_ref().is_some_and(|assignment| {
+                let since = now.saturating_duration_since(assignment.since);
+                assignment.worker == *worker
+                    && assignment.how == AssignmentState::Delivered
+                    && !assignment.named
                     && since > ON_ITS_WAY
             })
         };
         let lost: Vec<JobId> = self
             .jobs
             .iter()
-            .filter(|(_, held)| never_came(held))
+            .filter(|(_, job)| never_came(job))
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
@@ -397,19 +403,19 @@ impl Ledger {
     }
 
     /// Takes a job from a worker that is lost, or ends it when it took too long. Says whether it waits again.
-    pub(crate) fn look_after(&mut self, id: &JobId, config: &Config, now: Instant) -> bool {
-        let Some(held) = self.jobs.get(id) else {
+    pub(crate) fn check_worker(&mut self, id: &JobId, config: &Config, now: Instant) -> bool {
+        let Some(job) = self.jobs.get(id) else {
             return false;
         };
-        let Some(holder) = held
-            .holder
+        let Some(assignment) = job
+            .assignment
             .as_ref()
-            .filter(|holder| holder.how != How::Sent)
+            .filter(|assignment| assignment.how != AssignmentState::Offered)
         else {
             return false;
         };
-        let had_it = now.saturating_duration_since(holder.since) + holder.before;
-        if let Some(limit) = held.limit().filter(|limit| had_it > *limit) {
+        let had_it = now.saturating_duration_since(assignment.since) + assignment.before;
+        if let Some(limit) = job.limit().filter(|limit| had_it > *limit) {
             let error = format!(
                 "job timed out: the worker had it for {} ms (executionTimeout)",
                 limit.as_millis()
@@ -423,9 +429,9 @@ impl Ledger {
             );
             return false;
         }
-        let lost = match self.workers.get(&holder.worker) {
+        let lost = match self.workers.get(&assignment.worker) {
             None => Some("it was forgotten"),
-            Some(_) if holder.unnamed >= UNNAMED_PINGS => {
+            Some(_) if assignment.unnamed >= UNNAMED_PINGS => {
                 Some("its pings do not name the job any more")
             }
             Some(worker) => worker.is_lost(config, now),
@@ -434,43 +440,44 @@ impl Ledger {
     }
 
     fn lose(&mut self, id: &JobId, why: &str, config: &Config) -> bool {
-        let Some(held) = self.jobs.get_mut(id) else {
+        let Some(job) = self.jobs.get_mut(id) else {
             return false;
         };
-        let worker = held.waits();
+        let worker = job.waits();
         let worker = worker.as_ref().map_or("nobody", |worker| worker.as_str());
         tracing::warn!(job = %id, worker, why, "a worker was lost with a job");
-        if held.deliveries - held.undelivered >= config.deliveries {
+        if job.deliveries - job.undelivered >= config.max_deliveries {
             let error = format!(
                 "worker `{worker}` was lost with the job ({why}), and {} workers before it",
-                config.deliveries - 1
+                config.max_deliveries - 1
             );
             self.end(id, vec![Event::Ended(Outcome::Failed { error })]);
             return false;
         }
         self.retried += 1;
-        self.again.push_back(id.clone());
+        self.redeliveries.push_back(id.clone());
         true
     }
 
-    pub(crate) fn count(&mut self, config: &Config, now: Instant) -> Count {
+    pub(crate) fn worker_counts(&mut self, config: &Config, now: Instant) -> WorkerCounts {
         self.workers.retain(|_, worker| {
             now.saturating_duration_since(worker.last_sign()) < FORGOTTEN_AFTER
         });
         let holders = self
             .jobs
             .values()
-            .filter_map(|held| Some(&held.holder.as_ref()?.worker));
+            .filter_map(|job| Some(&job.assignment.as_ref()?.worker));
         // Those that have a job from a server before this one work too.
         let named = self
             .named
             .values()
-            .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_within);
+            .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
         let busy: HashSet<&WorkerId> = holders.chain(named.map(|(worker, _)| worker)).collect();
-        let mut count = Count::default();
+        let mut count = WorkerCounts::default();
         for (id, worker) in &self.workers {
             // One that is gone without a job is missed by nobody.
-            let silent = now.saturating_duration_since(worker.last_sign()) > config.ping_within * 3;
+            let silent =
+                now.saturating_duration_since(worker.last_sign()) > config.ping_timeout * 3;
             let gone = silent || worker.is_lost(config, now).is_some();
             match () {
                 () if worker.unhealthy => count.unhealthy += 1,

@@ -12,7 +12,7 @@ const SDK: &[u8] = b"RunPod-Python-SDK/";
 /// Ends the connection of Runpod's own worker with the answer. It keeps connections, and while a handler blocks it
 /// does not see that one is gone, because this server was started again. It would send the result there, once, and
 /// forget it. Parts of streams are not worth a connection each: they begin again after a start.
-pub(super) async fn part(request: Request, next: Next) -> Response {
+pub(super) async fn close_sdk_connections(request: Request, next: Next) -> Response {
     let keeps = request
         .headers()
         .get(USER_AGENT)

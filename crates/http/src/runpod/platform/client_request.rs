@@ -12,14 +12,14 @@ use tidegate_service::Job;
 
 use super::endpoints::Endpoint;
 use super::limits::{Asked, Place};
-use super::reply::Trouble;
-use super::{Face, Shared};
+use super::reply::ApiError;
+use super::{AppState, SharedState};
 use crate::access::Identity;
 use crate::shared::body_limit::{BodyLimit, read_body};
 
 /// A client that asks something of an endpoint.
-pub(super) struct Visitor {
-    pub(super) face: Shared,
+pub(super) struct ClientRequest {
+    pub(super) app: SharedState,
     pub(super) caller: Identity,
     /// The name of the endpoint, which may not exist.
     pub(super) endpoint: String,
@@ -33,15 +33,15 @@ pub(super) struct Visitor {
     pub(super) headers: HeaderMap,
 }
 
-impl FromRequestParts<Shared> for Visitor {
-    type Rejection = Trouble;
+impl FromRequestParts<SharedState> for ClientRequest {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Shared) -> Result<Self, Trouble> {
-        let Ok(caller) = Identity::from_request_parts(parts, face).await;
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
+        let Ok(caller) = Identity::from_request_parts(parts, app).await;
         let [endpoint, id, request, route] =
-            named(parts, face, ["endpoint", "id", "request", "route"]).await?;
+            named(parts, app, ["endpoint", "id", "request", "route"]).await?;
         Ok(Self {
-            face: Arc::clone(face),
+            app: Arc::clone(app),
             caller,
             endpoint,
             id,
@@ -53,33 +53,33 @@ impl FromRequestParts<Shared> for Visitor {
     }
 }
 
-impl Visitor {
+impl ClientRequest {
     /// The endpoint, unless too much is asked of it. To be held until it has answered.
-    pub(super) fn enter(&self, asked: Asked) -> Result<Visit, Trouble> {
-        let endpoint = self.face.endpoint(&self.endpoint)?;
-        let workers = || endpoint.remote.count().at_work();
+    pub(super) fn enter(&self, asked: Asked) -> Result<EndpointAccess, ApiError> {
+        let endpoint = self.app.endpoint(&self.endpoint)?;
+        let workers = || endpoint.remote.worker_counts().at_work();
         let place =
-            self.face
+            self.app
                 .config
                 .limits
                 .enter(&self.caller.account, &self.endpoint, asked, workers)?;
-        Ok(Visit { endpoint, place })
+        Ok(EndpointAccess { endpoint, place })
     }
 
     /// The job that is meant.
-    pub(super) async fn job(&self, endpoint: &Endpoint) -> Result<Arc<Job>, Trouble> {
-        self.face.find(endpoint, &self.caller, &self.id).await
+    pub(super) async fn job(&self, endpoint: &Endpoint) -> Result<Arc<Job>, ApiError> {
+        self.app.find(endpoint, &self.caller, &self.id).await
     }
 }
 
 /// An endpoint that is asked something.
-pub(super) struct Visit {
+pub(super) struct EndpointAccess {
     endpoint: Arc<Endpoint>,
     #[expect(dead_code, reason = "it counts while it is there")]
     place: Place,
 }
 
-impl Deref for Visit {
+impl Deref for EndpointAccess {
     type Target = Endpoint;
 
     fn deref(&self) -> &Endpoint {
@@ -90,11 +90,11 @@ impl Deref for Visit {
 /// Parts of the path by their names in the table of routes; empty where a route has none.
 pub(super) async fn named<const N: usize>(
     parts: &mut Parts,
-    face: &Shared,
+    app: &SharedState,
     names: [&str; N],
-) -> Result<[String; N], Trouble> {
-    let params = RawPathParams::from_request_parts(parts, face).await;
-    let params = params.map_err(|error| Trouble::Unusable(error.to_string()))?;
+) -> Result<[String; N], ApiError> {
+    let params = RawPathParams::from_request_parts(parts, app).await;
+    let params = params.map_err(|error| ApiError::Unusable(error.to_string()))?;
     Ok(names.map(|name| {
         params
             .iter()
@@ -104,14 +104,14 @@ pub(super) async fn named<const N: usize>(
     }))
 }
 
-impl Face {
-    pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, Trouble> {
+impl AppState {
+    pub(super) fn endpoint(&self, name: &str) -> Result<Arc<Endpoint>, ApiError> {
         self.endpoints
             .get(name)
-            .ok_or_else(|| Trouble::NoSuchEndpoint(name.chars().take(100).collect()))
+            .ok_or_else(|| ApiError::NoSuchEndpoint(name.chars().take(100).collect()))
     }
 
-    pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, Trouble> {
+    pub(super) async fn body(&self, body: Body, size: usize) -> Result<Bytes, ApiError> {
         Ok(read_body(
             body,
             BodyLimit {

@@ -10,36 +10,36 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
-use tidegate_remote::Parcel;
+use tidegate_remote::JobOffer;
 
-/// What goes with an answer. Dropped before it is [`Cargo::written`], it did not get there.
-pub(super) trait Cargo: Send + Unpin + 'static {
+/// What goes with an answer. Dropped before it is [`OnWritten::written`], it did not get there.
+pub(super) trait OnWritten: Send + Unpin + 'static {
     /// The answer was written to a connection that still stood.
     fn written(self);
 }
 
-impl Cargo for Vec<Parcel> {
+impl OnWritten for Vec<JobOffer> {
     fn written(self) {
-        self.into_iter().for_each(Parcel::arrived);
+        self.into_iter().for_each(JobOffer::confirm_delivered);
     }
 }
 
-/// A body that knows whether it was written. Whoever hangs up before has not got the cargo.
+/// A body that knows whether it was written. Whoever hangs up before has not got the on_written.
 ///
 /// It does not say its length: hyper would not look at it again after the last byte, and nobody would know.
-struct Handout<C> {
+struct ConfirmedBody<C> {
     json: Option<Bytes>,
     /// Whether the connection has had a chance to fail.
     flushed: bool,
-    cargo: Option<C>,
+    on_written: Option<C>,
 }
 
-/// The cargo, as this JSON.
-pub(super) fn handed(json: Bytes, cargo: impl Cargo) -> Response {
-    let mut response = Response::new(Body::new(Handout {
+/// The on_written, as this JSON.
+pub(super) fn confirmed_response(json: Bytes, on_written: impl OnWritten) -> Response {
+    let mut response = Response::new(Body::new(ConfirmedBody {
         json: Some(json),
         flushed: false,
-        cargo: Some(cargo),
+        on_written: Some(on_written),
     }));
     response
         .headers_mut()
@@ -47,7 +47,7 @@ pub(super) fn handed(json: Bytes, cargo: impl Cargo) -> Response {
     response
 }
 
-impl<C: Cargo> HttpBody for Handout<C> {
+impl<C: OnWritten> HttpBody for ConfirmedBody<C> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -64,8 +64,8 @@ impl<C: Cargo> HttpBody for Handout<C> {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if let Some(cargo) = self.cargo.take() {
-            cargo.written();
+        if let Some(on_written) = self.on_written.take() {
+            on_written.written();
         }
         Poll::Ready(None)
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
-use crate::runpod::words::word;
+use crate::runpod::status::word;
 use crate::shared::json_object::JsonObjectWriter;
 
 /// What a handler tells with `progress_update`; see `tidegate.handler.calls`.

@@ -1,7 +1,7 @@
 //! How much of each job's stream was read.
 //!
 //! A part counts as read when the answer with it was written. What was read is known to the next server after
-//! an orderly end; after a crash it is not, and streams are read again from their beginning: a part may be given
+//! an orderly end; after a crash it is not, and streams are read again from their beginning: a part may be stream_cursors
 //! twice, and none is lost.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tidegate_core::store::{Documents, StoreError};
 use tidegate_core::{Account, JobId};
 
-use super::handout::Cargo;
+use super::confirmed_body::OnWritten;
 
 /// Of how many jobs is known what was read of them.
 const KNOWN: usize = 10_000;
@@ -21,7 +21,7 @@ const NAME: &str = "read";
 
 /// How much of each job was read. Cloning gives another handle.
 #[derive(Clone, Default)]
-pub struct Given(Arc<Mutex<Read>>);
+pub struct StreamCursors(Arc<Mutex<Read>>);
 
 #[derive(Default)]
 struct Read {
@@ -33,13 +33,13 @@ type Key = (Account, JobId);
 /// As it is kept; nobody's account has no name.
 type Kept = (Option<String>, String, usize);
 
-impl Given {
+impl StreamCursors {
     fn with<R>(&self, f: impl FnOnce(&mut Read) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes up what an orderly end has left. It is good for once: later reads are not in it.
-    pub async fn resume(&self, documents: &dyn Documents) -> Result<(), StoreError> {
+    pub async fn restore(&self, documents: &dyn Documents) -> Result<(), StoreError> {
         let Some(json) = documents.fetch(SHELF, NAME).await? else {
             return Ok(());
         };
@@ -59,7 +59,7 @@ impl Given {
     }
 
     /// Leaves what is known to the next server.
-    pub async fn leave(&self, documents: &dyn Documents) -> Result<(), StoreError> {
+    pub async fn save(&self, documents: &dyn Documents) -> Result<(), StoreError> {
         let kept: Vec<Kept> = self.with(|read| {
             let named = |account: &Account| (!account.is_anonymous()).then(|| account.to_string());
             read.order
@@ -98,7 +98,7 @@ impl Given {
                 read.note(key.clone(), before + more);
             }
             Some(Reading {
-                given: self.clone(),
+                stream_cursors: self.clone(),
                 key,
                 before,
                 written: false,
@@ -137,13 +137,13 @@ impl Read {
 
 /// Parts on their way to a reader. If they do not get there, somebody reads them again.
 pub(super) struct Reading {
-    given: Given,
+    stream_cursors: StreamCursors,
     key: Key,
     before: usize,
     written: bool,
 }
 
-impl Cargo for Reading {
+impl OnWritten for Reading {
     fn written(mut self) {
         self.written = true;
     }
@@ -152,7 +152,8 @@ impl Cargo for Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         if !self.written {
-            self.given.with(|read| read.back_to(&self.key, self.before));
+            self.stream_cursors
+                .with(|read| read.back_to(&self.key, self.before));
         }
     }
 }
@@ -167,26 +168,26 @@ mod tests {
 
     #[test]
     fn a_part_is_given_once() {
-        let (given, account, id) = (Given::default(), Account::ANONYMOUS, id("a"));
-        given.give(&account, &id, 0, 2).unwrap().written();
+        let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
+        stream_cursors.give(&account, &id, 0, 2).unwrap().written();
         assert!(
-            given.give(&account, &id, 0, 2).is_none(),
+            stream_cursors.give(&account, &id, 0, 2).is_none(),
             "another reader was faster"
         );
-        assert_eq!(given.of(&account, &id), 2);
-        given.forget(&account, &id);
-        assert_eq!(given.of(&account, &id), 0);
+        assert_eq!(stream_cursors.of(&account, &id), 2);
+        stream_cursors.forget(&account, &id);
+        assert_eq!(stream_cursors.of(&account, &id), 0);
     }
 
     #[test]
     fn what_did_not_get_to_its_reader_is_given_again() {
-        let (given, account, id) = (Given::default(), Account::ANONYMOUS, id("a"));
-        given.give(&account, &id, 0, 2).unwrap().written();
-        let lost = given.give(&account, &id, 2, 3);
-        given.give(&account, &id, 5, 1).unwrap().written();
+        let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
+        stream_cursors.give(&account, &id, 0, 2).unwrap().written();
+        let lost = stream_cursors.give(&account, &id, 2, 3);
+        stream_cursors.give(&account, &id, 5, 1).unwrap().written();
         drop(lost);
         assert_eq!(
-            given.of(&account, &id),
+            stream_cursors.of(&account, &id),
             2,
             "also what another has read since: none may be missed"
         );
@@ -194,15 +195,15 @@ mod tests {
 
     #[test]
     fn only_so_many_jobs_are_remembered() {
-        let (given, account) = (Given::default(), Account::ANONYMOUS);
+        let (stream_cursors, account) = (StreamCursors::default(), Account::ANONYMOUS);
         for n in 0..KNOWN + 5 {
-            given
+            stream_cursors
                 .give(&account, &id(&n.to_string()), 0, 1)
                 .unwrap()
                 .written();
         }
         assert_eq!(
-            given.with(|read| (read.parts.len(), read.order.len())),
+            stream_cursors.with(|read| (read.parts.len(), read.order.len())),
             (KNOWN, KNOWN)
         );
     }

@@ -8,7 +8,7 @@ use tidegate_remote::note;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::wire::input_of;
-use crate::runpod::words::word;
+use crate::runpod::status::word;
 use crate::shared::json_object::JsonObjectWriter;
 
 /// How webhooks are written.

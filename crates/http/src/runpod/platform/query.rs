@@ -6,7 +6,7 @@
 use axum::http::Uri;
 use url::form_urlencoded;
 
-use super::reply::Trouble;
+use super::reply::ApiError;
 
 /// The parameters of a request.
 pub(super) struct Question(Vec<(String, String)>);
@@ -34,12 +34,12 @@ impl Question {
     }
 
     /// A number, or this one if none is given.
-    pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, Trouble> {
+    pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, ApiError> {
         let Some(text) = self.get(name) else {
             return Ok(usual);
         };
         text.parse()
-            .map_err(|_| Trouble::Unusable(format!("`{name}` is a whole number")))
+            .map_err(|_| ApiError::Unusable(format!("`{name}` is a whole number")))
     }
 }
 
