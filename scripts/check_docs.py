@@ -40,7 +40,6 @@ PAGES_WITH_TESTS = "docs/reliability*.md"
 
 # Pages whose language is checked with `--sources` only, until they are rewritten.
 PENDING_REWRITE = (
-    "bench/",
     "docs/architecture.md",
     "docs/fuzzing.md",
     "docs/reliability.md",

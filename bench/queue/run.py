@@ -48,7 +48,7 @@ class Journal:
         self.rest = ""
 
     def begins(self) -> dict[int, float]:
-        """When each job began, by its number. Only what is new is read: whoever measures must not be busy."""
+        """When each job began, by its number. Only new lines are read, so that measuring costs little."""
         *lines, self.rest = (self.rest + self.file.read()).split("\n")
         rows = (line.split() for line in lines)
         self.known.update((int(number), float(at)) for number, at in rows)
@@ -72,12 +72,12 @@ def free_port() -> int:
 def quietly(
     argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program whose words nobody reads."""
+    """Start a program and discard its output."""
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(argv, cwd=cwd, env=env, stdout=nowhere, stderr=nowhere)
 
 
-class Face(NamedTuple):
+class Api(NamedTuple):
     """How one of tidegate's APIs takes a job that is done later."""
 
     path: str
@@ -85,16 +85,16 @@ class Face(NamedTuple):
     status: int
 
 
-REPLICATE = Face("/v1/models/local/{model}/predictions", "", 201)
-COG = Face("/predictions", "prefer: respond-async\r\n", 202)
+REPLICATE = Api("/v1/models/local/{model}/predictions", "", 201)
+COG = Api("/predictions", "prefer: respond-async\r\n", 202)
 
 
 class Wire:
     """One connection on which jobs are submitted."""
 
-    def __init__(self, port: int, face: Face, model: str) -> None:
-        self._first = f"POST {face.path.format(model=model)} HTTP/1.1\r\n{face.header}"
-        self._accepted = f"HTTP/1.1 {face.status} ".encode()
+    def __init__(self, port: int, api: Api, model: str) -> None:
+        self._first = f"POST {api.path.format(model=model)} HTTP/1.1\r\n{api.header}"
+        self._accepted = f"HTTP/1.1 {api.status} ".encode()
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -108,10 +108,10 @@ class Wire:
 
 @contextlib.contextmanager
 def tidegate(
-    binary: Path, python: Path, folder: Path, face: Face, model: str = "model", workers: int = 1
+    binary: Path, python: Path, folder: Path, api: Api, model: str = "model", workers: int = 1
 ) -> Iterator[tuple[Journal, Connect]]:
     """Serve the model; what is given makes a submitter for one thread."""
-    name, port = f"{model}-{face.status}", free_port()
+    name, port = f"{model}-{api.status}", free_port()
     journal = Journal(folder / f"{name}.journal")
     env = os.environ | {"JOURNAL": str(journal.path), "TIDEGATE_PYTHON": str(python)}
     argv = [
@@ -132,11 +132,11 @@ def tidegate(
         until = time.monotonic() + 30
         while time.monotonic() < until:
             with contextlib.suppress(OSError, AssertionError):
-                Wire(port, face, model).submit(0, 0.0)
+                Wire(port, api, model).submit(0, 0.0)
                 break
             time.sleep(0.05)
         journal.wait(1, 1)
-        yield journal, lambda: Wire(port, face, model).submit
+        yield journal, lambda: Wire(port, api, model).submit
     finally:
         server.terminate()
         server.wait()

@@ -41,7 +41,7 @@ class Bench:
         self.platform = JobServer(hold=30)
         shutil.copy(HANDLERS / handler, self.folder / handler)
         self._command = command(self.folder / handler, self.folder / "data")
-        # Nothing of whoever runs it: no variables of either, and no key in a file.
+        # Isolate the worker from the user's environment: no variables of either, and no key in a file.
         foreign = ("RUNPOD_", "TIDEGATE_", "COG_")
         plain = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         quiet = {"RUNPOD_LOG_LEVEL": "ERROR", "HOME": str(self.folder)}
@@ -268,7 +268,7 @@ def main() -> None:
         rounds = [(measure(real), measure(ours)) for _ in range(args.rounds)]
         for nth, name in enumerate(names):
             row = line(name, [theirs[nth] for theirs, _ in rounds], [mine[nth] for _, mine in rounds])
-            # Whoever waits for the table sees how far it is.
+            # Show the progress while the table is incomplete.
             print(row, file=sys.stderr, flush=True)
             table.append(row)
     print("\n".join(table))

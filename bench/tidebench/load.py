@@ -16,7 +16,7 @@ WRK = shutil.which("wrk")
 
 @dataclass(frozen=True)
 class Load:
-    """What came of it. Only answers with status 200 count."""
+    """The result of a load run. Only responses with status 200 count."""
 
     answered: int
     refused: int

@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """Somebody who serves our models."""
+    """A server that runs the benchmark models."""
 
     name: str
     path = "/predictions"

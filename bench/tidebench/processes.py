@@ -55,7 +55,7 @@ class Tree:
         return sum(_memory_kib(pid, ("Pss:",)) for pid in self.pids())
 
     def private_kib(self) -> int:
-        """Memory that is nobody else's: what the end of the tree would free at least."""
+        """Private memory: what the end of the process tree would free at least."""
         return sum(_memory_kib(pid, ("Private_Clean:", "Private_Dirty:")) for pid in self.pids())
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Sleeps as long as it is told, and notes when it began."""
+"""Records when it began and sleeps for the requested time."""
 
 import asyncio
 import os

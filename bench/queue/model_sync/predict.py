@@ -1,4 +1,4 @@
-"""Sleeps as long as it is told, and notes when it began; one job at a time."""
+"""Records when it began and sleeps for the requested time; one job at a time."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A handler that waits as long as it is told, and a limit that is read from a file."""
+"""A handler that sleeps for the requested time, and a concurrency limit that is read from a file."""
 
 import asyncio
 import pathlib
