@@ -70,7 +70,7 @@ def test_swallowing_is_still_canceled(serve, receiver, began, ended):
     assert (body["status"], ended.read_text()) == ("canceled", "swallowed")
 
 
-def test_cancelation_is_not_an_exception_and_cleanup_is_kept(serve, receiver, began, ended):
+def test_a_cancel_is_not_an_exception_and_cleanup_runs(serve, receiver, began, ended):
     server, hook = serve("cancel"), receiver.path()
     running(server, "shielded", began, ended, id="shielded", hook=receiver.url + hook)
     server.cancel("shielded")
@@ -94,7 +94,7 @@ def test_a_training_path_cancels_too(serve, receiver, began):
     assert receiver.wait_terminal(hook)["status"] == "canceled"
 
 
-def test_a_stale_cancel_hits_nobody(serve):
+def test_a_stale_cancel_has_no_effect(serve):
     server = serve("cancel")
     server.predict({"how": "quick"}, id="first")
     server.wait_idle()

@@ -150,7 +150,7 @@ def test_put_decodes_the_id_of_the_url(serve):
     assert server.put("/predictions/with%20space", {"input": {}}).json["id"] == "with space"
 
 
-def test_a_name_that_comes_twice(serve):
+def test_a_duplicate_name_in_an_object(serve):
     server = serve("echo")
     body = json.dumps({"input": {"text": "hello"}})[:-2] + ', "text": "last"}}'
     reply = server.request("POST", "/predictions", data=body, headers=JSON)

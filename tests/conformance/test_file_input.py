@@ -93,7 +93,7 @@ def test_a_data_uri_without_a_comma(serve):
 
 
 @pytest.mark.parametrize("text", ["local.txt", "/etc/hostname", "../x", "file:///etc/hostname", ""])
-def test_what_is_no_address(serve, text):
+def test_values_that_are_not_urls(serve, text):
     server = serve("files_in")
     reply = server.predict({"path": text})
     # Deliberate difference: Cog gives the text to the model, which may open it.

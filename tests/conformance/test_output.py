@@ -32,7 +32,7 @@ def test_fails(serve, kind_of_output):
 
 
 @pytest.mark.parametrize("kind_of_output", ["map", "iterator", "stringio"])
-def test_what_only_tidegate_can_write(serve, kind_of_output):
+def test_outputs_that_only_tidegate_supports(serve, kind_of_output):
     server = serve("outputs")
     # Deliberate difference: an iterator is a list to come, and a text file in memory is a file.
     assert server.predict({"kind": kind_of_output}).json["status"] == (

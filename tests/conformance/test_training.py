@@ -9,7 +9,7 @@ def test_training_is_validated_against_its_own_input(compare):
     assert {error["loc"][2] for error in reply.detail} == {"data", "epochs"}
 
 
-def test_training_beside_predictions(serve):
+def test_trainings_run_next_to_predictions(serve):
     server = serve("training")
     body = server.predict({"data": "d", "epochs": 2}, path="/trainings").json
     if server.is_cog:
@@ -21,7 +21,7 @@ def test_training_beside_predictions(serve):
         assert body["logs"] == "training on d\n"
 
 
-def test_predictions_beside_training(serve):
+def test_predictions_run_next_to_trainings(serve):
     assert serve("training").predict({"text": "a"}).json["output"] == "a"
 
 

@@ -133,7 +133,7 @@ def test_backoff_doubles(serve, receiver):
     assert gaps[0] < gaps[1] < gaps[2]
 
 
-def test_a_receiver_that_is_gone_is_left_alone(serve, receiver):
+def test_a_410_ends_the_retries(serve, receiver):
     server, hook = serve("echo"), receiver.path()
     url = receiver.plan(hook, 410)
     server.predict(webhook=url, webhook_events_filter=["completed"])
@@ -166,7 +166,7 @@ def test_start_is_not_retried(serve, receiver):
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/dead", ""])
-def test_a_dead_or_empty_url_never_matters(serve, url):
+def test_an_unreachable_or_empty_url_has_no_effect(serve, url):
     server = serve("echo")
     assert server.predict(webhook=url).json["status"] == "succeeded"
     assert server.predict({"text": "next"}).json["output"] == "next"

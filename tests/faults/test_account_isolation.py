@@ -52,7 +52,7 @@ WRONG = {
 }
 
 
-def test_f1_a_wrong_token_is_told_nothing_and_runs_nothing(server):
+def test_a_wrong_token_gets_401_and_runs_nothing(server):
     answers = set()
     for name, value in WRONG.items():
         headers = {} if value is None else {"authorization": value}
@@ -67,7 +67,7 @@ def test_f1_a_wrong_token_is_told_nothing_and_runs_nothing(server):
     assert server.get("/health-check").status == 200
 
 
-def test_f1_a_token_in_another_place_is_not_a_token(server):
+def test_a_token_outside_the_authorization_header_is_ignored(server):
     for target in (f"/predictions?token={ALICE}", f"/predictions?access_token={ALICE}"):
         assert exchange(server, json_request({"input": {}}, target=target)).status == 401
     assert (
@@ -82,12 +82,12 @@ def test_f1_a_token_in_another_place_is_not_a_token(server):
     assert read_journal(server) == []
 
 
-def test_f1_a_refused_caller_is_refused_before_its_body_is_read(server):
+def test_a_missing_token_is_refused_before_the_body_is_read(server):
     """Whoever may not call may not make the server hold 90 MiB either."""
     assert exchange(server, json_request(b"", length=90 * 2**20), timeout=5).status == 401
 
 
-def test_f1_unknown_and_not_yours_are_the_same_answer(server):
+def test_an_unknown_id_and_another_accounts_id_get_the_same_response(server):
     server.predict({"nonce": "hers"}, id="hers", headers=bearer(ALICE))
 
     def look(id: str) -> Reply:
@@ -113,7 +113,7 @@ def lower(headers):
     return {name.lower(): value for name, value in headers.items()}
 
 
-def test_f2_nobody_else_can_read_cancel_or_replay(server, gate):
+def test_other_accounts_cannot_read_cancel_or_replay_a_job(server, gate):
     server.start({"nonce": "hers", "gate": str(gate)}, id="hers", headers=bearer(ALICE))
     wait_until(lambda: "begin hers" in read_journal(server), "it to run")
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_f2_nobody_else_can_read_cancel_or_replay(server, gate):
     assert read_journal(server).count("begin hers") == 1
 
 
-def test_f2_nobody_else_can_follow_a_stream(start_server, gate):
+def test_other_accounts_cannot_follow_a_stream(start_server, gate):
     server = start_server("many", "--workers", "2", env=TOKENS)
 
     def follow(token: str, count: int) -> EventStream:
@@ -156,7 +156,7 @@ def test_f2_nobody_else_can_follow_a_stream(start_server, gate):
     assert len(hers.next("completed").data["output"]) == 3
 
 
-def test_f2_deliveries_of_another_account_are_not_shown(start_server, receiver):
+def test_deliveries_of_another_account_are_not_shown(start_server, receiver):
     server, path = start_server("journal", env=TOKENS), receiver.path()
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     server.predict({"nonce": "hers"}, id="hers", headers=bearer(ALICE), **hook)
@@ -168,7 +168,7 @@ def test_f2_deliveries_of_another_account_are_not_shown(start_server, receiver):
         assert server.get(target).status == 401
 
 
-def test_f3_a_thousand_ids_have_nothing_in_common(shared_server):
+def test_a_thousand_ids_share_no_pattern(shared_server):
     """96 random bits or more: no fixed start or end, no counter, no clock."""
     server = shared_server("journal")
     ids = []
@@ -193,7 +193,7 @@ def same_places(one: str, other: str) -> int:
     return sum(a == b for a, b in zip(one, other, strict=True))
 
 
-def test_f4_an_account_that_floods_does_not_keep_another_waiting(start_server, gate):
+def test_a_flood_of_one_account_does_not_delay_another(start_server, gate):
     """Between two starts of one that waits, others start at most 2(k-1)s + s times: k accounts, s slots."""
     server, slots = start_server("journal", "--queue", "300", env=TOKENS), 2
     for number in range(100):
@@ -240,7 +240,7 @@ def exposed(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "input", [{"path": "data:text/plain,x"}, {"big": "x" * 8 * 2**20}], ids=["file", "large"]
 )
-def test_f5_files_of_a_job_are_private_and_gone_after_it(careless, gate, input):
+def test_files_of_a_job_are_private_and_removed_after_it(careless, gate, input):
     server, scratch = careless
     server.start(input | {"gate": str(gate)}, id="files")
     server.wait_health("BUSY")
@@ -258,7 +258,7 @@ def test_f5_files_of_a_job_are_private_and_gone_after_it(careless, gate, input):
 
 
 @pytest.mark.parametrize("end", ["fails", "is canceled", "loses its process"])
-def test_f5_files_are_gone_however_a_job_ends(careless, gate, end):
+def test_files_are_removed_however_the_job_ends(careless, gate, end):
     server, scratch = careless
     input = {"path": "data:text/plain,x", "gate": str(gate), "fail": "on purpose"}
     server.start(input, id="files")
@@ -273,14 +273,14 @@ def test_f5_files_are_gone_however_a_job_ends(careless, gate, end):
     wait_until(lambda: files_below(scratch) == [], "the files to be gone")
 
 
-def test_f5_a_server_that_ends_leaves_nothing(careless):
+def test_a_server_removes_its_files_at_exit(careless):
     server, scratch = careless
     assert server.predict({"path": "data:text/plain,x"}).json["status"] == "succeeded"
     server.stop()
     assert list(scratch.iterdir()) == []
 
 
-def test_f5_two_accounts_have_two_folders(start_server, tmp_path):
+def test_jobs_of_two_accounts_use_separate_folders(start_server, tmp_path):
     server = start_server("tempfiles", env=TOKENS)
     folders = set()
     for token in (ALICE, BOB, ALICE):
@@ -289,7 +289,7 @@ def test_f5_two_accounts_have_two_folders(start_server, tmp_path):
     assert len(folders) == 3, "not even two jobs of one account share a folder"
 
 
-def test_f_no_slot_is_lost_by_strangers(start_server, receiver, tmp_path):
+def test_refused_requests_lose_no_slot(start_server, receiver, tmp_path):
     """A thousand refused calls later everything is as before."""
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)

@@ -13,13 +13,13 @@ GRACE = 3.0
 
 
 @pytest.mark.parametrize("id", ["never-was", "x" * 300, "%00", "..%2f", "%20"])
-def test_d18_a_cancel_of_nothing_is_404(baseline, id):
+def test_a_cancel_of_an_unknown_id_is_404(baseline, id):
     for _ in range(2):
         assert baseline.server.cancel(id).status == 404
     baseline.check()
 
 
-def test_d18_a_cancel_in_the_queue_means_it_never_runs(start_server, gate, receiver):
+def test_a_job_canceled_in_the_queue_never_runs(start_server, gate, receiver):
     server, hook = start_server("journal", "--queue", "5"), receiver.path()
     for nonce in ("a", "b"):
         server.start({"nonce": nonce, "gate": str(gate)}, id=nonce)
@@ -35,7 +35,7 @@ def test_d18_a_cancel_in_the_queue_means_it_never_runs(start_server, gate, recei
     assert server.get("/predictions/waits").json["status"] == "canceled"
 
 
-def test_d18_a_cancel_right_after_the_202_is_kept(start_server, receiver, tmp_path):
+def test_a_cancel_right_after_the_202_takes_effect(start_server, receiver, tmp_path):
     """A hundred cancels that race with the start: none runs to its end, none is lost, no slot is lost."""
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
@@ -47,7 +47,7 @@ def test_d18_a_cancel_right_after_the_202_is_kept(start_server, receiver, tmp_pa
     proof.assert_slots()
 
 
-def test_d18_a_cancel_at_any_moment_ends_in_one_state(start_server, receiver, tmp_path):
+def test_a_cancel_at_any_moment_leads_to_one_end(start_server, receiver, tmp_path):
     """From before the start to after the end; the prediction takes about 5 ms."""
     server = start_server("journal")
     proof, gate = Baseline(server, receiver, tmp_path), tmp_path / "open"
@@ -74,7 +74,7 @@ def test_d18_a_cancel_at_any_moment_ends_in_one_state(start_server, receiver, tm
     proof.assert_slots()
 
 
-def test_d18_a_second_cancel_changes_nothing(start_server, gate):
+def test_a_second_cancel_changes_nothing(start_server, gate):
     server = start_server("journal")
     server.start({"nonce": "twice", "gate": str(gate)}, id="twice")
     wait_until(lambda: "begin twice" in read_journal(server), "it to run")
@@ -85,7 +85,7 @@ def test_d18_a_second_cancel_changes_nothing(start_server, gate):
     assert read_journal(server).count("canceled twice") == 1
 
 
-def test_d18_a_cancel_after_the_end_changes_nothing(baseline):
+def test_a_cancel_after_the_end_changes_nothing(baseline):
     server = baseline.server
     done = server.predict({"nonce": "done"}, id="done-already")
     assert server.cancel("done-already").status in (200, 404)
@@ -93,7 +93,7 @@ def test_d18_a_cancel_after_the_end_changes_nothing(baseline):
     assert server.get("/predictions/done-already").json["output"] == "done"
 
 
-def test_d18_a_sync_call_can_be_canceled_by_its_id(start_server, gate):
+def test_a_sync_call_can_be_canceled_by_its_id(start_server, gate):
     server = start_server("journal")
     with server.in_background({"nonce": "sync", "gate": str(gate)}, id="sync") as call:
         wait_until(lambda: "begin sync" in read_journal(server), "it to run")
@@ -103,7 +103,7 @@ def test_d18_a_sync_call_can_be_canceled_by_its_id(start_server, gate):
     assert "canceled sync" in read_journal(server)
 
 
-def test_d18_a_streamed_call_can_be_canceled_by_its_id(start_server, gate):
+def test_a_streamed_call_can_be_canceled_by_its_id(start_server, gate):
     server = start_server("many")
     stream = server.stream({"count": 3, "gate": str(gate), "hold_at": 1}, id="streamed")
     stream.next("output")
@@ -111,7 +111,7 @@ def test_d18_a_streamed_call_can_be_canceled_by_its_id(start_server, gate):
     assert stream.next("completed").data["status"] == "canceled"
 
 
-def test_d18_a_cancel_while_the_input_is_fetched(start_server, receiver, tmp_path):
+def test_a_cancel_stops_the_download_of_an_input(start_server, receiver, tmp_path):
     server, hold = start_server("journal"), threading.Event()
     proof = Baseline(server, receiver, tmp_path)
     path = receiver.path()
@@ -126,7 +126,7 @@ def test_d18_a_cancel_while_the_input_is_fetched(start_server, receiver, tmp_pat
     proof.check()
 
 
-def test_d18_a_cancel_of_a_caller_that_has_left(start_server, receiver, tmp_path, gate):
+def test_a_job_whose_client_disconnected_can_be_canceled(start_server, receiver, tmp_path, gate):
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
     with RawConnection(server) as connection:

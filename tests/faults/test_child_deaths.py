@@ -24,7 +24,7 @@ def worker_of(server) -> int:
     return worker
 
 
-def test_a1_an_idle_worker_that_is_killed_is_replaced_and_health_never_lies(server):
+def test_a_killed_idle_child_is_replaced_and_health_shows_it(server):
     with assert_recovers(server) as watch:
         send_signal(worker_of(server), signal.SIGKILL)
         # Whoever asks now gets an answer or a refusal, and never waits for nobody.
@@ -34,7 +34,7 @@ def test_a1_an_idle_worker_that_is_killed_is_replaced_and_health_never_lies(serv
     assert set(watch.statuses) <= {"READY", "STARTING", "BUSY"}
 
 
-def test_a1_every_worker_is_replaced(start_server):
+def test_every_killed_child_is_replaced(start_server):
     server = start_server("faults", "--workers", "3")
     with assert_recovers(server):
         for worker in descendants(server.process.pid):
@@ -52,7 +52,7 @@ def three_run_at_once(server) -> bool:
     return True
 
 
-def test_a2_the_jobs_of_a_killed_worker_fail_and_every_slot_comes_back(start_server, gate, receiver):
+def test_jobs_of_a_killed_child_fail_and_its_slots_return(start_server, gate, receiver):
     server = start_server("faults_async")
     hooks = [receiver.path() for _ in range(4)]
     with assert_recovers(server, slots=4):
@@ -66,7 +66,7 @@ def test_a2_the_jobs_of_a_killed_worker_fail_and_every_slot_comes_back(start_ser
         assert [one.json["status"] for one in receiver.received(hook)].count("failed") == 1
 
 
-def test_a2_only_the_jobs_of_that_worker_fail(start_server, gates):
+def test_only_jobs_of_the_killed_child_fail(start_server, gates):
     server = start_server("faults", "--workers", "2")
     with assert_recovers(server):
         for number in (0, 1):
@@ -80,7 +80,7 @@ def test_a2_only_the_jobs_of_that_worker_fail(start_server, gates):
     assert states == ["failed", "succeeded"]
 
 
-def test_a2_the_queue_goes_on_after_a_death(start_server, gate, receiver):
+def test_queued_jobs_run_after_a_child_died(start_server, gate, receiver):
     server, hooks = start_server("faults", "--queue", "5"), [receiver.path() for _ in range(4)]
     with assert_recovers(server):
         server.start({"how": "gate", "gate": str(gate)}, id="victim")
@@ -93,7 +93,7 @@ def test_a2_the_queue_goes_on_after_a_death(start_server, gate, receiver):
     assert wait_for_end(server, "victim")["status"] == "failed"
 
 
-def test_a3_a_worker_killed_in_its_setup_is_a_failed_setup(start_server, gate):
+def test_a_child_killed_during_setup_is_a_failed_setup(start_server, gate):
     server = start_server("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
     wait_until(lambda: "still loading" in server.log(), "setup to run")
     with assert_health_answers(server):
@@ -104,7 +104,7 @@ def test_a3_a_worker_killed_in_its_setup_is_a_failed_setup(start_server, gate):
 
 
 @pytest.mark.parametrize("model", ["setup_fails", "setup_crashes"])
-def test_a3_health_is_answered_while_setup_fails(start_server, model):
+def test_health_responds_while_setup_fails(start_server, model):
     server = start_server(model)
     with assert_health_answers(server):
         assert server.post("/predictions", {"input": {}}).status == 503
@@ -112,7 +112,7 @@ def test_a3_health_is_answered_while_setup_fails(start_server, model):
 
 
 @pytest.mark.parametrize("how", ["idle", "waits.sleep", "waits.gil", "waits.busy", "waits.swallow"])
-def test_a5_a_worker_dies_with_its_server(server, how):
+def test_children_die_with_their_server(server, how):
     mark = tag_of(server)
     if how != "idle":
         server.start({"how": how, "number": 600}, id="orphan")
@@ -125,7 +125,7 @@ def test_a5_a_worker_dies_with_its_server(server, how):
 
 
 @pytest.mark.parametrize("model", ["faults", "faults_async"])
-def test_a13_a_worker_killed_for_memory_says_so(start_server, cgroup, receiver, model):
+def test_a_job_killed_for_memory_reports_it(start_server, cgroup, receiver, model):
     server, hook = start_server(model, "--workers", "2"), receiver.path()
     group = cgroup("memory", memory__limit_in_bytes=80 << 20)
     with assert_recovers(server):
@@ -138,14 +138,14 @@ def test_a13_a_worker_killed_for_memory_says_so(start_server, cgroup, receiver, 
         assert "out of memory" in body["error"]
 
 
-def test_a13_a_worker_killed_by_hand_does_not_speak_of_memory(server, gate):
+def test_a_child_killed_by_a_signal_is_not_reported_as_out_of_memory(server, gate):
     server.start({"how": "gate", "gate": str(gate)}, id="victim")
     wait_for_logs(server, "victim")
     send_signal(worker_of(server), signal.SIGKILL)
     assert "memory" not in wait_for_end(server, "victim")["error"]
 
 
-def test_a13_the_memory_limit_of_a_worker_fails_the_job_and_not_the_process(start_server, receiver):
+def test_the_memory_limit_fails_the_job_and_keeps_the_child(start_server, receiver):
     server, hook = start_server("faults", "--worker-memory", "300MiB"), receiver.path()
     worker = worker_of(server)
     with assert_recovers(server):
@@ -155,7 +155,7 @@ def test_a13_the_memory_limit_of_a_worker_fails_the_job_and_not_the_process(star
     assert worker_of(server) == worker
 
 
-def test_a14_a_fork_bomb_meets_its_limit_and_the_server_does_not_notice(start_server_as_user):
+def test_a_fork_bomb_is_limited_and_does_not_affect_the_server(start_server_as_user):
     server = start_server_as_user("faults", "--worker-processes", "24")
     with assert_recovers(server):
         body = server.predict({"how": "processes.fork_bomb", "number": 300}, timeout=30).json
@@ -163,7 +163,7 @@ def test_a14_a_fork_bomb_meets_its_limit_and_the_server_does_not_notice(start_se
     assert body["output"]["forked"] < 24
 
 
-def test_a14_a_worker_at_its_limit_of_processes_can_still_be_replaced(start_server_as_user):
+def test_a_child_at_its_process_limit_can_be_replaced(start_server_as_user):
     server = start_server_as_user("faults", "--worker-processes", "24")
     with assert_recovers(server):
         for _ in range(30):
@@ -175,12 +175,12 @@ def test_a14_a_worker_at_its_limit_of_processes_can_still_be_replaced(start_serv
         assert_serves(server)
 
 
-def test_a14_a_limit_that_would_have_no_effect_is_refused(start_server):
+def test_a_limit_that_would_have_no_effect_is_refused(start_server):
     with pytest.raises(AssertionError, match="--run-as"):
         start_server("faults", "--worker-processes", "24")
 
 
-def test_a14_the_pids_of_a_control_group_run_out(server, cgroup):
+def test_the_pid_limit_of_a_control_group_fails_only_the_job(server, cgroup):
     group = cgroup("pids", pids__max=20)
     with assert_recovers(server):
         (group / "cgroup.procs").write_text(str(worker_of(server)))
@@ -188,7 +188,7 @@ def test_a14_the_pids_of_a_control_group_run_out(server, cgroup):
         assert body["output"]["error"] == "BlockingIOError"
 
 
-def test_a19_neither_descriptors_nor_files_drift_over_many_deaths(start_server):
+def test_many_child_deaths_leak_no_descriptors_and_files(start_server):
     server = start_server("faults")
     with assert_recovers(server):
         began = time.monotonic()

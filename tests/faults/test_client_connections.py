@@ -37,7 +37,7 @@ def many_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_b3_an_ordinary_request_is_served_beside_2000_idle_connections(
+def test_a_request_is_served_next_to_2000_idle_connections(
     start_server, receiver, tmp_path, many_descriptors
 ):
     server = start_server("journal")
@@ -55,7 +55,7 @@ def test_b3_an_ordinary_request_is_served_beside_2000_idle_connections(
 
 
 @pytest.mark.parametrize("name", HALF)
-def test_b4_200_half_sent_requests_hold_up_nobody(baseline, name):
+def test_200_incomplete_requests_do_not_block_others(baseline, name):
     half = [RawConnection(baseline.server).send(HALF[name]) for _ in range(200)]
     try:
         for number in range(20):
@@ -72,7 +72,7 @@ def test_b4_200_half_sent_requests_hold_up_nobody(baseline, name):
 
 
 @pytest.mark.parametrize("goodbye", ["reset", "close"])
-def test_b6_a_client_that_hangs_up_ends_its_call(start_server, receiver, tmp_path, gate, goodbye):
+def test_a_client_that_disconnects_cancels_its_call(start_server, receiver, tmp_path, gate, goodbye):
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
     connection = RawConnection(server)
@@ -85,7 +85,7 @@ def test_b6_a_client_that_hangs_up_ends_its_call(start_server, receiver, tmp_pat
     proof.assert_slots()
 
 
-def test_b6_a_hundred_clients_that_reset_lose_no_slot(start_server, receiver, tmp_path, gate):
+def test_a_hundred_connection_resets_lose_no_slot(start_server, receiver, tmp_path, gate):
     server = start_server("journal", "--queue", "200")
     connections = []
     for number in range(100):
@@ -104,7 +104,7 @@ def test_b6_a_hundred_clients_that_reset_lose_no_slot(start_server, receiver, tm
     assert [reply.json["output"] for reply in replies] == [f"after{n}" for n in range(5)]
 
 
-def test_b6_a_client_that_hangs_up_before_its_answer_is_written(baseline):
+def test_a_disconnect_before_the_response_loses_no_slot(baseline):
     """The answer has nowhere to go; that is nobody's problem."""
     for _ in range(200):
         with RawConnection(baseline.server) as connection:
@@ -114,7 +114,7 @@ def test_b6_a_client_that_hangs_up_before_its_answer_is_written(baseline):
     baseline.assert_not_grown(64 * MIB)
 
 
-def test_b7_a_reader_that_stops_reading_does_not_stop_the_job(start_server, tmp_path):
+def test_a_stream_client_that_stops_reading_does_not_stop_the_job(start_server, tmp_path):
     """100,000 values of 1 KiB for a reader with a buffer of 4 KiB that reads nothing."""
     server, done = start_server("many"), tmp_path / "done"
     before = resident_memory(server.process.pid)
@@ -129,7 +129,7 @@ def test_b7_a_reader_that_stops_reading_does_not_stop_the_job(start_server, tmp_
     assert server.predict({"count": 2}).json["status"] == "succeeded"
 
 
-def test_b7_twenty_stuck_readers_cost_no_more_than_one(start_server, gate):
+def test_twenty_stuck_stream_clients_use_no_more_memory_than_one(start_server, gate):
     """What waits for a reader is shared or bounded, not copied for each."""
     server = start_server("many")
     before = resident_memory(server.process.pid)
@@ -147,7 +147,7 @@ def test_b7_twenty_stuck_readers_cost_no_more_than_one(start_server, gate):
     first.close()
 
 
-def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared_server, gate):
+def test_a_stream_client_that_reconnects_gets_the_whole_history(shared_server, gate):
     server = shared_server("many")
     input = {"count": 20, "gate": str(gate), "hold_at": 10}
     first = server.stream(input, id="again")
@@ -164,7 +164,7 @@ def test_b8_a_reader_that_comes_back_gets_the_whole_story(shared_server, gate):
     assert events[-1].data["output"] == [chunk["chunk"] for chunk in chunks]
 
 
-def test_b8_a_reader_that_comes_after_the_end_gets_the_whole_story(shared_server):
+def test_a_stream_client_after_the_end_gets_the_whole_history(shared_server):
     server = shared_server("many")
     server.put("/predictions/over", {"input": {"count": 20}})
     events = server.stream({"count": 20}, id="over").rest()
@@ -172,7 +172,7 @@ def test_b8_a_reader_that_comes_after_the_end_gets_the_whole_story(shared_server
     assert [event.name for event in events].count("completed") == 1
 
 
-def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared_server):
+def test_a_truncated_history_is_reported(shared_server):
     """1024 events are kept; a reader of more is told so and never gets a part as if it were all."""
     server = shared_server("many")
     server.put("/predictions/long", {"input": {"count": 3000}})
@@ -184,7 +184,7 @@ def test_b8_a_story_that_is_too_long_is_said_to_be_cut(shared_server):
         assert [event.data["index"] for event in events if event.name == "output"] == list(range(3000))
 
 
-def test_b8_readers_that_come_and_go_leave_nothing(start_server, gate):
+def test_stream_clients_that_come_and_go_leak_nothing(start_server, gate):
     server = start_server("many")
     input = {"count": 3, "gate": str(gate), "hold_at": 1}
     staying = server.stream(input, id="busy")
@@ -205,7 +205,7 @@ def test_b8_readers_that_come_and_go_leave_nothing(start_server, gate):
     assert staying.next("completed").data["status"] == "succeeded"
 
 
-def test_b8_a_job_whose_last_reader_leaves_is_canceled(start_server, gate):
+def test_a_job_is_canceled_when_its_last_stream_client_disconnects(start_server, gate):
     server = start_server("many")
     stream = server.stream({"count": 3, "gate": str(gate), "hold_at": 1}, id="left")
     stream.next("output")

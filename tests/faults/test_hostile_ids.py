@@ -74,7 +74,7 @@ def both_ways(server, id):
 
 
 @pytest.mark.parametrize("id", PATHS)
-def test_d6_an_id_that_is_a_path_is_refused_and_touches_no_file(baseline, id):
+def test_an_id_that_is_a_path_is_refused_without_file_access(baseline, id):
     for reply in both_ways(baseline.server, id):
         assert_refused(reply, 422)
     baseline.check()
@@ -105,7 +105,7 @@ def test_d6_an_id_that_is_a_path_is_refused_and_touches_no_file(baseline, id):
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
-def test_d6_an_id_in_the_url_is_not_a_way_out(baseline, method, target):
+def test_an_id_in_the_url_cannot_traverse_paths(baseline, method, target):
     body = b"" if method == "GET" else b'{"input":{"nonce":"never"}}'
     reply = exchange(baseline.server, json_request(body, method=method, target=target))
     if reply.status == 404 and target.endswith("/cancel"):
@@ -115,7 +115,7 @@ def test_d6_an_id_in_the_url_is_not_a_way_out(baseline, method, target):
     baseline.check()
 
 
-def test_d6_ids_never_become_files(start_server, tmp_path, gate):
+def test_ids_are_never_file_names(start_server, tmp_path, gate):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     server = start_server("journal", env={"TMPDIR": str(scratch)})
@@ -129,14 +129,14 @@ def test_d6_ids_never_become_files(start_server, tmp_path, gate):
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_d7_a_long_id_is_refused_and_takes_no_slot(baseline, name):
+def test_a_long_id_is_refused_and_takes_no_slot(baseline, name):
     for reply in both_ways(baseline.server, LENGTHS[name]):
         assert_refused(reply, 414, 422)
         assert len(reply.body) < 4096, "the answer must not repeat a bomb"
     baseline.check()
 
 
-def test_d7_an_id_of_300_bytes_is_refused_and_takes_no_slot(baseline):
+def test_an_id_of_300_bytes_is_refused_and_takes_no_slot(baseline):
     """In Cog one such request is the end: the slot is never free again."""
     for _ in range(10):
         for reply in both_ways(baseline.server, "x" * 300):
@@ -144,7 +144,7 @@ def test_d7_an_id_of_300_bytes_is_refused_and_takes_no_slot(baseline):
     baseline.check()
 
 
-def test_d7_a_long_id_can_be_neither_looked_up_nor_canceled(baseline):
+def test_a_long_id_can_be_neither_looked_up_nor_canceled(baseline):
     long = "x" * 10_000
     assert (
         exchange(baseline.server, json_request(b"", method="GET", target=f"/predictions/{long}")).status
@@ -155,7 +155,7 @@ def test_d7_a_long_id_can_be_neither_looked_up_nor_canceled(baseline):
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_d8_an_odd_id_is_refused(baseline, name):
+def test_an_invalid_id_is_refused(baseline, name):
     for reply in both_ways(baseline.server, ODD[name]):
         # `.` and `..` in a path mean another path.
         assert_refused(reply, 404, 405, 422) if ODD[name] in (".", "..") else assert_refused(reply, 422)
@@ -163,7 +163,7 @@ def test_d8_an_odd_id_is_refused(baseline, name):
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_d8_an_unusual_id_is_refused_or_the_same_everywhere(baseline, name):
+def test_an_unusual_id_is_refused_or_returned_unchanged(baseline, name):
     server, id = baseline.server, UNUSUAL[name]
     reply = exchange(server, json_request({"id": id, "input": {"nonce": id}}))
     if reply.status != 200:
@@ -181,7 +181,7 @@ def test_d8_an_unusual_id_is_refused_or_the_same_everywhere(baseline, name):
     baseline.assert_slots()
 
 
-def test_d8_ids_that_look_alike_are_different_jobs(shared_server):
+def test_ids_that_look_alike_are_different_jobs(shared_server):
     server = shared_server("journal")
     for id in ("é", "e\u0301", "a", "A", "a ", "a\u200b"):
         reply = server.predict({"nonce": id.encode().hex()}, id=id)

@@ -163,26 +163,26 @@ def send(baseline, body, **options):
 
 
 @pytest.mark.parametrize("name", NOT_JSON)
-def test_d1_a_body_that_is_not_json_is_refused(baseline, name):
+def test_a_body_that_is_not_json_is_refused(baseline, name):
     assert_refused(send(baseline, NOT_JSON[name]), 400)
     baseline.check()
 
 
 @pytest.mark.parametrize("name", WRONG_SHAPE)
-def test_d1_a_body_of_the_wrong_shape_is_refused(baseline, name):
+def test_a_body_with_the_wrong_structure_is_refused(baseline, name):
     assert_refused(send(baseline, WRONG_SHAPE[name]), 400, 422)
     baseline.check()
 
 
 @pytest.mark.parametrize("name", WRONG_INPUT)
-def test_d1_an_input_of_the_wrong_type_is_refused(baseline, name):
+def test_an_input_of_the_wrong_type_is_refused(baseline, name):
     body = b'{"webhook":"HOOK","input":' + WRONG_INPUT[name] + b"}"
     assert_refused(send(baseline, body), 400, 422)
     baseline.check()
 
 
 @pytest.mark.parametrize("name", DEPTHS)
-def test_d2_nesting_without_end_is_refused(baseline, name):
+def test_excessive_nesting_is_refused(baseline, name):
     assert_refused(send(baseline, DEPTHS[name]), 400, 422)
     baseline.check()
 
@@ -190,7 +190,7 @@ def test_d2_nesting_without_end_is_refused(baseline, name):
 @pytest.mark.parametrize(
     "how", [{"prefer": "respond-async"}, {"method": "PUT", "target": "/predictions/bad-body"}]
 )
-def test_d1_bad_bodies_are_refused_however_the_answer_should_come(baseline, how):
+def test_bad_bodies_are_refused_in_every_response_mode(baseline, how):
     for table in (NOT_JSON, WRONG_SHAPE):
         for name, body in table.items():
             reply = send(baseline, body, **how)
@@ -198,7 +198,7 @@ def test_d1_bad_bodies_are_refused_however_the_answer_should_come(baseline, how)
     baseline.check()
 
 
-def test_d1_a_thousand_bad_bodies_leave_nothing_behind(baseline):
+def test_a_thousand_bad_bodies_leak_nothing(baseline):
     bodies = [*NOT_JSON.values(), *WRONG_SHAPE.values()]
     for number in range(1000):
         reply = send(baseline, bodies[number % len(bodies)][:2000])
@@ -206,7 +206,7 @@ def test_d1_a_thousand_bad_bodies_leave_nothing_behind(baseline):
     baseline.check()
 
 
-def test_d1_what_is_near_these_and_right_is_served(baseline):
+def test_valid_requests_similar_to_bad_ones_are_served(baseline):
     """The table above must not pass because everything is refused."""
     good = {"nonce": "💧é", "whole": 2**53, "real": 1e308, "words": [], "anything": {"a": [[None]]}}
     reply = baseline.server.predict(good)

@@ -16,7 +16,7 @@ FLOODS = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("flood", FLOODS)
-def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(start_server, receiver, flood):
+def test_a_log_flood_is_truncated_with_a_notice(start_server, receiver, flood):
     how, size, notice = FLOODS[flood]
     server = start_server("faults", "--log-level", "warn")
     hook = receiver.path()
@@ -31,7 +31,7 @@ def test_e3_a_flood_of_logs_ends_in_time_and_is_cut_with_a_notice(start_server, 
 
 
 @pytest.mark.timeout(120)
-def test_e3_the_cost_of_logs_with_a_webhook_is_linear(start_server, receiver):
+def test_the_cost_of_logs_with_a_webhook_is_linear(start_server, receiver):
     server = start_server("faults", "--log-level", "warn")
 
     def cost(size: int) -> float:
@@ -48,7 +48,7 @@ def test_e3_the_cost_of_logs_with_a_webhook_is_linear(start_server, receiver):
 
 
 @pytest.mark.parametrize("how", ["empty_lines", "flushes"])
-def test_e3_many_tiny_writes(server, receiver, how):
+def test_many_tiny_writes(server, receiver, how):
     hook = receiver.path()
     with assert_recovers(server):
         server.start({"how": f"prints.{how}", "number": 30_000}, webhook=receiver.url + hook)
@@ -56,13 +56,13 @@ def test_e3_many_tiny_writes(server, receiver, how):
     assert (body["status"], len(body["logs"])) == ("succeeded", 30_000)
 
 
-def test_e3_a_flood_past_python_goes_to_the_operator_only(server):
+def test_output_that_bypasses_python_is_only_in_the_server_log(server):
     with assert_recovers(server):
         body = server.predict({"how": "prints.descriptor", "number": 16}, timeout=30).json
     assert (body["output"], body["logs"]) == ("printed", "")
 
 
-def test_e3_odd_bytes_are_shown_and_the_answer_is_json(server, receiver):
+def test_invalid_utf8_in_logs_is_escaped_in_valid_json(server, receiver):
     hook = receiver.path()
     with assert_recovers(server):
         server.start({"how": "prints.odd_bytes"}, webhook=receiver.url + hook)
@@ -71,11 +71,11 @@ def test_e3_odd_bytes_are_shown_and_the_answer_is_json(server, receiver):
     assert "NUL \0 in the middle" in body["logs"] and body["logs"].endswith("tail")
 
 
-def test_e3_a_character_in_two_writes_is_one_character(server):
+def test_a_character_in_two_writes_is_one_character(server):
     assert server.predict({"how": "prints.split_character"}).json["logs"] == "é\n"
 
 
-def test_e3_lines_of_many_threads_stay_whole(server):
+def test_lines_of_many_threads_are_not_mixed(server):
     with assert_recovers(server):
         logs = server.predict({"how": "prints.threads", "number": 16}).json["logs"]
     expected = {f"{which}:{i}" for which in range(16) for i in range(100)}
@@ -83,12 +83,12 @@ def test_e3_lines_of_many_threads_stay_whole(server):
 
 
 @pytest.mark.parametrize("how", ["forged", "broken_logger"])
-def test_e3_lines_that_pretend_or_fail_are_only_lines(server, how):
+def test_forged_log_lines_have_no_effect(server, how):
     with assert_recovers(server):
         assert server.predict({"how": f"prints.{how}"}).json["output"] == "printed"
 
 
-def test_e7_a_thread_that_prints_for_ever_holds_nobody_up(start_server):
+def test_a_thread_that_prints_forever_does_not_block_other_jobs(start_server):
     server = start_server("faults", "--log-level", "warn")
     with assert_recovers(server):
         assert server.predict({"how": "prints.background_flood"}).json["output"] == "printed"
@@ -99,7 +99,7 @@ def test_e7_a_thread_that_prints_for_ever_holds_nobody_up(start_server):
     assert peak_memory(server.process.pid) < 200 * MIB
 
 
-def test_e3_a_flood_of_logs_in_setup_is_cut(start_server, tmp_path):
+def test_a_log_flood_in_setup_is_truncated(start_server, tmp_path):
     folder = tmp_path / "talkative"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")

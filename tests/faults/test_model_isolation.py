@@ -21,21 +21,21 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV])
-def test_e17_another_user_cannot_signal_the_server(start_server_as_user, number):
+def test_another_user_cannot_signal_the_server(start_server_as_user, number):
     server = start_server_as_user()
     with assert_recovers(server):
         body = server.predict({"how": "processes.kill_parent", "number": int(number)}).json
     assert body["output"] == "not permitted"
 
 
-def test_e17_a_signal_to_everybody_reaches_only_its_own(start_server_as_user):
+def test_a_signal_to_all_processes_reaches_only_the_models_own(start_server_as_user):
     server = start_server_as_user()
     with assert_recovers(server):
         body = server.predict({"how": "processes.kill_everybody", "number": int(signal.SIGKILL)}).json
     assert body["status"] in ("succeeded", "failed")
 
 
-def test_e17_the_model_has_no_rights_of_roots(start_server_as_user, uid):
+def test_the_model_has_no_root_privileges(start_server_as_user, uid):
     identity = start_server_as_user().predict({"how": "processes.identity"}).json["output"]
     assert set(identity["Uid"].split()) == {str(uid)} and set(identity["Gid"].split()) == {str(uid)}
     assert identity["Groups"].split() in ([], [str(uid)])
@@ -44,7 +44,7 @@ def test_e17_the_model_has_no_rights_of_roots(start_server_as_user, uid):
 
 
 @pytest.mark.parametrize("user", ["nobody-knows-him", "nobody:nor-this", ""])
-def test_e17_an_unknown_user_is_refused_at_the_start(tmp_path, user):
+def test_an_unknown_user_is_refused_at_the_start(tmp_path, user):
     done = subprocess.run(
         [tidegate_bin(), "serve", MODELS / "echo", "--port", "0", "--run-as", user],
         env=tidegate_env(),
@@ -57,7 +57,7 @@ def test_e17_an_unknown_user_is_refused_at_the_start(tmp_path, user):
     assert "--run-as" in done.stderr
 
 
-def test_e18_secrets_are_neither_in_the_models_environment_nor_in_the_servers(start_server):
+def test_secrets_are_in_no_process_environment(start_server):
     server = start_server("faults", env=SECRETS)
     body = server.predict({"how": "processes.environment"}).body.decode()
     for secret in SECRETS.values():
@@ -65,21 +65,21 @@ def test_e18_secrets_are_neither_in_the_models_environment_nor_in_the_servers(st
     assert not set(SECRETS) & set(server.predict({"how": "processes.environment"}).json["output"]["own"])
 
 
-def test_e18_another_user_cannot_look_into_the_server(start_server_as_user):
+def test_another_user_cannot_inspect_the_server(start_server_as_user):
     seen = start_server_as_user(env=SECRETS).predict({"how": "processes.environment"}).json["output"]
     assert set(seen["refused"]) == {"environ", "mem", "maps", "cwd", "fd", "exe"}
     assert "open" not in seen
 
 
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/self/cmdline", "/proc/self/maps"])
-def test_e18_an_output_file_cannot_name_the_server_itself(start_server, receiver, path):
+def test_an_output_file_cannot_be_the_servers_own_proc_entry(start_server, receiver, path):
     """`/proc/self` is the model for the model, and the server for the server."""
     server = start_server("faults", env=SECRETS)
     with assert_recovers(server):
         fails_once(server, receiver, "files.path", text=path)
 
 
-def test_e18_the_model_inherits_no_connection_of_the_server(server):
+def test_the_model_inherits_no_connection_of_the_server(server):
     """A listening socket in the wrong hands answers in the server's place."""
     server.predict({"text": "a connection that is kept alive"})
     (worker,) = descendants(server.process.pid)
@@ -88,7 +88,7 @@ def test_e18_the_model_inherits_no_connection_of_the_server(server):
     assert not [name for name in held if name.removeprefix("socket:[").rstrip("]") in inodes]
 
 
-def test_e18_a_process_of_the_models_has_none_of_its_channels(server):
+def test_a_process_started_by_the_model_inherits_no_channels(server):
     look = "import os; print([fd for fd in range(3, 1024) if os.path.exists(f'/proc/self/fd/{fd}')])"
     assert server.predict({"how": "processes.python", "text": look}).json["output"] == "[]\n"
 
@@ -103,7 +103,7 @@ ODD_FILES = {
 
 
 @pytest.mark.parametrize("how", ODD_FILES)
-def test_e19_a_file_that_is_none_is_refused(server, receiver, how):
+def test_an_output_that_is_not_a_regular_file_is_refused(server, receiver, how):
     with assert_recovers(server, own_files=True):
         fails_once(server, receiver, f"files.{how}", text=ODD_FILES[how])
 
@@ -111,7 +111,7 @@ def test_e19_a_file_that_is_none_is_refused(server, receiver, how):
 @pytest.mark.parametrize(
     "target", ["/dev/zero", "fifo", "/proc/kmsg", "/nonexistent", "", "relative", "nul\0"]
 )
-def test_e19_a_file_named_behind_the_runtimes_back_is_refused(server, receiver, tmp_path, target):
+def test_a_forged_output_file_message_is_refused(server, receiver, tmp_path, target):
     if target == "fifo":
         target = str(tmp_path / "pipe")
         os.mkfifo(target)
@@ -119,12 +119,12 @@ def test_e19_a_file_named_behind_the_runtimes_back_is_refused(server, receiver, 
         fails_once(server, receiver, "wire.name_a_file", text=target)
 
 
-def test_e19_the_place_for_a_whole_output_is_in_the_jobs_own_folder(server, receiver):
+def test_a_forged_oversized_output_file_is_refused(server, receiver):
     with assert_recovers(server):
         fails_once(server, receiver, "wire.name_an_oversized_file", text="/etc/passwd")
 
 
-def test_e19_a_place_outside_of_the_output_is_refused(server, receiver):
+def test_a_file_pointer_outside_of_the_output_is_refused(server, receiver):
     with assert_recovers(server):
         fails_once(server, receiver, "wire.bad_offset", text="/etc/hostname")
 
@@ -140,7 +140,7 @@ def roots_file(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["files.path", "files.link_to", "wire.name_a_file"])
-def test_e19_a_model_of_another_user_cannot_have_the_server_read_for_it(
+def test_the_server_reads_no_file_that_the_models_user_cannot_read(
     start_server_as_user, receiver, roots_file, how
 ):
     server = start_server_as_user()
@@ -150,7 +150,7 @@ def test_e19_a_model_of_another_user_cannot_have_the_server_read_for_it(
 
 
 @pytest.mark.parametrize(("how", "gib"), [("sparse", 1), ("sparse", 100), ("sparse_stream", 100)])
-def test_e19_a_sparse_file_is_refused_by_its_size(start_server, small_temp_dir, receiver, how, gib):
+def test_a_sparse_file_is_refused_by_its_size(start_server, small_temp_dir, receiver, how, gib):
     server = start_server("faults")
     with assert_recovers(server, own_files=True):
         reset_peak_memory(server.process.pid)
@@ -159,7 +159,7 @@ def test_e19_a_sparse_file_is_refused_by_its_size(start_server, small_temp_dir, 
     assert peak_memory(server.process.pid) < 300 * MIB
 
 
-def test_e19_a_sparse_file_of_100_gb_is_not_uploaded_either(start_server, receiver):
+def test_a_sparse_file_of_100_gb_is_not_uploaded(start_server, receiver):
     hook = receiver.path()
     server = start_server("faults", "--upload-url", receiver.plan(hook, 200))
     with assert_recovers(server, own_files=True):
@@ -167,32 +167,32 @@ def test_e19_a_sparse_file_of_100_gb_is_not_uploaded_either(start_server, receiv
 
 
 @pytest.mark.parametrize("how", ["endless_handle", "handle_that_raises", "device_handle"])
-def test_e19_a_handle_without_an_end_fails_and_leaves_nothing(start_server, small_temp_dir, receiver, how):
+def test_an_endless_file_handle_fails_the_job_and_leaves_no_file(start_server, small_temp_dir, receiver, how):
     server = start_server("faults")
     with assert_recovers(server):
         fails_once(server, receiver, f"files.{how}", text="/dev/zero")
 
 
 @pytest.mark.parametrize("how", ["vanishing", "grows", "odd_names", "surrogate_name"])
-def test_e19_odd_files_have_one_end(server, how):
+def test_unusual_files_end_the_job_once(server, how):
     with assert_recovers(server, own_files=True):
         body = server.predict({"how": f"files.{how}"}, timeout=30).json
     assert body["status"] in ("succeeded", "failed")
 
 
-def test_e19_very_many_files(server):
+def test_many_files_are_delivered(server):
     with assert_recovers(server, own_files=True):
         body = server.predict({"how": "files.many", "number": 500}, timeout=30).json
     assert len(body["output"]) == 500
 
 
-def test_e19_an_upload_that_fails_fails_the_job(start_server, receiver):
+def test_an_upload_that_fails_fails_the_job(start_server, receiver):
     """Never `succeeded` without the file."""
     server = start_server("faults", "--upload-url", receiver.plan(receiver.path(), 500))
     assert server.predict({"how": "files.many", "number": 1}).json["status"] == "failed"
 
 
-def test_e19_an_upload_that_hangs_can_be_canceled(start_server, receiver):
+def test_an_upload_that_hangs_can_be_canceled(start_server, receiver):
     hold = threading.Event()
     path = receiver.path()
     server = start_server("faults", "--upload-url", receiver.plan(path, 200, hold=hold))
@@ -206,9 +206,7 @@ def test_e19_an_upload_that_hangs_can_be_canceled(start_server, receiver):
         hold.set()
 
 
-def test_e19_a_full_temporary_folder_fails_jobs_that_need_it_and_no_others(
-    start_server, small_temp_dir, receiver
-):
+def test_a_full_temporary_folder_fails_only_jobs_that_need_it(start_server, small_temp_dir, receiver):
     server = start_server("faults")
     assert (
         server.predict({"how": "files.fills_temp", "number": 64}).json["output"] == "No space left on device"
@@ -224,7 +222,7 @@ def test_e19_a_full_temporary_folder_fails_jobs_that_need_it_and_no_others(
     assert big.json["status"] == "succeeded"
 
 
-def test_e18_sockets_to_the_server_do_not_use_it_up(start_server_as_user):
+def test_many_connections_from_the_model_do_not_exhaust_the_server(start_server_as_user):
     """Neither for callers nor for health; the model opens all that it may have."""
     server = start_server_as_user()
     with assert_recovers(server):
@@ -236,7 +234,7 @@ def test_e18_sockets_to_the_server_do_not_use_it_up(start_server_as_user):
         server.predict({"how": "deaths.exit"})  # lets go of them
 
 
-def test_e5_a_model_that_used_up_its_descriptors_ends_its_jobs(server):
+def test_a_model_without_descriptors_still_ends_its_jobs(server):
     with assert_recovers(server):
         server.predict({"how": "processes.descriptors"})
         body = server.predict({"text": "x"}).json

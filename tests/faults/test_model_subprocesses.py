@@ -12,7 +12,7 @@ LEFT = ["fork", "subprocess_left", "daemon", "daemon_without_environment"]
 
 
 @pytest.mark.parametrize("how", LEFT)
-def test_e6_a_process_left_behind_neither_delays_the_result_nor_survives_the_server(server, how):
+def test_a_background_process_neither_delays_the_result_nor_outlives_the_server(server, how):
     pid = server.predict({"how": f"processes.{how}"}).json["output"]
     assert is_alive(pid)
     assert_serves(server)
@@ -22,7 +22,7 @@ def test_e6_a_process_left_behind_neither_delays_the_result_nor_survives_the_ser
 
 
 @pytest.mark.parametrize("how", LEFT)
-def test_e6_a_process_left_behind_goes_with_the_child_that_started_it(server, how):
+def test_a_background_process_is_killed_with_its_child(server, how):
     with assert_recovers(server):
         pid = server.predict({"how": f"processes.{how}"}).json["output"]
         assert server.predict({"how": "deaths.exit"}).json["status"] == "failed"
@@ -30,7 +30,7 @@ def test_e6_a_process_left_behind_goes_with_the_child_that_started_it(server, ho
 
 
 @pytest.mark.parametrize("how", ["both_halves_return", "fork_raises"])
-def test_e6_a_forked_half_that_comes_back_does_not_answer_twice(server, receiver, how):
+def test_a_forked_copy_that_returns_does_not_answer_twice(server, receiver, how):
     hook = receiver.path()
     server.start({"how": f"processes.{how}", "text": "once"}, id="half", webhook=receiver.url + hook)
     body = receiver.wait_terminal(hook)
@@ -41,7 +41,7 @@ def test_e6_a_forked_half_that_comes_back_does_not_answer_twice(server, receiver
     wait_until(lambda: len(processes_with_tag(tag_of(server))) == 2, "the other half to be gone", 5)
 
 
-def test_e6_both_halves_of_an_event_loop(start_server):
+def test_a_fork_inside_an_event_loop_does_not_answer_twice(start_server):
     server = start_server("faults_async")
     with assert_recovers(server, slots=4):
         assert server.predict({"how": "forks", "text": "once"}).json["output"] == "once"
@@ -49,14 +49,14 @@ def test_e6_both_halves_of_an_event_loop(start_server):
             assert server.predict({"text": str(number)}).json["output"] == f"echo {number}"
 
 
-def test_e6_threads_that_never_end_do_not_hold_the_server(server):
+def test_endless_threads_do_not_block_the_shutdown(server):
     assert server.predict({"how": "processes.threads", "number": 50}).json["output"] > 50
     assert_serves(server)
     server.signal(signal.SIGTERM)
     assert server.wait_exit(10) == 0
 
 
-def test_e6_a_daemon_of_setup_goes_with_the_server(start_server, tmp_path):
+def test_a_daemon_started_in_setup_is_killed_with_the_server(start_server, tmp_path):
     folder = tmp_path / "daemon"
     folder.mkdir()
     (folder / "cog.yaml").write_text("predict: predict.py:Predictor\n")
@@ -79,14 +79,14 @@ LOOP = ["stops_loop", "closes_loop", "bad_handler", "task_exits", "cancels_itsel
 
 
 @pytest.mark.parametrize("how", LOOP)
-def test_e6_an_abused_event_loop_serves_on_or_is_replaced(start_server, how):
+def test_a_misused_event_loop_still_works_or_the_child_is_replaced(start_server, how):
     server = start_server("faults_async", "--cancel-grace", "300ms", "--job-timeout", "3s")
     with assert_recovers(server, slots=4):
         server.start({"how": how, "text": "x"}, id="abuse")
         assert wait_for_end(server, "abuse")["status"] in ("succeeded", "failed")
 
 
-def test_e6_a_job_that_cancels_the_tasks_of_others_cannot_make_them_canceled(start_server, receiver, gate):
+def test_a_job_that_cancels_other_tasks_does_not_make_their_jobs_canceled(start_server, receiver, gate):
     """`canceled` is what a caller asked for; these have failed."""
     server, hook = start_server("faults_async"), receiver.path()
     with assert_recovers(server, slots=4):

@@ -19,7 +19,7 @@ PATCHES = [
 
 
 @pytest.mark.parametrize("how", PATCHES)
-def test_e11_jobs_after_a_patch_are_right_or_run_in_a_new_child(server, how):
+def test_jobs_after_a_patch_are_correct_or_run_in_a_new_child(server, how):
     """Each ends honestly: nobody gets `null`, or nothing, while all looks well."""
     with assert_recovers(server):
         server.predict({"how": f"patches.{how}"})
@@ -33,20 +33,20 @@ def test_e11_jobs_after_a_patch_are_right_or_run_in_a_new_child(server, how):
 
 
 @pytest.mark.parametrize("how", ["json_module", "streams", "context", "working_folder"])
-def test_e11_common_patches_are_not_even_noticed(server, how):
+def test_common_patches_do_not_affect_later_jobs(server, how):
     server.predict({"how": f"patches.{how}"})
     body = server.predict({"text": "x"}).json
     assert (body["status"], body["output"]) == ("succeeded", "echo x")
     assert server.predict({"how": "values.stream", "number": 2}).json["status"] == "succeeded"
 
 
-def test_e11_the_logs_come_back_after_a_job_has_replaced_its_streams(server):
+def test_logs_work_again_after_a_job_replaced_its_streams(server):
     """The streams of the job that replaces them are its own affair; the next job prints as ever."""
     server.predict({"how": "patches.streams"})
     assert server.predict({"text": "x"}).json["logs"] == "echo x\n"
 
 
-def test_e11_exit_handlers_and_threads_that_hang_do_not_hold_the_server(server):
+def test_hanging_exit_handlers_and_threads_do_not_block_the_shutdown(server):
     server.predict({"how": "patches.exit_handlers"})
     server.process.terminate()
     assert server.wait_exit(10) == 0

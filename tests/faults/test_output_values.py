@@ -26,13 +26,13 @@ ODD_JSON = ["surrogate", "surrogate_key", "large_int", "mixed_keys", "nested_set
 
 
 @pytest.mark.parametrize("how", NO_JSON)
-def test_e12_a_value_without_json_fails_the_job(server, receiver, how):
+def test_a_value_that_is_not_json_fails_the_job(server, receiver, how):
     with assert_recovers(server):
         fails_once(server, receiver, f"values.{how}")
 
 
 @pytest.mark.parametrize("how", [*ODD_JSON, "lying_text", "lying_int"])
-def test_e12_an_odd_value_has_one_end_and_valid_json_on_the_wire(server, receiver, how):
+def test_an_unusual_value_ends_the_job_once_with_valid_json(server, receiver, how):
     hook = receiver.path()
     with assert_recovers(server):
         id = server.start({"how": f"values.{how}"}, webhook=receiver.url + hook).json["id"]
@@ -44,7 +44,7 @@ def test_e12_an_odd_value_has_one_end_and_valid_json_on_the_wire(server, receive
 
 
 @pytest.mark.parametrize("how", ["cyclic_list", "cyclic_dict", "endless_objects"])
-def test_e13_a_cyclic_output_fails_and_the_child_lives(server, receiver, how):
+def test_a_cyclic_output_fails_the_job_and_keeps_the_child(server, receiver, how):
     with assert_recovers(server) as watch:
         fails_once(server, receiver, f"values.{how}")
     assert "STARTING" not in watch.statuses
@@ -52,7 +52,7 @@ def test_e13_a_cyclic_output_fails_and_the_child_lives(server, receiver, how):
 
 @pytest.mark.parametrize("how", ["deep", "deep_dict"])
 @pytest.mark.parametrize("depth", [900, 100_000])
-def test_e13_a_deep_output_has_one_end_and_the_child_lives(server, receiver, how, depth):
+def test_a_deeply_nested_output_ends_the_job_once_and_keeps_the_child(server, receiver, how, depth):
     hook = receiver.path()
     with assert_recovers(server) as watch:
         server.start({"how": f"values.{how}", "number": depth}, webhook=receiver.url + hook)
@@ -62,7 +62,7 @@ def test_e13_a_deep_output_has_one_end_and_the_child_lives(server, receiver, how
 
 
 @pytest.mark.timeout(90)
-def test_e14_64_mib_of_output_are_delivered(server, receiver):
+def test_an_output_of_64_mib_is_delivered(server, receiver):
     hook = receiver.path()
     with assert_recovers(server):
         reset_peak_memory(server.process.pid)
@@ -77,7 +77,7 @@ def test_e14_64_mib_of_output_are_delivered(server, receiver):
 
 
 @pytest.mark.parametrize(("how", "number"), [("text", 3), ("stream", 3), ("stream", 2000)])
-def test_e14_more_than_max_output_fails_with_the_reason(start_server, receiver, how, number):
+def test_an_output_above_max_output_fails_with_the_reason(start_server, receiver, how, number):
     server = start_server("faults", "--max-output", "2MiB")
     with assert_recovers(server):
         reset_peak_memory(server.process.pid)
@@ -86,13 +86,13 @@ def test_e14_more_than_max_output_fails_with_the_reason(start_server, receiver, 
     assert peak_memory(server.process.pid) < 200 * MIB
 
 
-def test_e14_just_below_max_output_is_delivered(start_server):
+def test_an_output_just_below_max_output_is_delivered(start_server):
     server = start_server("faults", "--max-output", "4MiB")
     assert server.predict({"how": "values.text", "number": 3}).json["status"] == "succeeded"
     assert len(server.predict({"how": "values.stream", "number": 3}).json["output"]) == 3
 
 
-def test_e14_very_many_empty_values(server, receiver):
+def test_many_empty_values_are_delivered(server, receiver):
     hook = receiver.path()
     with assert_recovers(server):
         reset_peak_memory(server.process.pid)
@@ -106,14 +106,14 @@ def test_e14_very_many_empty_values(server, receiver):
     assert peak_memory(server.process.pid) < 300 * MIB
 
 
-def test_e14_a_wide_output(server):
+def test_a_wide_output_is_delivered(server):
     with assert_recovers(server):
         body = server.predict({"how": "values.huge_mapping", "number": 100_000}, timeout=30).json
     assert len(body["output"]) == 100_000
 
 
 @pytest.mark.parametrize("how", ["metrics", "same_metric"])
-def test_e14_a_flood_of_metrics_is_bounded(server, receiver, how):
+def test_a_flood_of_metrics_is_bounded(server, receiver, how):
     hook = receiver.path()
     with assert_recovers(server):
         reset_peak_memory(server.process.pid)
@@ -123,7 +123,7 @@ def test_e14_a_flood_of_metrics_is_bounded(server, receiver, how):
     assert peak_memory(server.process.pid) < 300 * MIB
 
 
-def test_e12_odd_metrics_are_refused_one_by_one(server):
+def test_invalid_metrics_are_refused_one_by_one(server):
     with assert_recovers(server):
         body = server.predict({"how": "values.odd_metrics"}).json
     assert body["status"] == "succeeded"
@@ -134,7 +134,7 @@ def test_e12_odd_metrics_are_refused_one_by_one(server):
 @pytest.mark.parametrize(
     "how", ["endless", "endless_fast", "close_raises", "ignores_close", "endless_iterator"]
 )
-def test_e15_an_endless_output_is_stopped_by_a_cancel(start_server, how):
+def test_an_endless_output_is_stopped_by_a_cancel(start_server, how):
     server = start_server("faults", "--cancel-grace", "500ms")
     with assert_recovers(server):
         server.start({"how": f"values.{how}"}, id="endless")
@@ -144,7 +144,7 @@ def test_e15_an_endless_output_is_stopped_by_a_cancel(start_server, how):
         assert wait_for_end(server, "endless")["status"] == "canceled"
 
 
-def test_e15_an_endless_output_is_stopped_when_its_reader_leaves(start_server):
+def test_an_endless_output_is_stopped_when_its_client_disconnects(start_server):
     server = start_server("generator", "--cancel-grace", "500ms")
     stream = server.stream({"count": 10**9})
     stream.next("output")
@@ -152,7 +152,7 @@ def test_e15_an_endless_output_is_stopped_when_its_reader_leaves(start_server):
     server.wait_health("READY")
 
 
-def test_e15_an_endless_output_is_stopped_by_its_deadline(start_server, receiver):
+def test_an_endless_output_is_stopped_by_its_deadline(start_server, receiver):
     server = start_server("faults", "--job-timeout", "500ms", "--cancel-grace", "500ms")
     with assert_recovers(server):
         body = fails_once(server, receiver, "values.endless")
@@ -160,7 +160,7 @@ def test_e15_an_endless_output_is_stopped_by_its_deadline(start_server, receiver
     assert body["output"], "what came before the end is kept"
 
 
-def test_e15_an_endless_fast_output_ends_at_its_limit_in_bounded_memory(start_server, receiver):
+def test_an_endless_fast_output_stops_at_its_limit_in_bounded_memory(start_server, receiver):
     server = start_server("faults", "--max-output", "16MiB")
     with assert_recovers(server):
         reset_peak_memory(server.process.pid)
@@ -169,7 +169,7 @@ def test_e15_an_endless_fast_output_ends_at_its_limit_in_bounded_memory(start_se
 
 
 @pytest.mark.parametrize("how", ["dies_after", "exits_after"])
-def test_e16_a_generator_that_dies_in_the_middle_keeps_what_it_gave(server, receiver, how):
+def test_a_generator_that_fails_keeps_the_values_before_the_failure(server, receiver, how):
     with assert_recovers(server):
         body = fails_once(server, receiver, f"values.{how}", number=5)
     assert body["output"] == [0, 1, 2, 3, 4]

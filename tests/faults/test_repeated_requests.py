@@ -17,7 +17,7 @@ def running(server, gate, id, nonce, **envelope):
 
 
 @pytest.mark.parametrize("prefer", ["", "respond-async"])
-def test_d9_a_post_with_an_id_in_flight_is_a_conflict(start_server, gate, prefer):
+def test_a_post_with_an_id_in_flight_is_a_conflict(start_server, gate, prefer):
     server = start_server("journal")
     running(server, gate, "twin", "first")
     reply = server.post(
@@ -29,7 +29,7 @@ def test_d9_a_post_with_an_id_in_flight_is_a_conflict(start_server, gate, prefer
     assert "begin second" not in read_journal(server)
 
 
-def test_d9_a_cancel_hits_the_one_that_holds_the_id(start_server, gate):
+def test_a_cancel_reaches_the_job_that_holds_the_id(start_server, gate):
     server = start_server("journal")
     running(server, gate, "twin", "first")
     assert server.post("/predictions", {"id": "twin", "input": {"nonce": "second"}}).status == 409
@@ -40,7 +40,7 @@ def test_d9_a_cancel_hits_the_one_that_holds_the_id(start_server, gate):
     assert server.predict({"nonce": "third"}, id="twin").json["output"] == "third"
 
 
-def test_d9_twenty_posts_of_one_id_at_once_run_once(start_server, gate):
+def test_twenty_posts_of_one_id_at_once_run_once(start_server, gate):
     server = start_server("journal", "--queue", "50")
     statuses = at_once(
         20,
@@ -60,7 +60,7 @@ def test_d9_twenty_posts_of_one_id_at_once_run_once(start_server, gate):
     assert len([line for line in read_journal(server) if line.startswith("begin race")]) == 1
 
 
-def test_d9_twenty_puts_of_one_id_at_once_run_once(start_server, gate):
+def test_twenty_puts_of_one_id_at_once_run_once(start_server, gate):
     server = start_server("journal", "--queue", "50")
     body = {"input": {"nonce": "put-race", "gate": str(gate)}}
     headers = {"Prefer": "respond-async"}
@@ -89,7 +89,7 @@ def at_once(count, call):
     return answers
 
 
-def test_d10_a_put_again_after_the_end_shows_the_first_result(baseline):
+def test_a_repeated_put_after_the_end_returns_the_first_result(baseline):
     server = baseline.server
     body = {"input": {"nonce": "replay"}, "id": "replay"}
     first = server.put("/predictions/replay", body)
@@ -101,7 +101,7 @@ def test_d10_a_put_again_after_the_end_shows_the_first_result(baseline):
     assert baseline.executions() == before
 
 
-def test_d10_a_put_again_sends_no_webhook_again(baseline, receiver):
+def test_a_repeated_put_sends_no_second_webhook(baseline, receiver):
     server, hook = baseline.server, receiver.path()
     body = {
         "input": {"nonce": "told"},
@@ -115,7 +115,7 @@ def test_d10_a_put_again_sends_no_webhook_again(baseline, receiver):
     assert len(receiver.received(hook)) == 1
 
 
-def test_d10_a_put_again_after_a_failure_shows_the_failure(shared_server):
+def test_a_repeated_put_after_a_failure_returns_the_failure(shared_server):
     server = shared_server("tempfiles")
     body = {"input": {"fail": "once"}}
     first = server.put("/predictions/failed-once", body)
@@ -123,7 +123,7 @@ def test_d10_a_put_again_after_a_failure_shows_the_failure(shared_server):
     assert server.put("/predictions/failed-once", body).body == first.body
 
 
-def test_d11_a_put_again_with_other_input_is_a_conflict(baseline):
+def test_a_repeated_put_with_other_input_is_a_conflict(baseline):
     server = baseline.server
     first = server.put("/predictions/other", {"input": {"nonce": "original"}})
     before = baseline.executions()
@@ -132,7 +132,7 @@ def test_d11_a_put_again_with_other_input_is_a_conflict(baseline):
     assert server.put("/predictions/other", {"input": {"nonce": "original"}}).body == first.body
 
 
-def test_d11_other_input_while_it_runs_changes_nothing(start_server, gate):
+def test_a_put_with_other_input_does_not_change_a_running_job(start_server, gate):
     server = start_server("journal")
     running(server, gate, "in-flight", "original")
     shown = server.put("/predictions/in-flight", {"input": {"nonce": "changed"}})
@@ -144,18 +144,18 @@ def test_d11_other_input_while_it_runs_changes_nothing(start_server, gate):
     assert [line for line in read_journal(server) if "changed" in line] == []
 
 
-def test_d12_unknown_inputs_are_dropped_as_documented(baseline):
+def test_unknown_inputs_are_dropped(baseline):
     """The reference says: unknown keys are dropped."""
     reply = baseline.server.predict({"nonce": "known", "unknown": {"a": [1]}, "__class__": "x", "self": 1})
     assert (reply.status, reply.json["output"]) == (200, "known")
 
 
-def test_d12_a_thousand_unknown_inputs_are_dropped(baseline):
+def test_a_thousand_unknown_inputs_are_dropped(baseline):
     reply = baseline.server.predict({"nonce": "known"} | {f"unknown{n}": "x" * 1000 for n in range(1000)})
     assert (reply.status, reply.json["output"]) == (200, "known")
 
 
-def test_d13_a_flood_of_ids_finds_a_bounded_queue(start_server, gate):
+def test_a_flood_of_ids_is_bounded_by_the_queue(start_server, gate):
     """10,000 distinct ids; what does not fit is told so, and costs nothing."""
     server = start_server("journal", "--queue", "100", "--concurrency", "1")
     pid = server.process.pid
@@ -183,7 +183,7 @@ def test_d13_a_flood_of_ids_finds_a_bounded_queue(start_server, gate):
     assert ran == [f"begin flood{number}" for number in range(100)]
 
 
-def test_d13_refused_ids_can_be_used_later(start_server, gate):
+def test_refused_ids_can_be_used_later(start_server, gate):
     server = start_server("journal")
     running(server, gate, "a", "a")
     running(server, gate, "b", "b")
@@ -194,7 +194,7 @@ def test_d13_refused_ids_can_be_used_later(start_server, gate):
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream;q=0.5, application/json"])
-def test_d19_a_model_that_does_not_stream_answers_406(baseline, accept):
+def test_a_stream_of_a_model_without_streaming_is_406(baseline, accept):
     body = {"input": {"nonce": "never"}, "webhook": baseline.webhook}
     for method, target in (("POST", "/predictions"), ("PUT", "/predictions/never-streams")):
         assert_refused(
@@ -219,7 +219,7 @@ def test_d19_a_model_that_does_not_stream_answers_406(baseline, accept):
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_d20_prefer_is_read_as_a_list(baseline, prefer, status):
+def test_prefer_is_parsed_as_a_list(baseline, prefer, status):
     reply = exchange(baseline.server, json_request({"input": {"nonce": "preferred"}}, prefer=prefer))
     assert reply.status == status or (status is None and reply.status in (200, 202)), str(reply)
     baseline.server.wait_idle()

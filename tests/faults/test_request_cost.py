@@ -10,7 +10,7 @@ from waiting import wait_until
 BOUND = 30.0
 
 
-def test_d1_a_hundred_thousand_mistakes_are_not_all_told(baseline):
+def test_the_number_of_reported_mistakes_is_bounded(baseline):
     """200 KiB of mistakes must not be answered with 10 MiB."""
     body = b'{"input":{"words":[' + b",".join([b"1"] * 100_000) + b"]}}"
     reply = exchange(baseline.server, json_request(body), timeout=BOUND)
@@ -19,14 +19,14 @@ def test_d1_a_hundred_thousand_mistakes_are_not_all_told(baseline):
     baseline.check()
 
 
-def test_d1_a_long_mistake_is_cut(baseline):
+def test_a_long_mistake_is_truncated(baseline):
     reply = exchange(baseline.server, json_request({"input": {"whole": "x" * 5 * MIB}}), timeout=BOUND)
     assert_refused(reply, 422)
     assert len(reply.body) < 64 * 1024
     baseline.check()
 
 
-def test_d3_a_body_of_many_small_values_does_not_fill_the_memory(start_server, receiver, tmp_path):
+def test_a_body_of_many_small_values_does_not_fill_the_memory(start_server, receiver, tmp_path):
     """A million tiny objects are 7 MiB on the wire; at 100 times that, one body is the end of the server."""
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
@@ -39,7 +39,7 @@ def test_d3_a_body_of_many_small_values_does_not_fill_the_memory(start_server, r
     proof.assert_slots()
 
 
-def test_d3_health_is_answered_while_large_bodies_are_read(start_server):
+def test_health_responds_while_large_bodies_are_read(start_server):
     server = start_server("journal")
     body = b'{"input":{"anything":{"a":[' + b",".join([b"[[0]]"] * 300_000) + b"]}}}"
     connections = [RawConnection(server).send(json_request(body)) for _ in range(4)]
@@ -56,7 +56,7 @@ def test_d3_health_is_answered_while_large_bodies_are_read(start_server):
     wait_until(lambda: server.health()["status"] == "READY", "the server to be free")
 
 
-def test_d3_a_thousand_requests_in_one_write_are_answered_in_order(baseline):
+def test_a_thousand_requests_in_one_write_are_answered_in_order(baseline):
     """Pipelining: bounded work at a time, every answer where it belongs."""
     with RawConnection(baseline.server) as connection:
         connection.send(b"".join(json_request({"input": {"nonce": f"{number}"}}) for number in range(1000)))

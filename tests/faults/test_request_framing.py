@@ -11,7 +11,7 @@ BODY = b'{"input":{"nonce":"never"}}'
 CHUNK = b"100000\r\n" + b" " * MIB + b"\r\n"
 
 
-def test_d3_a_body_of_200_mib_is_refused(baseline):
+def test_a_body_of_200_mib_is_refused(baseline):
     """The answer must reach a client that goes on sending."""
     with RawConnection(baseline.server) as connection:
         connection.send(json_request(length=200 * MIB))
@@ -22,21 +22,21 @@ def test_d3_a_body_of_200_mib_is_refused(baseline):
     baseline.check()
 
 
-def test_d3_a_body_of_200_mib_is_refused_by_its_length(baseline):
+def test_a_body_of_200_mib_is_refused_by_its_length(baseline):
     with RawConnection(baseline.server) as connection:
         reply = connection.send(json_request(length=200 * MIB)).reply()
     assert_refused(reply, 413)
     baseline.check()
 
 
-def test_d3_a_gibibyte_is_refused_before_it_is_sent(baseline):
+def test_a_body_of_1_gib_is_refused_before_it_is_sent(baseline):
     with RawConnection(baseline.server) as connection:
         reply = connection.send(json_request(length=1024 * MIB, expect="100-continue")).reply()
     assert_refused(reply, 413)
     baseline.check()
 
 
-def test_d3_a_chunked_body_of_200_mib_is_refused_when_it_is_too_large(baseline):
+def test_a_chunked_body_is_refused_when_it_exceeds_the_limit(baseline):
     with RawConnection(baseline.server) as connection:
         connection.send(json_request(content_length="", transfer_encoding="chunked"))
         for _ in range(200):
@@ -46,7 +46,7 @@ def test_d3_a_chunked_body_of_200_mib_is_refused_when_it_is_too_large(baseline):
     baseline.check()
 
 
-def test_d3_memory_is_bounded_while_large_bodies_come(start_server):
+def test_memory_is_bounded_while_large_bodies_arrive(start_server):
     server = start_server("journal", "--max-body", "20MiB")
     before = resident_memory(server.process.pid)
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_d3_memory_is_bounded_while_large_bodies_come(start_server):
 
 
 @pytest.mark.parametrize("length", ["18446744073709551615", "18446744073709551616", "9" * 1000])
-def test_d3_a_length_beyond_all_numbers_is_refused(baseline, length):
+def test_a_content_length_that_overflows_is_refused(baseline, length):
     assert_refused(exchange(baseline.server, json_request(content_length=length)), 400, 413, 431)
     baseline.check()
 
@@ -84,20 +84,20 @@ def test_d3_a_length_beyond_all_numbers_is_refused(baseline, length):
         "*/*",
     ],
 )
-def test_d4_a_body_of_another_type_is_refused(baseline, content_type):
+def test_a_body_with_another_content_type_is_refused(baseline, content_type):
     assert_refused(exchange(baseline.server, json_request(BODY, content_type=content_type)), 415)
     baseline.check()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_d4_a_body_without_a_type_is_refused_and_not_ignored(baseline, method):
+def test_a_body_without_a_content_type_is_refused(baseline, method):
     target = "/predictions/untyped" if method == "PUT" else "/predictions"
     reply = exchange(baseline.server, json_request(BODY, method=method, target=target, content_type=""))
     assert_refused(reply, 415)
     baseline.check()
 
 
-def test_d4_a_packed_body_is_refused_and_not_read_as_it_is(baseline):
+def test_a_compressed_body_is_refused(baseline):
     assert_refused(exchange(baseline.server, json_request(BODY, content_encoding="gzip")), 400, 415)
     baseline.check()
 
@@ -156,7 +156,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_d5_a_head_that_is_not_right_is_refused(baseline, name):
+def test_a_malformed_request_head_is_refused(baseline, name):
     data, statuses = HEADS[name]
     assert_refused(exchange(baseline.server, data), *statuses)
     baseline.check()
@@ -173,7 +173,7 @@ def test_d5_a_head_that_is_not_right_is_refused(baseline, name):
     ],
     ids=str,
 )
-def test_d5_nothing_is_smuggled_behind_a_doubtful_length(baseline, framing):
+def test_ambiguous_lengths_smuggle_no_request(baseline, framing):
     """Two readers of such a head disagree about where the next request begins, so there is no next one."""
     hidden = json_request(
         {"input": {"nonce": "smuggled"}, "webhook": baseline.webhook}, prefer="respond-async"
@@ -186,14 +186,14 @@ def test_d5_nothing_is_smuggled_behind_a_doubtful_length(baseline, framing):
     baseline.check()
 
 
-def test_d5_a_client_that_speaks_http_2_is_sent_away(baseline):
+def test_an_http_2_connection_is_closed(baseline):
     with RawConnection(baseline.server) as connection:
         connection.try_send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
         assert connection.is_closed()
     baseline.check()
 
 
-def test_d5_answers_do_not_repeat_what_was_sent(baseline):
+def test_responses_do_not_echo_the_request(baseline):
     """A page on another site cannot make the server answer with markup."""
     for target in ("/<script>alert(1)</script>", "/predictions/%3Cscript%3E"):
         reply = exchange(baseline.server, json_request(b"", method="GET", target=target))

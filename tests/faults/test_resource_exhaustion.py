@@ -27,7 +27,7 @@ def stand_at_the_door(server, count):
     return crowd
 
 
-def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(start_server, receiver, tmp_path):
+def test_webhooks_of_accepted_jobs_arrive_after_descriptors_ran_out(start_server, receiver, tmp_path):
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
     before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
@@ -53,7 +53,7 @@ def test_a15_every_job_that_was_accepted_is_told_though_descriptors_ran_out(star
     proof.assert_slots()
 
 
-def test_a15_a_crowd_at_the_door_does_not_take_the_descriptors_of_webhooks(start_server, receiver):
+def test_many_connections_leave_descriptors_for_webhooks(start_server, receiver):
     """Told while the crowd is still there: some descriptors are kept back for the work inside."""
     server, path = start_server("journal"), receiver.path()
     with RawConnection(server) as caller:
@@ -68,7 +68,7 @@ def test_a15_a_crowd_at_the_door_does_not_take_the_descriptors_of_webhooks(start
     assert server.sibling().predict({"nonce": "after"}).json["output"] == "after"
 
 
-def test_a15_health_answers_on_an_open_connection_without_descriptors(start_server):
+def test_health_responds_on_an_open_connection_without_descriptors(start_server):
     server = start_server("journal")
     with RawConnection(server) as caller:
         ask = json_request(b"", method="GET", target="/health-check")
@@ -78,7 +78,7 @@ def test_a15_health_answers_on_an_open_connection_without_descriptors(start_serv
         assert caller.send(json_request({"input": {"nonce": "tight"}})).reply().json["output"] == "tight"
 
 
-def test_a16_a_full_disk_is_said_before_a_job_is_accepted(tmp_path):
+def test_a_full_disk_refuses_jobs_that_need_files(tmp_path):
     facts = run_in_namespaces("full_temp_dir.py", tmp_path)
     assert facts["before"][0] == 200
     for word in [*(f"full{number}" for number in range(10)), "full-large"]:
@@ -93,9 +93,7 @@ def test_a16_a_full_disk_is_said_before_a_job_is_accepted(tmp_path):
     assert facts["left"] == []
 
 
-def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_some(
-    start_server, receiver, tmp_path
-):
+def test_a_child_that_dies_without_descriptors_is_replaced_later(start_server, receiver, tmp_path):
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
     before, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
@@ -111,7 +109,7 @@ def test_a15_a_process_that_dies_without_descriptors_is_replaced_when_there_are_
     proof.assert_slots()
 
 
-def test_a16_files_that_would_fill_the_data_folder_are_refused_and_leave_nothing(tmp_path):
+def test_files_that_do_not_fit_into_the_data_folder_are_refused(tmp_path):
     found = run_in_namespaces("full_data_dir.py", tmp_path, timeout=100)
     for word in ("large", "unannounced"):
         status, content_type, detail = found[word]

@@ -34,7 +34,7 @@ def listening_addresses(port: int) -> set[str]:
     return found
 
 
-def test_without_being_told_it_listens_on_this_machine_only(tmp_path):
+def test_the_default_address_is_loopback(tmp_path):
     directory, port = copy_model("echo", tmp_path), free_port()
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(
@@ -52,7 +52,7 @@ def test_without_being_told_it_listens_on_this_machine_only(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
-def test_every_network_without_tokens_is_refused_at_the_start(tmp_path, host):
+def test_listening_on_all_networks_without_tokens_is_refused(tmp_path, host):
     directory = copy_model("echo", tmp_path)
     command = [tidegate_bin(), "serve", directory, "--host", host, "--port", str(free_port())]
     wait_for_end = subprocess.run(
@@ -102,7 +102,7 @@ def shake_hands(port, lowest, highest, trusted=None):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_1_2_and_1_3_are_spoken(secure, certificate, version):
+def test_tls_1_2_and_1_3_are_supported(secure, certificate, version):
     with shake_hands(secure, version, version, certificate[0]) as client:
         client.sendall(b"GET /health-check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -110,12 +110,12 @@ def test_tls_1_2_and_1_3_are_spoken(secure, certificate, version):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-def test_tls_below_1_2_is_not_spoken(secure, version):
+def test_tls_below_1_2_is_refused(secure, version):
     with pytest.raises((ssl.SSLError, ConnectionError)):
         shake_hands(secure, version, version)
 
 
-def test_plain_http_and_noise_at_the_tls_port_hurt_nobody(secure, certificate):
+def test_plain_http_and_garbage_on_the_tls_port_do_not_affect_others(secure, certificate):
     for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(1000), b"\x16\x03\x01\xff\xff" + bytes(70_000)):
         with socket.create_connection(("127.0.0.1", secure), timeout=10) as client:
             try:
@@ -123,10 +123,10 @@ def test_plain_http_and_noise_at_the_tls_port_hurt_nobody(secure, certificate):
                 assert b"READY" not in client.recv(65536)
             except (ConnectionResetError, BrokenPipeError):
                 pass
-    test_tls_1_2_and_1_3_are_spoken(secure, certificate, ssl.TLSVersion.TLSv1_3)
+    test_tls_1_2_and_1_3_are_supported(secure, certificate, ssl.TLSVersion.TLSv1_3)
 
 
-def test_secrets_are_in_no_log_at_the_finest_level(start_server, receiver):
+def test_secrets_are_not_logged_at_trace_level(start_server, receiver):
     """Secret inputs, inputs at all, outputs, authorization headers, tokens of webhooks, query strings."""
     server = start_server(
         "files_in", "--log-level", "trace", env={"WEBHOOK_AUTH_TOKEN": f"{PLANTED}-webhook"}
@@ -154,7 +154,7 @@ def test_secrets_are_in_no_log_at_the_finest_level(start_server, receiver):
     assert sorted(set(re.findall(PLANTED + r"[\w-]*", server.log()))) == []
 
 
-def test_a_secret_input_is_masked_wherever_it_is_shown(shared_server, gate):
+def test_a_secret_input_is_masked_everywhere(shared_server, gate):
     server = shared_server("files_in")
     input = {"secret": f"{PLANTED}-shown", "gate": str(gate), "forgotten": True}
     server.start(input, id="masked-everywhere")
@@ -165,7 +165,7 @@ def test_a_secret_input_is_masked_wherever_it_is_shown(shared_server, gate):
     assert all(PLANTED.encode() not in body for body in shown)
 
 
-def test_errors_of_the_model_are_told_without_traces_and_paths(shared_server, receiver):
+def test_errors_of_the_model_reveal_no_tracebacks_and_paths(shared_server, receiver):
     server, path = shared_server("echo"), receiver.path()
     reply = server.predict({"fail": "only this"}, webhook=receiver.url + path)
     told = [
@@ -181,7 +181,7 @@ def test_errors_of_the_model_are_told_without_traces_and_paths(shared_server, re
 @pytest.mark.parametrize(
     "target", ["/", "/nothing", "/predictions", "/predictions/x", "/admin/x", "/.env", "/docs/x"]
 )
-def test_answers_name_no_software_inside_and_no_places(shared_server, target):
+def test_responses_reveal_no_software_and_no_paths(shared_server, target):
     reply = exchange(shared_server("echo"), json_request(b"", method="GET", target=target))
     everything = str(list(reply.headers.items())) + reply.body.decode()
     assert not re.search(r"hyper|axum|tokio|rustc|/tmp/|/root/|/home/|\.rs\b|panicked", everything), (
@@ -191,7 +191,7 @@ def test_answers_name_no_software_inside_and_no_places(shared_server, target):
         assert_error_body(reply.json)
 
 
-def test_a_page_of_another_site_is_given_no_permission(shared_server):
+def test_cross_origin_requests_get_no_permission(shared_server):
     """No CORS headers: a browser does not let other pages read answers or send JSON."""
     server = shared_server("echo")
     for method in ("OPTIONS", "GET", "POST"):
@@ -215,7 +215,7 @@ def verified(headers, body, secret):
     return f"v1,{expected}" in headers["webhook-signature"].split(" ")
 
 
-def test_webhooks_are_signed_also_while_secrets_change(start_server, receiver):
+def test_webhooks_are_signed_during_a_secret_rotation(start_server, receiver):
     old, new, other = ("whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
     server = start_server("echo", env={"TIDEGATE_WEBHOOK_SECRET": f"{old} {new}"})
     path = receiver.path()
@@ -246,7 +246,7 @@ def calls_and_imports(path):
             yield ast.unparse(node.func)
 
 
-def test_nothing_that_runs_what_it_reads_is_in_the_package():
+def test_the_package_has_no_code_that_executes_data():
     forbidden = {"eval", "exec", "compile", "os.system", "os.popen", "pickle", "cPickle", "dill", "shelve"}
     forbidden |= {
         "cloudpickle",
@@ -292,7 +292,7 @@ def test_unsafe_code_is_denied_and_only_in_the_crate_for_python():
     assert with_unsafe <= {"secrets.rs"}
 
 
-def test_builds_are_locked_and_dependencies_are_watched():
+def test_builds_are_locked_and_dependencies_are_checked():
     assert (ROOT / "Cargo.lock").exists() and (ROOT / "deny.toml").exists()
     assert "scripts/deny.sh" in (ROOT / "Makefile").read_text()
     pins = [
@@ -303,12 +303,12 @@ def test_builds_are_locked_and_dependencies_are_watched():
     assert all("==" in pin for pin in pins)
 
 
-def test_there_is_a_page_that_says_how_to_report_a_hole():
+def test_the_security_policy_says_how_to_report_a_vulnerability():
     text = (ROOT / "SECURITY.md").read_text().lower()
     assert "report" in text and "version" in text
 
 
-def test_nobody_can_end_the_server_from_a_web_page(shared_server):
+def test_a_web_page_cannot_shut_the_server_down(shared_server):
     """A form or an image of another page sends GET, or POST with its own origin."""
     server = shared_server("echo")
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):

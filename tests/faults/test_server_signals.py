@@ -24,7 +24,7 @@ from waiting import wait_until
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-def test_a7_running_and_queued_jobs_all_end_before_the_server_does(start_server, gate, receiver, temp_dir):
+def test_running_and_queued_jobs_end_before_the_server_exits(start_server, gate, receiver, temp_dir):
     server, hooks = start_server("faults", "--queue", "5"), [receiver.path() for _ in range(4)]
     mark = tag_of(server)
     for number, hook in enumerate(hooks):
@@ -40,7 +40,7 @@ def test_a7_running_and_queued_jobs_all_end_before_the_server_does(start_server,
     assert list(temp_dir.iterdir()) == []
 
 
-def test_a7_jobs_that_do_not_end_are_canceled_after_the_drain(start_server, receiver, temp_dir):
+def test_jobs_still_running_after_the_drain_timeout_are_canceled(start_server, receiver, temp_dir):
     server, hooks = (
         start_server("faults", "--queue", "2", "--drain-timeout", "500ms"),
         [receiver.path(), receiver.path()],
@@ -57,7 +57,7 @@ def test_a7_jobs_that_do_not_end_are_canceled_after_the_drain(start_server, rece
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a8_a_second_signal_ends_the_server_at_once(start_server, gate, second):
+def test_a_second_signal_stops_the_server_at_once(start_server, gate, second):
     server = start_server("faults")
     mark = tag_of(server)
     server.start({"how": "gate", "gate": str(gate)}, id="held")
@@ -71,7 +71,7 @@ def test_a8_a_second_signal_ends_the_server_at_once(start_server, gate, second):
 
 
 @pytest.mark.parametrize("model", ["faults", "faults_async"])
-def test_a9_health_answers_while_a_worker_stands_still(start_server, model):
+def test_health_responds_while_a_child_is_stopped(start_server, model):
     """`faults_async` has a health check of its own, which cannot answer now."""
     server = start_server(model)
     with assert_health_answers(server) as watch, paused(*descendants(server.process.pid)):
@@ -81,7 +81,7 @@ def test_a9_health_answers_while_a_worker_stands_still(start_server, model):
     assert_serves(server)
 
 
-def test_a9_a_job_goes_on_when_its_worker_does(server, gate):
+def test_a_job_continues_when_its_stopped_child_continues(server, gate):
     with assert_recovers(server):
         server.start({"how": "gate", "gate": str(gate), "text": "late"}, id="frozen")
         wait_for_logs(server, "frozen")
@@ -91,7 +91,7 @@ def test_a9_a_job_goes_on_when_its_worker_does(server, gate):
         assert wait_for_end(server, "frozen")["output"] == "late"
 
 
-def test_a9_a_cancel_ends_a_worker_that_stands_still(start_server, gate):
+def test_a_cancel_kills_a_stopped_child(start_server, gate):
     server = start_server("faults", "--cancel-grace", "300ms")
     with assert_recovers(server):
         server.start({"how": "gate", "gate": str(gate)}, id="frozen")
@@ -101,7 +101,7 @@ def test_a9_a_cancel_ends_a_worker_that_stands_still(start_server, gate):
             assert wait_for_end(server, "frozen")["status"] == "canceled"
 
 
-def test_a9_the_server_ends_although_its_worker_stands_still(server, gate):
+def test_the_server_exits_although_its_child_is_stopped(server, gate):
     mark = tag_of(server)
     with paused(*descendants(server.process.pid)):
         server.signal(signal.SIGTERM)
@@ -109,7 +109,7 @@ def test_a9_the_server_ends_although_its_worker_stands_still(server, gate):
         assert not processes_with_tag(mark)
 
 
-def test_a10_nothing_is_lost_when_the_server_stands_still(server, gate, receiver):
+def test_nothing_is_lost_while_the_server_is_stopped(server, gate, receiver):
     hook = receiver.path()
     server.start({"how": "gate", "gate": str(gate), "text": "x"}, id="kept", webhook=receiver.url + hook)
     wait_for_logs(server, "kept")
@@ -139,13 +139,13 @@ def serve_once(env: dict[str, str]) -> subprocess.CompletedProcess:
     )
 
 
-def test_a17_a_missing_temporary_folder_is_said_at_the_start(tmp_path):
+def test_a_missing_temporary_folder_is_reported_at_startup(tmp_path):
     done = serve_once({"TMPDIR": str(tmp_path / "absent")})
     assert done.returncode != 0
     assert "TMPDIR" in done.stderr and "panicked" not in done.stderr
 
 
-def test_a17_a_read_only_temporary_folder_is_said_at_the_start(tmp_path):
+def test_a_read_only_temporary_folder_is_reported_at_startup(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], check=True)
     try:
         done = serve_once({"TMPDIR": str(tmp_path)})
@@ -186,7 +186,7 @@ def times(body: dict) -> list[datetime.datetime]:
 
 
 @pytest.mark.parametrize("jump", ["+3600s", "-3600s", "-86400s", "+400000000s"])
-def test_a18_a_jump_of_the_clock_neither_ends_jobs_nor_turns_their_times_around(
+def test_a_clock_change_neither_ends_jobs_nor_reorders_their_times(
     start_server, gate, receiver, tmp_path, jump
 ):
     clock, hook = Clock(tmp_path / "clock"), receiver.path()
@@ -216,7 +216,7 @@ def test_a18_a_jump_of_the_clock_neither_ends_jobs_nor_turns_their_times_around(
     assert moved > 3000, "the clock was not moved at all"
 
 
-def test_a18_ids_do_not_repeat_when_the_clock_does(start_server, tmp_path):
+def test_ids_do_not_repeat_when_the_clock_goes_back(start_server, tmp_path):
     clock = Clock(tmp_path / "clock")
     server = start_server("faults", env=clock.env, python=clock.python)
     ids = []
@@ -226,7 +226,7 @@ def test_a18_ids_do_not_repeat_when_the_clock_does(start_server, tmp_path):
     assert len(set(ids)) == len(ids)
 
 
-def test_a19_restarts_under_load_leave_nothing_behind(start_server, temp_dir, receiver):
+def test_restarts_under_load_leak_nothing(start_server, temp_dir, receiver):
     """Each accepted job gets its end although the server goes away under it."""
     marks, accepted = [], []
     for number in range(8):
@@ -243,7 +243,7 @@ def test_a19_restarts_under_load_leave_nothing_behind(start_server, temp_dir, re
     assert list(temp_dir.iterdir()) == []
 
 
-def test_a19_a_killed_servers_folder_is_its_own_and_harms_no_successor(start_server, temp_dir):
+def test_the_folder_of_a_killed_server_does_not_affect_the_next_server(start_server, temp_dir):
     first = start_server("faults")
     send_signal(first.process.pid, signal.SIGKILL)
     first.wait_exit()

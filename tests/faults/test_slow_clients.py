@@ -97,17 +97,17 @@ def scene(tmp_path_factory):
     scene.close()
 
 
-def test_b1_headers_that_never_end_are_cut_after_30_s(scene):
+def test_endless_headers_time_out_after_30_s(scene):
     for slow in scene.headers:
         assert slow.wait() < 40
 
 
-def test_c2_a_receiver_that_hangs_is_given_up_after_30_s(scene):
+def test_an_attempt_to_a_hanging_receiver_times_out_after_30_s(scene):
     wait_until(lambda: scene.hung, "the attempt to be given up", timeout=45)
     assert scene.hung[0] < 35
 
 
-def test_b2_a_body_that_never_ends_is_cut_after_60_s(scene):
+def test_an_endless_body_times_out_after_60_s(scene):
     for slow in scene.bodies:
         assert slow.wait() < 75
         head, _, body = slow.answer.partition(b"\r\n\r\n")
@@ -116,7 +116,7 @@ def test_b2_a_body_that_never_ends_is_cut_after_60_s(scene):
     assert [line for line in read_journal(scene.server) if "slow" in line] == []
 
 
-def test_b1_b2_slow_clients_leave_nothing_behind(scene):
+def test_slow_clients_leak_nothing(scene):
     for slow in scene.headers + scene.bodies:
         slow.wait()
     pid, (memory_before, descriptors_before) = scene.server.process.pid, scene.before
@@ -125,7 +125,7 @@ def test_b1_b2_slow_clients_leave_nothing_behind(scene):
     assert scene.server.predict({"nonce": "after"}).json["output"] == "after"
 
 
-def test_b5_a_client_that_vanishes_is_noticed_and_its_slot_is_free(scene):
+def test_a_client_that_vanishes_is_detected_and_its_slot_is_free(scene):
     facts = scene.vanished.findings(timeout=150)
     assert facts["status"] == "canceled", facts
     assert facts["seconds"] < 90

@@ -16,14 +16,14 @@ def cancels(server, how: str, id: str = "stubborn") -> dict:
 
 
 @pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
-def test_e8_e9_a_cancel_ends_code_that_does_not_listen(start_server, how):
+def test_a_cancel_stops_code_that_ignores_it(start_server, how):
     server = start_server("faults", "--cancel-grace", "300ms")
     with assert_recovers(server):
         assert cancels(server, how)["status"] == "canceled"
 
 
 @pytest.mark.parametrize("how", ["blocks_loop", "busy_loop", "swallows"])
-def test_e8_e9_a_cancel_ends_code_that_holds_the_event_loop(start_server, how, receiver):
+def test_a_cancel_stops_code_that_blocks_the_event_loop(start_server, how, receiver):
     server = start_server("faults_async", "--cancel-grace", "300ms")
     hook = receiver.path()
     with assert_recovers(server, slots=4):
@@ -33,7 +33,7 @@ def test_e8_e9_a_cancel_ends_code_that_holds_the_event_loop(start_server, how, r
         assert receiver.wait_terminal(hook)["status"] == "canceled"
 
 
-def test_e10_a_cancel_works_without_any_signal(start_server):
+def test_a_cancel_works_when_the_code_blocks_all_signals(start_server):
     server = start_server("faults", "--cancel-grace", "300ms")
     with assert_recovers(server):
         assert server.predict({"how": "patches.signals"}).json["output"] == "patched"
@@ -41,7 +41,7 @@ def test_e10_a_cancel_works_without_any_signal(start_server):
 
 
 @pytest.mark.parametrize("how", [*STUBBORN, "waits.sleep"])
-def test_e20_code_that_never_returns_fails_at_the_job_timeout(start_server, receiver, how):
+def test_code_that_never_returns_fails_at_the_job_timeout(start_server, receiver, how):
     # Long enough for the model to begin, however busy the machine is.
     server = start_server("faults", "--job-timeout", "1s", "--cancel-grace", "300ms")
     with assert_recovers(server):
@@ -51,14 +51,14 @@ def test_e20_code_that_never_returns_fails_at_the_job_timeout(start_server, rece
 
 
 @pytest.mark.parametrize("how", ["deaths.stop", "deaths.stop_group", "wire.half_frame"])
-def test_e20_a_process_that_no_longer_speaks_is_replaced_at_the_job_timeout(start_server, receiver, how):
+def test_a_child_that_stops_responding_is_replaced_at_the_job_timeout(start_server, receiver, how):
     server = start_server("faults", "--job-timeout", "400ms", "--cancel-grace", "300ms")
     with assert_recovers(server):
         body = fails_once(server, receiver, how)
     assert "--job-timeout" in body["error"]
 
 
-def test_e20_the_deadline_of_a_caller_cancels(start_server, receiver):
+def test_a_cancel_after_deadline_cancels_the_job(start_server, receiver):
     server, hook = start_server("faults", "--cancel-grace", "300ms"), receiver.path()
     with assert_recovers(server):
         server.start(
@@ -68,11 +68,11 @@ def test_e20_the_deadline_of_a_caller_cancels(start_server, receiver):
 
 
 @pytest.mark.parametrize("header", ["", "soon", "-1s", "0", "1 fortnight", "nan", "9" * 400])
-def test_e20_an_unreadable_deadline_is_refused(server, header):
+def test_an_invalid_deadline_is_refused(server, header):
     reply = server.predict({"text": "x"}, headers={"Cancel-After": header})
     assert reply.status == 422, str(reply)
 
 
-def test_e20_a_job_within_its_time_is_not_touched(start_server):
+def test_a_job_within_its_deadline_succeeds(start_server):
     server = start_server("faults", "--job-timeout", "20s")
     assert server.predict({"text": "x"}, headers={"Cancel-After": "20s"}).json["status"] == "succeeded"

@@ -40,13 +40,13 @@ def fails_once(server, receiver, how, **input):
 
 
 @pytest.mark.parametrize("how", DEATHS)
-def test_e1_a_process_that_ends_fails_its_job_and_is_replaced(server, receiver, how):
+def test_a_child_that_exits_fails_its_job_and_is_replaced(server, receiver, how):
     with assert_recovers(server):
         body = fails_once(server, receiver, f"deaths.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
-def test_e1_all_jobs_of_a_process_fail_with_it_and_every_slot_comes_back(start_server, receiver, gate):
+def test_all_jobs_of_a_crashed_child_fail_and_its_slots_return(start_server, receiver, gate):
     server = start_server("faults_async")
     hooks = [receiver.path() for _ in range(3)]
     with assert_recovers(server, slots=4):
@@ -58,7 +58,7 @@ def test_e1_all_jobs_of_a_process_fail_with_it_and_every_slot_comes_back(start_s
 
 
 @pytest.mark.parametrize("how", ERRORS)
-def test_e2_whatever_is_raised_fails_the_job_and_the_child_lives(server, receiver, how):
+def test_any_exception_fails_the_job_and_keeps_the_child(server, receiver, how):
     pid = server.predict({"how": "processes.python", "text": "import os; print(os.getppid())"}).json["output"]
     with assert_recovers(server):
         body = fails_once(server, receiver, f"errors.{how}")
@@ -69,13 +69,13 @@ def test_e2_whatever_is_raised_fails_the_job_and_the_child_lives(server, receive
     assert again == pid, "the child was replaced for an exception"
 
 
-def test_e2_a_huge_message_is_cut(server, receiver):
+def test_a_huge_error_message_is_truncated(server, receiver):
     with assert_recovers(server):
         body = fails_once(server, receiver, "errors.huge", number=80 << 20)
     assert len(body["error"]) <= (1 << 20) + 200
 
 
-def test_e2_raising_the_cancelation_is_not_a_cancel_by_a_caller(server):
+def test_raising_the_cancel_exception_is_a_failure(server):
     with assert_recovers(server):
         body = server.predict({"how": "errors.own_cancel"}).json
     assert body["status"] in ("failed", "canceled")
@@ -93,14 +93,14 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("how", GARBAGE)
-def test_e4_garbage_on_a_channel_fails_the_job_and_replaces_the_child(server, receiver, how):
+def test_garbage_on_a_channel_fails_the_job_and_replaces_the_child(server, receiver, how):
     with assert_recovers(server):
         body = fails_once(server, receiver, f"wire.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
 @pytest.mark.parametrize("how", ["deep_output", "bad_metric", "second_ready"])
-def test_e4_a_forged_message_ends_the_job_once_and_harms_nobody(server, how):
+def test_a_forged_message_ends_only_its_own_job_once(server, how):
     with assert_recovers(server):
         # Not read as JSON: a forged output may be deeper than Python can read.
         reply = server.predict({"how": f"wire.{how}"}, timeout=30)
@@ -108,7 +108,7 @@ def test_e4_a_forged_message_ends_the_job_once_and_harms_nobody(server, how):
     assert b'"status":"failed"' in reply.body or b'"status":"succeeded"' in reply.body
 
 
-def test_e4_a_job_that_ends_itself_twice_has_one_end_and_the_next_job_its_own(server, receiver):
+def test_a_job_that_reports_its_end_twice_does_not_affect_the_next_job(server, receiver):
     with assert_recovers(server):
         hook = receiver.path()
         server.start({"how": "wire.own_end", "text": "twice"}, id="twice", webhook=receiver.url + hook)
@@ -117,20 +117,20 @@ def test_e4_a_job_that_ends_itself_twice_has_one_end_and_the_next_job_its_own(se
     assert server.get("/predictions/twice").json["output"] == body["output"]
 
 
-def test_e4_a_flood_on_the_control_channel_is_bounded(server):
+def test_a_flood_on_the_control_channel_is_bounded(server):
     with assert_recovers(server):
         body = server.predict({"how": "wire.control_flood", "number": 16}, timeout=30).json
     assert body["status"] in ("failed", "succeeded")
 
 
 @pytest.mark.parametrize("how", ["close_slots", "close_all"])
-def test_e5_closed_channels_fail_the_job_and_replace_the_child(server, receiver, how):
+def test_closed_channels_fail_the_job_and_replace_the_child(server, receiver, how):
     with assert_recovers(server):
         body = fails_once(server, receiver, f"wire.{how}")
     assert body["error"].startswith("Worker crashed")
 
 
-def test_e5_closed_standard_streams_harm_nobody(server):
+def test_closed_standard_streams_do_not_affect_jobs(server):
     with assert_recovers(server):
         assert server.predict({"how": "patches.closed_streams"}).json["output"] == "patched"
     assert server.predict({"text": "again"}).json["logs"] == "echo again\n"

@@ -27,14 +27,14 @@ def tell(server, url, nonce="told", events=("completed",), **input):
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_c1_a_receiver_that_fails_is_told_when_it_has_healed(shared_server, receiver, status):
+def test_a_webhook_is_retried_until_a_failing_receiver_recovers(shared_server, receiver, status):
     path = receiver.path()
     tell(shared_server("journal"), receiver.plan(path, status, status, status, 200))
     received = receiver.wait(path, 4)
     assert [one.json["status"] for one in received] == ["succeeded"] * 4
 
 
-def test_c1_a_receiver_that_is_down_is_told_when_it_is_up(shared_server):
+def test_a_webhook_is_retried_until_the_receiver_is_up(shared_server):
     port = free_port()
     id = tell(shared_server("journal"), f"http://127.0.0.1:{port}/hook", "down")
     late = Receiver(port=port)
@@ -47,13 +47,13 @@ def test_c1_a_receiver_that_is_down_is_told_when_it_is_up(shared_server):
 @pytest.mark.parametrize(
     "behaviour", [hostile_servers.hangs_up, hostile_servers.sends_garbage], ids=lambda b: b.__name__
 )
-def test_c1_a_receiver_that_breaks_the_connection_is_told_again(shared_server, behaviour):
+def test_a_webhook_is_retried_after_a_broken_connection(shared_server, behaviour):
     with hostile_servers.hostile_server(behaviour) as hostile:
         tell(shared_server("journal"), hostile.url + "/hook")
         wait_until(lambda: hostile.requests >= 3, "two more attempts")
 
 
-def test_c1_retry_after_is_honoured(shared_server, receiver):
+def test_retry_after_is_honoured(shared_server, receiver):
     path = receiver.path()
     tell(shared_server("journal"), receiver.plan(path, 429, 200, headers={"Retry-After": "2"}))
     first, second = receiver.wait(path, 2)
@@ -63,7 +63,7 @@ def test_c1_retry_after_is_honoured(shared_server, receiver):
 @pytest.mark.parametrize(
     "value", ["soon", "-1", "1e400", "", "99999999999999999999999", "Thu, 01 Jan 1970 00:00:00 GMT"]
 )
-def test_c1_nonsense_as_retry_after_hurts_nobody(shared_server, receiver, value):
+def test_an_invalid_retry_after_is_ignored(shared_server, receiver, value):
     server, path, other = shared_server("journal"), receiver.path(), receiver.path()
     tell(server, receiver.plan(path, 503, 200, headers={"Retry-After": value}))
     receiver.wait(path, 1)
@@ -73,7 +73,7 @@ def test_c1_nonsense_as_retry_after_hurts_nobody(shared_server, receiver, value)
     receiver.wait_terminal(other)
 
 
-def test_c1_a_machine_without_certificates_can_still_tell_plain_receivers(start_server, receiver):
+def test_webhooks_over_plain_http_work_without_root_certificates(start_server, receiver):
     """A small container image has no certificates; http needs none."""
     nowhere = {"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}
     server, path = start_server("journal", env=nowhere), receiver.path()
@@ -83,7 +83,7 @@ def test_c1_a_machine_without_certificates_can_still_tell_plain_receivers(start_
     assert server.predict({"nonce": "fetched", "path": file}).json.get("output") == "fetched"
 
 
-def test_c1_pauses_grow_and_are_not_the_same_for_all(shared_server, receiver):
+def test_retry_delays_grow_and_have_jitter(shared_server, receiver):
     """Ten jobs that fail together must not come back together."""
     server, paths = shared_server("journal"), [receiver.path() for _ in range(10)]
     for path in paths:
@@ -97,7 +97,7 @@ def test_c1_pauses_grow_and_are_not_the_same_for_all(shared_server, receiver):
     assert sum(pause[2] for pause in pauses) > sum(firsts)
 
 
-def test_c2_a_receiver_that_hangs_delays_nobody_else(start_server, receiver, tmp_path):
+def test_a_hanging_receiver_does_not_delay_others(start_server, receiver, tmp_path):
     server = start_server("journal")
     with hostile_servers.hostile_server(hostile_servers.hangs) as hostile:
         for _ in range(20):
@@ -108,14 +108,14 @@ def test_c2_a_receiver_that_hangs_delays_nobody_else(start_server, receiver, tmp
         Baseline(server, receiver, tmp_path).assert_slots()
 
 
-def test_c3_redirects_are_not_followed(shared_server, receiver):
+def test_redirects_are_not_followed(shared_server, receiver):
     server, target, path = shared_server("journal"), receiver.path(), receiver.path()
     tell(server, receiver.plan(path, 302, 307, 308, 301, 200, headers={"Location": receiver.url + target}))
     receiver.wait(path, 5)
     assert receiver.received(target) == []
 
 
-def test_c3_a_redirect_loop_is_a_failure_like_any_other(shared_server, receiver):
+def test_a_redirect_loop_is_retried_like_other_failures(shared_server, receiver):
     """Cog made 44 requests in 3 s."""
     path = receiver.path()
     tell(shared_server("journal"), receiver.plan(path, 302, headers={"Location": receiver.url + path}))
@@ -125,7 +125,7 @@ def test_c3_a_redirect_loop_is_a_failure_like_any_other(shared_server, receiver)
     receiver.plan(path, 200)
 
 
-def test_c3_a_redirect_to_a_private_address_is_not_followed(shared_server):
+def test_a_redirect_to_a_private_address_is_not_followed(shared_server):
     with hostile_servers.hostile_server(hostile_servers.hangs) as private:
         port = private.url.rpartition(":")[2]
         with hostile_servers.hostile_server(
@@ -147,7 +147,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE, ids=lambda b: b.__name__)
-def test_c4_a_hostile_answer_is_bounded(start_server, receiver, tmp_path, behaviour):
+def test_a_hostile_response_uses_bounded_memory(start_server, receiver, tmp_path, behaviour):
     server = start_server("journal")
     proof, before = Baseline(server, receiver, tmp_path), resident_memory(server.process.pid)
     with hostile_servers.hostile_server(behaviour) as hostile:
@@ -167,7 +167,7 @@ def test_c4_a_hostile_answer_is_bounded(start_server, receiver, tmp_path, behavi
     [hostile_servers.huge_body, hostile_servers.endless_body, hostile_servers.slow_body],
     ids=lambda b: b.__name__,
 )
-def test_c4_the_body_of_an_answer_is_ignored(shared_server, receiver, behaviour):
+def test_the_body_of_a_receivers_response_is_ignored(shared_server, receiver, behaviour):
     """A 2xx is a delivery, whatever comes after it: nothing is sent twice."""
     server = shared_server("journal")
     with hostile_servers.hostile_server(behaviour) as hostile:
@@ -179,7 +179,7 @@ def test_c4_the_body_of_an_answer_is_ignored(shared_server, receiver, behaviour)
         assert hostile.requests == 1
 
 
-def test_c5_nothing_is_told_after_the_end_under_load(start_server, receiver):
+def test_no_webhook_follows_the_terminal_one_under_load(start_server, receiver):
     server, count = start_server("many", "--workers", "2", "--queue", "100"), 60
     paths = [receiver.path() for _ in range(count)]
     slow = threading.Event()
@@ -201,7 +201,7 @@ def test_c5_nothing_is_told_after_the_end_under_load(start_server, receiver):
         assert sizes == sorted(sizes)
 
 
-def test_c6_a_message_that_is_sent_again_has_the_same_id(shared_server, receiver):
+def test_a_retried_message_has_the_same_id(shared_server, receiver):
     path = receiver.path()
     server = shared_server("journal")
     tell(server, receiver.plan(path, 500, 500, 200))
@@ -211,7 +211,7 @@ def test_c6_a_message_that_is_sent_again_has_the_same_id(shared_server, receiver
     assert len({one.body for one in attempts}) == 1
 
 
-def test_c6_different_messages_have_different_ids(shared_server, receiver):
+def test_different_messages_have_different_ids(shared_server, receiver):
     server, path = shared_server("journal"), receiver.path()
     for _ in range(5):
         tell(server, receiver.url + path, events=("start", "output", "completed"))
@@ -246,7 +246,7 @@ BAD_URLS = {
 
 
 @pytest.mark.parametrize("name", BAD_URLS)
-def test_c7_a_url_that_cannot_be_called_is_refused(baseline, name):
+def test_an_unusable_webhook_url_is_refused(baseline, name):
     for prefer in ("", "respond-async"):
         body = {"input": {"nonce": "never"}, "webhook": BAD_URLS[name]}
         reply = exchange(baseline.server, json_request(body, prefer=prefer))
@@ -255,7 +255,7 @@ def test_c7_a_url_that_cannot_be_called_is_refused(baseline, name):
     baseline.check()
 
 
-def test_c8_credentials_of_a_url_are_in_no_log(start_server, receiver):
+def test_credentials_of_a_url_are_not_logged(start_server, receiver):
     """Delivered, refused, down, redirected and unparsable: each has its own line of code that logs."""
     server = start_server("journal", "--log-level", "trace")
     port = free_port()
@@ -275,7 +275,7 @@ def test_c8_credentials_of_a_url_are_in_no_log(start_server, receiver):
         assert planted not in server.log()
 
 
-def test_c9_a_private_address_is_refused_in_every_spelling(start_guarded_server, receiver, tmp_path):
+def test_every_spelling_of_a_private_address_is_refused(start_guarded_server, receiver, tmp_path):
     proof = Baseline(start_guarded_server("journal"), receiver, tmp_path)
     for host in PRIVATE_HOSTS:
         for scheme in ("http", "https"):
@@ -286,7 +286,7 @@ def test_c9_a_private_address_is_refused_in_every_spelling(start_guarded_server,
     proof.check()
 
 
-def test_c9_a_name_of_a_private_address_is_never_called(start_guarded_server, receiver, tmp_path):
+def test_a_host_name_of_a_private_address_is_never_called(start_guarded_server, receiver, tmp_path):
     server = start_guarded_server("journal")
     with hostile_servers.hostile_server(hostile_servers.hangs) as hostile:
         url = f"http://{name_of_this_machine()}:{hostile.url.rpartition(':')[2]}/hook"
@@ -305,7 +305,7 @@ def tried(server, id):
     return [one for one in server.get(f"/admin/deliveries?job={id}").json["deliveries"] if one["attempts"]]
 
 
-def test_c9_a_name_that_changes_its_address_never_leads_inside(tmp_path):
+def test_dns_rebinding_never_reaches_a_private_address(tmp_path):
     """DNS rebinding: public when it is checked, private when it is called. The checked address is called."""
     facts = run_in_namespaces("dns_rebinding.py", tmp_path)
     assert facts["private"] == []

@@ -84,7 +84,7 @@ def raw(server: Server, *lines: str) -> bytes:
 
 
 class TestTheDoor:
-    def test_nothing_but_health_is_answered_without_a_token(self, server):
+    def test_every_path_except_health_needs_a_token(self, server):
         for method, path in ROUTES:
             for headers in [
                 {},
@@ -98,13 +98,13 @@ class TestTheDoor:
                 assert list(reply.json) == ["error"]
         assert server.health()["status"] == "READY"
 
-    def test_two_headers_are_one_too_many(self, server):
+    def test_two_authorization_headers_are_refused(self, server):
         for other in (ALICE, BOB, "wrong"):
             lines = (f"Authorization: Bearer {ALICE}", f"Authorization: Bearer {other}")
             assert raw(server, "GET / HTTP/1.1", *lines).startswith(b"HTTP/1.1 401 ")
 
     @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "Token", "TOKEN"])
-    def test_a_token_opens_it(self, server, scheme):
+    def test_a_valid_token_is_accepted(self, server, scheme):
         headers = auth(ALICE, scheme)
         assert server.predict({"text": "in"}, headers=headers).json["output"] == "in"
         assert server.get("/", headers=headers).status == 200
@@ -117,7 +117,7 @@ class TestTheDoor:
         assert server.get("/predictions/no", headers=auth(ALICE)).status == 404
         assert "it ran" not in server.log()
 
-    def test_a_refused_body_does_not_cost_the_next_request_its_connection(self, server):
+    def test_a_refused_body_keeps_the_connection_for_the_next_request(self, server):
         """Clients send head and body apart; the refusal may be there before the body."""
         with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
             for _ in range(300):
@@ -131,7 +131,7 @@ class TestTheDoor:
                 assert answer.status == 200
                 answer.read()
 
-    def test_without_tokens_nobody_is_asked(self, shared_server):
+    def test_without_tokens_no_token_is_required(self, shared_server):
         server = shared_server("echo")
         assert server.predict({"text": "x"}, headers=auth("whatever")).json["output"] == "x"
 
@@ -149,7 +149,7 @@ def same_as_unknown(server: Server, method: str, path: str, id: str) -> Reply:
 
 
 class TestAccounts:
-    def test_another_accounts_job_is_as_one_that_does_not_exist(self, server, gate):
+    def test_another_accounts_job_does_not_exist(self, server, gate):
         server.start({"gate": str(gate), "text": "alice's"}, id="secret", headers=auth(ALICE))
         for path in ("/predictions/{id}", "/trainings/{id}"):
             assert same_as_unknown(server, "GET", path, "secret").status == 404
@@ -163,7 +163,7 @@ class TestAccounts:
         assert same_as_unknown(server, "GET", "/predictions/{id}", "secret").status == 404
         assert same_as_unknown(server, "POST", "/predictions/{id}/cancel", "secret").status == 404
 
-    def test_an_administrator_has_no_key_to_other_accounts_jobs(self, server):
+    def test_an_administrator_cannot_read_other_accounts_jobs(self, server):
         server.predict({"text": "alice's"}, id="mine", headers=auth(ALICE))
         assert server.get("/predictions/mine", headers=auth(ROOT)).status == 404
 
@@ -206,7 +206,7 @@ class TestAccounts:
         wait_until(lambda: look(ALICE)["status"] == "succeeded", "the other to end well")
         assert (look(ALICE)["logs"], look(BOB)["logs"]) == ("begin ali\nend ali\n", "begin bob\n")
 
-    def test_a_new_job_may_take_an_id_that_runs_for_somebody_else(self, server, gate):
+    def test_a_job_may_use_an_id_that_runs_for_another_account(self, server, gate):
         server.start({"gate": str(gate)}, id="taken", headers=auth(ALICE))
         body = {"id": "taken", "input": {"text": "x"}}
         assert server.post("/predictions", body, headers=auth(ALICE)).status == 409
@@ -227,7 +227,7 @@ class TestTokensFile:
 
         return new
 
-    def test_a_new_token_opens_the_door_and_the_file_does_not_hold_it(self, start_server, file, new_token):
+    def test_a_new_token_is_accepted_and_not_stored_in_the_file(self, start_server, file, new_token):
         token = new_token("alice")
         assert file.stat().st_mode & 0o777 == 0o600
         assert token not in file.read_text()
@@ -235,7 +235,7 @@ class TestTokensFile:
         assert server.predict({"text": "in"}, headers=auth(token)).json["output"] == "in"
         assert server.predict(headers=auth(file.read_text().split()[0])).status == 401
 
-    def test_a_revoked_token_is_refused_after_a_hangup_and_its_jobs_go_on(
+    def test_a_revoked_token_is_refused_after_sighup_and_its_jobs_continue(
         self, start_server, file, new_token, gate
     ):
         alice, bob = new_token("alice"), new_token("bob")
@@ -255,7 +255,7 @@ class TestTokensFile:
         wait_until(lambda: job()["status"] == "succeeded", "the job to end")
 
     @pytest.mark.parametrize("broken", ["nonsense\n", "sha256:12 alice\n", None])
-    def test_a_broken_file_leaves_the_old_tokens_in_place(self, start_server, file, new_token, broken):
+    def test_an_invalid_file_keeps_the_old_tokens(self, start_server, file, new_token, broken):
         token = new_token("alice")
         server = start_server("echo", "--tokens-file", str(file))
         if broken is None:
@@ -267,7 +267,7 @@ class TestTokensFile:
         assert server.get("/", headers=auth(token)).status == 200
         assert "line 2" in server.log() or broken is None
 
-    def test_a_file_that_is_emptied_lets_nobody_in(self, start_server, file, new_token):
+    def test_an_emptied_file_refuses_every_token(self, start_server, file, new_token):
         token = new_token("alice")
         server = start_server("echo", "--tokens-file", str(file))
         file.write_text("")
@@ -275,7 +275,7 @@ class TestTokensFile:
         wait_until(lambda: server.get("/", headers=auth(token)).status == 401, "the token to be refused")
         assert server.get("/").status == 401
 
-    def test_variable_and_file_add_up(self, start_server, file, new_token):
+    def test_tokens_of_variable_and_file_are_combined(self, start_server, file, new_token):
         token = new_token("bob")
         server = start_server(
             "echo", "--tokens-file", str(file), env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"}
@@ -284,7 +284,7 @@ class TestTokensFile:
             assert server.get("/", headers=auth(known)).status == 200
 
     @pytest.mark.parametrize("content", [None, "", "nonsense\n", "# only a comment\n"])
-    def test_a_file_that_lets_nobody_in_is_no_start(self, tidegate, file, content):
+    def test_a_file_without_tokens_stops_the_start(self, tidegate, file, content):
         if content is not None:
             file.write_text(content)
         done = tidegate("serve", MODELS / "echo", "--port", "0", "--tokens-file", file)
@@ -300,15 +300,15 @@ class TestTokenNew:
         hash, account, admin = done.stderr.splitlines()[-1].split()
         assert hash.startswith("sha256:") and (account, admin) == ("alice", "admin")
 
-    def test_no_two_are_alike(self, tidegate):
+    def test_tokens_are_unique(self, tidegate):
         assert len({tidegate("token", "new", "--account", "a").stdout for _ in range(5)}) == 5
 
-    def test_a_name_that_cannot_be_one(self, tidegate, tmp_path):
+    def test_an_invalid_name_is_refused(self, tidegate, tmp_path):
         file = tmp_path / "tokens"
         done = tidegate("token", "new", "--account", "a b", "--file", file)
         assert done.returncode == 64 and done.stdout == "" and not file.exists()
 
-    def test_nothing_is_added_to_a_broken_file(self, tidegate, tmp_path):
+    def test_an_invalid_file_is_not_changed(self, tidegate, tmp_path):
         file = tmp_path / "tokens"
         file.write_text("something else\n")
         done = tidegate("token", "new", "--account", "a", "--file", file)
@@ -340,7 +340,7 @@ def serve_fails(*flags: str, **env: str) -> str:
         ("0123456789-secret:a b", "' '"),
     ],
 )
-def test_mistakes_in_the_variable_are_told_without_the_token(tokens, what):
+def test_mistakes_in_the_variable_are_reported_without_the_token(tokens, what):
     said = serve_fails(TIDEGATE_API_TOKENS=tokens)
     assert what in said and "TIDEGATE_API_TOKENS" in said
     assert "secret" not in said
@@ -355,20 +355,20 @@ def own_address() -> str:
 
 class TestPublicAddresses:
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "own"])
-    def test_one_is_refused_without_tokens(self, host):
+    def test_a_public_address_is_refused_without_tokens(self, host):
         said = serve_fails("--host", own_address() if host == "own" else host)
         for way_out in ("--tokens-file", "127.0.0.1", "--allow-anonymous"):
             assert way_out in said
 
-    def test_with_tokens_it_is_fine(self, start_server):
+    def test_a_public_address_is_accepted_with_tokens(self, start_server):
         server = start_server("echo", "--host", "0.0.0.0", env={"TIDEGATE_API_TOKENS": TOKENS})
         assert requests.get(f"http://{own_address()}:{server.port}/", timeout=10).status_code == 401
 
-    def test_on_purpose_it_is_fine(self, start_server):
+    def test_a_public_address_is_accepted_with_the_flag(self, start_server):
         server = start_server("echo", "--host", "0.0.0.0", "--allow-anonymous")
         assert requests.get(f"http://{own_address()}:{server.port}/", timeout=10).status_code == 200
 
-    def test_this_machine_needs_neither(self, start_server):
+    def test_loopback_needs_neither_tokens_nor_the_flag(self, start_server):
         assert start_server("echo", "--host", "127.0.0.1").health()["status"] == "READY"
 
 
@@ -383,12 +383,12 @@ class TestShutdown:
         assert server.post("/shutdown").status == 200
         assert server.wait_exit() == 0
 
-    def test_an_address_in_the_dress_of_ipv6_is_still_this_machine(self, start_server):
+    def test_an_ipv4_mapped_loopback_address_counts_as_loopback(self, start_server):
         server = start_server("echo", "--host", "::", "--allow-anonymous")
         assert server.post("/shutdown").status == 200
         assert server.wait_exit() == 0
 
-    def test_with_several_accounts_it_takes_an_administrator(self, server):
+    def test_with_several_accounts_an_administrator_is_required(self, server):
         assert server.post("/shutdown").status == 401
         reply = server.post("/shutdown", headers=auth(ALICE))
         assert (reply.status, list(reply.json)) == (403, ["error"])
@@ -396,7 +396,7 @@ class TestShutdown:
         assert server.post("/shutdown", headers=auth(ROOT)).status == 200
         assert server.wait_exit() == 0
 
-    def test_the_only_account_may_do_it(self, start_server):
+    def test_the_only_account_may_shut_down(self, start_server):
         server = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice,{BOB}:alice"})
         assert server.post("/shutdown", headers=auth(BOB)).status == 200
         assert server.wait_exit() == 0
@@ -428,7 +428,7 @@ class TestSecrets:
             assert token not in server.log()
             assert not any(token.encode() in text for text in seen)
 
-    def test_no_hash_is_shown_either(self, server):
+    def test_token_hashes_are_not_shown(self, server):
         server.predict(headers=auth(ALICE))
         assert "sha256" not in server.log()
 
@@ -439,7 +439,7 @@ def audit(server: Server) -> list[dict[str, object]]:
 
 
 class TestAudit:
-    def test_who_did_what(self, start_server, gate, tmp_path, tidegate):
+    def test_the_audit_log_names_account_and_action(self, start_server, gate, tmp_path, tidegate):
         file = tmp_path / "tokens"
         tidegate("token", "new", "--account", "carol", "--file", file)
         flags = ("--log-format", "json", "--tokens-file", str(file), "--workers", "2")
@@ -472,7 +472,7 @@ class TestAudit:
         refused = [line for line in audit(server) if line["message"] == "refused"]
         assert all(str(line["peer"]).startswith("127.0.0.1:") for line in refused)
 
-    def test_without_tokens_there_is_nothing_to_say(self, start_server):
+    def test_without_tokens_there_is_no_audit_log(self, start_server):
         server = start_server("echo", "--log-format", "json")
         server.predict()
         server.post("/shutdown")
@@ -491,7 +491,7 @@ class TestPredict:
             check=False,
         )
 
-    def test_it_sends_its_token(self, server, tmp_path):
+    def test_the_client_sends_its_token(self, server, tmp_path):
         file = tmp_path / "token"
         file.write_text(f"{BOB}\n")
         for done in (
@@ -500,14 +500,14 @@ class TestPredict:
         ):
             assert (done.returncode, done.stdout.strip()) == (0, "through"), done.stderr
 
-    def test_without_it_says_what_to_do(self, server):
+    def test_without_a_token_the_client_says_what_to_do(self, server):
         for env in ({}, {"TIDEGATE_API_TOKEN": "wrong-0123456789abcdef"}):
             done = self.run(server, **env)
             assert done.returncode == 64 and "TIDEGATE_API_TOKEN" in done.stderr
             assert "wrong" not in done.stderr
 
 
-def test_two_servers_with_other_tokens_do_not_know_each_other(start_server):
+def test_a_token_of_one_server_is_refused_by_another(start_server):
     one = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
     two = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{BOB}:alice"})
     assert (one.get("/", headers=auth(BOB)).status, two.get("/", headers=auth(BOB)).status) == (401, 200)

@@ -144,7 +144,7 @@ def ask(server, model, hook=None, **input):
 
 
 class TestSeveralModels:
-    def test_each_has_its_own_line_and_processes(self, two, gate):
+    def test_each_model_has_its_own_queue_and_processes(self, two, gate):
         server = two()
         ids = [ask(server, "echo", gate=str(gate)) for _ in range(3)]
         ask(server, "crash", gate=str(gate))
@@ -165,7 +165,7 @@ class TestSeveralModels:
         assert sorted(names(jobs(server, "?model=local/echo"))) == sorted(ids)
         assert len(jobs(server)) == 4
 
-    def test_a_death_is_of_one_of_them(self, two):
+    def test_a_child_death_is_counted_for_its_model_only(self, two):
         server = two()
         ask(server, "crash", how="exit")
 
@@ -204,7 +204,7 @@ class TestSeveralModels:
 
 
 class TestJobs:
-    def test_what_runs_and_waits_comes_before_what_is_over(self, start_server, gate):
+    def test_running_and_waiting_jobs_are_listed_before_finished_ones(self, start_server, gate):
         server = start_server("echo", "--queue", "5")
         server.predict(id="over")
         start(server, "runs", gate=str(gate), log="here")
@@ -224,7 +224,7 @@ class TestJobs:
         assert "account" not in runs
 
     @pytest.mark.parametrize("query", ["status=odd", "limit=0", "limit=x", "limit=1001", "account=a%2Fb"])
-    def test_a_question_that_makes_no_sense_is_refused_with_words(self, shared_server, query):
+    def test_an_invalid_query_is_refused_with_a_reason(self, shared_server, query):
         reply = shared_server("echo").get(f"/admin/jobs?{query}")
         assert reply.status == 400
         assert query.split("=")[0] in reply.json["error"]
@@ -238,7 +238,7 @@ class TestJobs:
         assert "input" not in job and "output" not in job
         assert job["ran_s"] > 0 and job["metrics"] == {}
 
-    def test_logs_are_waited_for(self, start_server, gate):
+    def test_a_request_for_logs_waits_for_new_lines(self, start_server, gate):
         server = start_server("echo")
         start(server, "one", gate=str(gate), log="first")
         first = server.get("/admin/jobs/~/one/logs?wait=10").json
@@ -259,7 +259,7 @@ class TestJobs:
         assert (again.status, "over already (canceled)" in again.json["error"]) == (409, True)
         assert server.post("/admin/jobs/~/two/cancel").status == 404
 
-    def test_jobs_of_a_server_before_are_listed(self, start_server, data):
+    def test_jobs_of_the_previous_run_are_listed(self, start_server, data):
         server = start_server("echo", env=data)
         server.predict({"log": "kept"}, id="kept")
         server.predict()
@@ -277,7 +277,7 @@ class TestJobs:
 
 
 class TestAccounts:
-    def test_administrators_see_all_and_others_their_own(self, start_server, gate):
+    def test_administrators_see_all_jobs_and_accounts_their_own(self, start_server, gate):
         server = start_server("echo", "--workers", "2", env=TOKENS)
         start(server, "same", ALICE, gate=str(gate), log="of alice")
         start(server, "same", BOB, gate=str(gate))
@@ -300,7 +300,7 @@ class TestAccounts:
             assert server.get(f"/admin/{path}", headers=auth(ALICE)).status == 403
             assert server.get(f"/admin/{path}", headers=auth(OPS)).status == 200
 
-    def test_webhooks_of_others_are_not_sent_again(self, start_server, receiver):
+    def test_webhooks_of_other_accounts_cannot_be_replayed(self, start_server, receiver):
         server, hook = start_server("echo", env=TOKENS), receiver.path()
         body = {"input": {}, "webhook": receiver.url + hook, "webhook_events_filter": ["completed"]}
         server.post("/predictions", body, headers=auth(ALICE))
@@ -342,7 +342,7 @@ class TestReplay:
     def start(self, start_server, data, kept):
         return lambda *flags: start_server("echo", *flags, env=data if kept else {})
 
-    def test_a_message_that_was_taken_is_sent_again_under_its_id(self, start, receiver):
+    def test_a_delivered_message_is_replayed_under_its_id(self, start, receiver):
         server, hook = start(), receiver.path()
         server.predict(
             {"text": "told"}, id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"]
@@ -356,7 +356,7 @@ class TestReplay:
         wait_until(lambda: len(deliveries(server, "a")[0]["attempts"]) == 2, "the second attempt to be noted")
         assert len(deliveries(server, "a")) == 1
 
-    def test_a_message_that_was_given_up_is_sent_again(self, start, receiver):
+    def test_an_abandoned_message_is_replayed(self, start, receiver):
         server, hook = start(), receiver.path()
         url = receiver.plan(hook, 410)
         server.predict(id="a", webhook=url, webhook_events_filter=["completed"])
@@ -367,7 +367,7 @@ class TestReplay:
         assert [attempt["status"] for attempt in message["attempts"]] == [410, 500, 200]
         assert "given_up" not in message
 
-    def test_a_message_that_waits_for_its_next_attempt_is_sent_at_once(self, start, receiver):
+    def test_a_message_that_waits_for_a_retry_is_sent_at_once(self, start, receiver):
         server, hook = start(), receiver.path()
         url = receiver.plan(hook, 503, 200, headers={"Retry-After": "3000"})
         server.predict(id="a", webhook=url, webhook_events_filter=["completed"])
@@ -376,7 +376,7 @@ class TestReplay:
         assert len(receiver.wait(hook, 2)) == 2
         settled(server, "a", "delivered")
 
-    def test_messages_before_the_last_are_not_kept(self, start, receiver):
+    def test_only_the_last_message_is_stored(self, start, receiver):
         server, hook = start(), receiver.path()
         server.predict(id="a", webhook=receiver.url + hook, webhook_events_filter=["start"])
         reply = replay(server, settled(server, "a", "delivered"))
@@ -386,7 +386,7 @@ class TestReplay:
         reply = replay(start(), {"id": "msg_0"})
         assert (reply.status, "msg_0" in reply.json["error"]) == (404, True)
 
-    def test_a_message_is_gone_with_its_job(self, start, receiver, data, kept):
+    def test_a_message_is_removed_with_its_job(self, start, receiver, data, kept):
         server, hook = start("--keep-for", "300ms"), receiver.path()
         server.predict(id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"])
         message = settled(server, "a", "delivered")
@@ -398,7 +398,7 @@ class TestReplay:
 
 
 class TestAfterARestart:
-    def test_what_was_told_is_listed_and_can_be_sent_again(self, start_server, data, receiver):
+    def test_deliveries_are_listed_and_can_be_replayed(self, start_server, data, receiver):
         server, hook, lost = start_server("echo", env=data), receiver.path(), receiver.path()
         server.predict(
             {"text": "told"}, id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"]
@@ -423,7 +423,7 @@ class TestAfterARestart:
         message = settled(server, "b", "delivered")
         assert (len(message["attempts"]), message["earlier_attempts"]) == (1, 1)
 
-    def test_attempts_of_the_server_before_are_counted(self, start_server, data, receiver):
+    def test_attempts_of_the_previous_run_are_counted(self, start_server, data, receiver):
         server, hook = start_server("echo", env=data), receiver.path()
         url = receiver.plan(hook, 500)
         server.predict(id="a", webhook=url, webhook_events_filter=["completed"])
@@ -435,7 +435,7 @@ class TestAfterARestart:
         assert message["earlier_attempts"] >= 2
         assert len(message["attempts"]) == 1
 
-    def test_a_replay_outlives_the_server(self, start_server, data, receiver):
+    def test_a_replay_survives_a_restart(self, start_server, data, receiver):
         server, hook = start_server("echo", env=data), receiver.path()
         server.predict(id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"])
         message = settled(server, "a", "delivered")

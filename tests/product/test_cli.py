@@ -150,7 +150,7 @@ def test_an_unknown_flag(tidegate):
     assert "--wrokers" in done.stderr
 
 
-def test_a_mistyped_input_is_told(tidegate):
+def test_a_mistyped_input_name_is_reported(tidegate):
     done = tidegate("predict", MODELS / "echo", "-i", "txet=x")
     assert done.returncode == 64
     assert "`txet`" in done.stderr and "text" in done.stderr
@@ -161,14 +161,14 @@ def test_training_without_a_training_function(tidegate):
     assert done.returncode == 64 and "train" in done.stderr
 
 
-def test_train_mode_takes_the_inputs_of_training(tidegate):
+def test_train_mode_accepts_the_inputs_of_train(tidegate):
     done = tidegate("predict", ROOT / "examples" / "training", "--mode", "train", "-i", "data=data:,4")
     assert done.returncode == 0, done.stderr
     assert "epoch 3" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["completions bash", f"schema {MODELS / 'echo'}"])
-def test_a_reader_that_leaves_early_is_no_error(command):
+def test_a_closed_output_pipe_is_not_an_error(command):
     shell = f"set -o pipefail; {tidegate_bin()} {command} | true"
     done = subprocess.run(
         ["bash", "-c", shell], env=tidegate_env(), capture_output=True, text=True, timeout=30, check=False
@@ -176,12 +176,12 @@ def test_a_reader_that_leaves_early_is_no_error(command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_log_filter_that_cannot_be_read(tidegate):
+def test_an_invalid_log_filter_is_refused(tidegate):
     done = tidegate("serve", MODELS / "echo", "--log-level", "foo=bar=baz")
     assert done.returncode == 64 and "`foo=bar=baz`" in done.stderr
 
 
-def test_files_get_the_ending_that_people_expect(tidegate, tmp_path):
+def test_output_files_get_the_expected_extension(tidegate, tmp_path):
     (tmp_path / "cog.yaml").write_text("predict: predict.py:predict\n")
     (tmp_path / "predict.py").write_text(
         "import pathlib, tempfile\n"

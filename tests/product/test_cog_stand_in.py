@@ -125,12 +125,12 @@ def test_files_get_the_same_names():
     assert dict(zip(urls, real, strict=True)) == dict(zip(urls, ours, strict=True))
 
 
-def test_what_is_suppressed_is_never_seen():
+def test_suppressed_output_is_not_shown():
     for done in both(SILENCE):
         assert (done.stdout, done.stderr) == ("before\nafter\n", "and after")
 
 
-def test_a_served_model_can_be_silent_for_a_while(start_server, tmp_path):
+def test_a_served_model_can_suppress_output(start_server, tmp_path):
     (tmp_path / "cog.yaml").write_text("predict: predict.py:Predictor\n")
     (tmp_path / "predict.py").write_text(
         "from cog import BasePredictor\n"

@@ -18,7 +18,7 @@ def owner(server) -> str:
     return server.get("/v1/models").json["results"][0]["owner"]
 
 
-def test_a_flag_counts_more_than_a_variable_and_that_more_than_the_file(start_server, file):
+def test_flags_override_variables_and_variables_override_the_file(start_server, file):
     config = str(file('owner = "from-file"\n'))
     env = {"TIDEGATE_OWNER": "from-variable"}
     assert owner(start_server("echo")) == "local"
@@ -27,7 +27,7 @@ def test_a_flag_counts_more_than_a_variable_and_that_more_than_the_file(start_se
     assert owner(start_server("echo", "--config", config, "--owner", "from-flag", env=env)) == "from-flag"
 
 
-def test_every_kind_of_value_is_read_as_the_flag_reads_it(start_server, file):
+def test_file_values_are_parsed_like_flags(start_server, file):
     config = file(
         """
         # numbers, texts, truths and lists
@@ -51,7 +51,7 @@ def test_one_file_serves_every_command(tidegate, file):
     assert done.returncode != 0 and "elsewhere.py" in done.stderr
 
 
-def test_names_of_others_in_the_environment_count_more_than_the_file(start_server, file):
+def test_compatibility_variables_override_the_file(start_server, file):
     config = str(file("concurrency = 3\n"))
     slots = {
         name: start_server("function_async", "--config", config, env=env)
@@ -76,7 +76,7 @@ def test_names_of_others_in_the_environment_count_more_than_the_file(start_serve
         ("queue = 5\nkeep_for 1h\n", 2, ["write lines like"]),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tidegate, file, text, line, words):
+def test_mistakes_are_reported_with_file_and_line(tidegate, file, text, line, words):
     path = file(text)
     done = tidegate("serve", MODELS / "echo", "--config", path)
     assert done.returncode == 64, done.stderr
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tidegate, file, text, line, wo
         assert word in done.stderr, done.stderr
 
 
-def test_a_file_that_is_not_there_is_named(tidegate, tmp_path):
+def test_a_missing_file_is_named(tidegate, tmp_path):
     done = tidegate("serve", MODELS / "echo", "--config", tmp_path / "missing.toml")
     assert (done.returncode, "missing.toml" in done.stderr) == (64, True)
 

@@ -44,7 +44,7 @@ def test_the_drain_is_bounded_and_the_webhook_still_arrives(start_server, gate, 
     assert 0.5 < time.monotonic() - start < 8
 
 
-def test_a_webhook_that_has_to_be_retried_is_waited_for(start_server, receiver):
+def test_the_drain_waits_for_webhook_retries(start_server, receiver):
     server, hook = start_server("echo"), receiver.path()
     url = receiver.plan(hook, 500, 500, 200)
     server.predict(webhook=url, webhook_events_filter=["completed"])
@@ -62,7 +62,7 @@ def test_an_idle_server_stops_at_once(start_server):
     assert time.monotonic() - start < 2
 
 
-def test_a_kept_alive_connection_does_not_hold_the_server(start_server):
+def test_a_keep_alive_connection_does_not_block_the_shutdown(start_server):
     server = start_server("echo")
     server.predict()  # leaves an idle connection in the pool
     server.signal(signal.SIGTERM)

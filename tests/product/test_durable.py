@@ -68,7 +68,7 @@ def test_a_result_is_there_after_a_kill(start_server, data):
     assert server.put("/predictions/one", {"input": {"text": "other"}}).status == 409
 
 
-def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(start_server, data, gate, hooks):
+def test_running_and_waiting_jobs_resume_after_a_kill(start_server, data, gate, hooks):
     server = start_server("echo", "--queue", "9", env=data)
     accept(server, "runs", hooks.url, text="runs", gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
@@ -85,7 +85,7 @@ def test_what_ran_and_what_waited_runs_after_a_kill_and_tells(start_server, data
     assert starts == sorted(starts)
 
 
-def test_on_lost_fail_says_so(start_server, data, gate, hooks):
+def test_on_lost_fail_fails_interrupted_jobs(start_server, data, gate, hooks):
     server = start_server("echo", "--on-lost", "fail", env=data)
     accept(server, "runs", hooks.url, gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
@@ -96,9 +96,7 @@ def test_on_lost_fail_says_so(start_server, data, gate, hooks):
     assert server.get("/predictions/runs").json["error"] == told["error"]
 
 
-def test_a_cancel_is_kept_though_the_server_dies_before_the_job_has_stopped(
-    start_server, data, tmp_path, hooks
-):
+def test_a_cancel_survives_a_kill_before_the_job_stopped(start_server, data, tmp_path, hooks):
     server = start_server("cancel", "--cancel-grace", "60s", env=data)
     began = tmp_path / "began"
     accept(server, "stubborn", hooks.url, how="stubborn", began=str(began))
@@ -130,7 +128,7 @@ def create(server, began, replies):
     replies.append(server.post("/predictions", body, headers=ASYNC))
 
 
-def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(start_server, data, tmp_path):
+def test_a_job_starts_while_it_is_persisted_and_is_accepted_after(start_server, data, tmp_path):
     server = start_server("cancel", env=data)
     replies, began = [], tmp_path / "began"
     with held_up(data):
@@ -145,7 +143,7 @@ def test_a_job_begins_while_it_is_written_down_and_is_accepted_after(start_serve
     wait_until(lambda: server.get(path).json["status"] == "succeeded", "the end")
 
 
-def test_with_on_lost_fail_nothing_begins_before_it_is_written_down(start_server, data, tmp_path):
+def test_with_on_lost_fail_no_job_starts_before_it_is_persisted(start_server, data, tmp_path):
     server = start_server("cancel", "--on-lost", "fail", env=data)
     replies, began = [], tmp_path / "began"
     with held_up(data):
@@ -153,7 +151,7 @@ def test_with_on_lost_fail_nothing_begins_before_it_is_written_down(start_server
     assert replies[0].status == 503 and not began.exists()
 
 
-def test_a_job_that_cannot_be_written_down_was_never_there(start_server, data, tmp_path):
+def test_a_job_that_cannot_be_persisted_is_refused(start_server, data, tmp_path):
     server = start_server("cancel", env=data)
     replies, began, second = [], tmp_path / "began", tmp_path / "second"
     with held_up(data):
@@ -167,7 +165,7 @@ def test_a_job_that_cannot_be_written_down_was_never_there(start_server, data, t
     wait_until(second.exists, "the model to begin")
 
 
-def test_a_webhook_that_nobody_took_is_sent_by_the_next_server(start_server, data, hooks):
+def test_an_undelivered_webhook_is_sent_after_a_restart(start_server, data, hooks):
     server = start_server("echo", env=data)
     hooks.receiver.plan(f"{hooks.base}/late", 500)
     accept(server, "late", hooks.url, text="late")
@@ -200,7 +198,7 @@ def test_kills_at_random_moments_lose_nothing(start_server, data, hooks):
         assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
 
 
-def test_an_orderly_end_hands_what_waits_over(start_server, data, gate, hooks):
+def test_waiting_jobs_survive_a_graceful_shutdown(start_server, data, gate, hooks):
     server = start_server("echo", "--queue", "3", env=data)
     accept(server, "runs", hooks.url, text="runs", gate=str(gate))
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
@@ -214,20 +212,20 @@ def test_an_orderly_end_hands_what_waits_over(start_server, data, gate, hooks):
     assert hooks.told("waits")["output"] == "waits"
 
 
-def test_two_servers_cannot_have_one_folder(start_server, data, tidegate):
+def test_two_servers_cannot_share_a_data_folder(start_server, data, tidegate):
     start_server("echo", env=data)
     done = tidegate("serve", MODELS / "echo", "--port", "0", "--data-dir", data["TIDEGATE_DATA_DIR"])
     assert done.returncode == 64 and "in use by another server" in done.stderr
 
 
-def test_none_keeps_nothing(start_server, tmp_path):
+def test_data_dir_none_persists_nothing(start_server, tmp_path):
     server = start_server("echo", env={"TIDEGATE_DATA_DIR": "none", "HOME": str(tmp_path)})
     accept(server, "one", text="x")
     wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
     assert not list(tmp_path.rglob("*.db"))
 
 
-def test_what_was_over_long_ago_is_forgotten(start_server, data):
+def test_old_jobs_are_removed(start_server, data):
     server = start_server("echo", "--keep-for", "300ms", env=data)
     accept(server, "old", text="x")
     wait_until(lambda: server.get("/predictions/old").status == 404, "it to be forgotten")

@@ -36,7 +36,7 @@ SMUGGLED = raw_request(method="GET", target="/health-check")
         ("content-length : 5",),
     ],
 )
-def test_framing_that_is_in_doubt_ends_the_connection(shared_server, headers):
+def test_ambiguous_framing_closes_the_connection(shared_server, headers):
     (reply,) = exchange_until_close(
         shared_server("echo"), raw_request(JSON, *headers, body=b"0\r\n\r\n" + SMUGGLED)
     )
@@ -66,13 +66,13 @@ def test_requests_before_a_bad_one_are_answered(shared_server):
         (raw_request(method="GET", target="/health-check?" + "x" * 65536), 414),
     ],
 )
-def test_heads_have_bounds(shared_server, data, status):
+def test_the_size_of_a_head_is_limited(shared_server, data, status):
     (reply,) = exchange_until_close(shared_server("echo"), data)
     assert reply.status == status
     assert reply.error
 
 
-def test_tls_on_the_plain_port_is_told_apart(shared_server):
+def test_a_tls_handshake_on_the_plain_port_is_recognized(shared_server):
     hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(200)
     (reply,) = exchange_until_close(shared_server("echo"), hello)
     assert reply.status == 400
@@ -90,7 +90,7 @@ def test_tls_on_the_plain_port_is_told_apart(shared_server):
         ("POST", "/predictions/%ff/cancel", 400),
     ],
 )
-def test_what_no_route_takes_is_refused_in_json(shared_server, method, target, status):
+def test_unknown_paths_and_methods_are_refused_in_json(shared_server, method, target, status):
     (reply,) = exchange_until_close(
         shared_server("echo"), raw_request("connection: close", method=method, target=target)
     )
@@ -107,7 +107,7 @@ def test_what_no_route_takes_is_refused_in_json(shared_server, method, target, s
         ("/health-check", JSON, 405),
     ],
 )
-def test_a_body_that_nobody_reads_is_not_the_next_request(shared_server, target, header, status):
+def test_an_unread_body_is_not_parsed_as_the_next_request(shared_server, target, header, status):
     body = SMUGGLED * 5000
     (reply,) = exchange_until_close(
         shared_server("echo"), raw_request(header, f"content-length: {len(body)}", target=target, body=body)
@@ -137,7 +137,7 @@ def test_a_body_of_200_mib_is_refused_by_its_length(start_server):
 
 
 @pytest.mark.parametrize("expect", [(), ("expect: 100-continue",)])
-def test_a_declared_gibibyte_is_refused_before_it_is_sent(shared_server, expect):
+def test_a_declared_body_of_1_gib_is_refused_before_it_is_sent(shared_server, expect):
     with RawConnection(shared_server("echo")) as connection:
         reply = connection.send(raw_request(JSON, f"content-length: {1024 * MIB}", *expect)).only_reply()
     assert reply.status == 413
@@ -157,7 +157,7 @@ def test_a_chunked_body_is_refused_when_it_crosses_the_limit(start_server):
     assert server.predict().status == 200
 
 
-def test_headers_that_never_end_are_given_up(start_server):
+def test_incomplete_headers_time_out(start_server):
     server = start_server("echo", "--header-timeout", "500ms")
     with RawConnection(server) as connection:
         reply = connection.send(raw_request()[:-4]).only_reply()
@@ -167,7 +167,7 @@ def test_headers_that_never_end_are_given_up(start_server):
         assert connection.read_until_close() == b"", "nothing was asked, nothing is answered"
 
 
-def test_headers_that_come_byte_by_byte_are_given_up(start_server):
+def test_headers_sent_byte_by_byte_time_out(start_server):
     server = start_server("echo", "--header-timeout", "1s")
     with RawConnection(server) as connection:
         connection.socket.setblocking(False)
@@ -181,7 +181,7 @@ def test_headers_that_come_byte_by_byte_are_given_up(start_server):
         wait_until(hung_up, "the server to give up")
 
 
-def test_a_body_that_never_ends_is_given_up(start_server):
+def test_an_incomplete_body_times_out(start_server):
     server = start_server("echo", "--body-timeout", "500ms")
     with RawConnection(server) as connection:
         reply = connection.send(raw_request(JSON, "content-length: 100", body=b'{"input"')).only_reply()
@@ -197,7 +197,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_ordinary_request_is_served_beside_2000_idle_connections(start_server, many_files):
+def test_a_request_is_served_next_to_2000_idle_connections(start_server, many_files):
     server = start_server("echo")
     with ExitStack() as held:
         for _ in range(2000):
@@ -205,7 +205,7 @@ def test_an_ordinary_request_is_served_beside_2000_idle_connections(start_server
         assert server.predict({"text": "served"}).json["output"] == "served"
 
 
-def test_an_ordinary_request_is_served_beside_200_half_sent_ones(shared_server):
+def test_a_request_is_served_next_to_200_incomplete_ones(shared_server):
     server = shared_server("echo")
     with ExitStack() as held:
         for number in range(200):
@@ -291,13 +291,13 @@ def test_tls_1_2_and_1_3_and_nothing_older(https):
         assert s_client(https, version, "-cipher", "ALL:@SECLEVEL=0").returncode != 0
 
 
-def test_plain_http_on_the_tls_port_is_told_so(https):
+def test_plain_http_on_the_tls_port_is_refused_with_a_reason(https):
     (reply,) = exchange_until_close(https, SMUGGLED)
     assert reply.status == 400
     assert "https://" in reply.error
 
 
-def test_framing_is_watched_under_tls_too(https):
+def test_framing_is_checked_under_tls_too(https):
     data = raw_request("content-length: 5", "transfer-encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED)
     command = ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{https.port}"]
     spoken = subprocess.run(command, input=data, capture_output=True, timeout=20, check=False)
@@ -305,7 +305,7 @@ def test_framing_is_watched_under_tls_too(https):
     assert spoken.stdout.count(b"HTTP/1.1") == 1
 
 
-def test_a_handshake_that_hangs_holds_up_nobody(https):
+def test_a_hanging_handshake_does_not_block_others(https):
     with ExitStack() as held:
         for data in (b"", b"\x16", b"\x16\x03\x01\x00\xc8"):
             held.enter_context(RawConnection(https)).send(data)
@@ -316,7 +316,7 @@ def issuer(server: Server) -> str:
     return s_client(server).stdout
 
 
-def test_a_certificate_is_exchanged_while_connections_stay(https, tmp_path):
+def test_a_certificate_is_reloaded_without_closing_connections(https, tmp_path):
     assert "CN = first" in issuer(https) or "CN=first" in issuer(https)
     assert https.predict({"text": "before"}).status == 200  # this connection stays open
     second, key = make_certificate(tmp_path, "second")
@@ -333,7 +333,7 @@ def test_a_certificate_is_exchanged_while_connections_stay(https, tmp_path):
     assert "second" in issuer(https)
 
 
-def test_a_certificate_that_cannot_be_used_says_why(tidegate, tmp_path):
+def test_an_invalid_certificate_is_reported_with_the_reason(tidegate, tmp_path):
     certificate, key = make_certificate(tmp_path, "one")
     _, other = make_certificate(tmp_path, "two")
     empty = tmp_path / "empty.pem"
@@ -352,7 +352,7 @@ def test_a_certificate_that_cannot_be_used_says_why(tidegate, tmp_path):
             assert word in ended.stderr, ended.stderr
 
 
-def test_a_caller_that_stops_reading_a_stream_does_not_hold_the_model(start_server):
+def test_a_client_that_stops_reading_a_stream_does_not_block_the_model(start_server):
     """Its buffers are full after some kilobytes; the job goes on to its end all the same."""
     server = start_server("generator")
     before = memory(server)

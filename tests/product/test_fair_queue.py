@@ -10,7 +10,7 @@ def as_account(token):
     return {"Authorization": f"Bearer {token}", "Prefer": "respond-async"}
 
 
-def test_one_account_that_floods_does_not_keep_the_others_waiting(start_server, gate):
+def test_a_flood_of_one_account_does_not_delay_the_others(start_server, gate):
     server = start_server("echo", "--queue", "30", env=TOKENS)
 
     def send(token, name, **input):

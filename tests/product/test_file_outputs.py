@@ -18,7 +18,7 @@ def server(start_server, receiver, folder):
     return start_server("outputs", "--upload-url", receiver.url + folder)
 
 
-def test_order_is_kept_when_the_first_upload_is_the_last_to_end(server, receiver, folder):
+def test_outputs_keep_their_order_when_uploads_finish_out_of_order(server, receiver, folder):
     release = threading.Event()
     receiver.plan(f"{folder}/a.txt", 200, hold=release)
     with server.in_background({"kind": "paths"}) as job:

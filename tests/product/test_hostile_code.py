@@ -11,7 +11,7 @@ def serves_again(server) -> bool:
 
 
 @pytest.mark.parametrize("how", ["swallow", "hold the gil"])
-def test_a_cancel_is_a_promise(start_server, how):
+def test_a_cancel_stops_code_that_ignores_it(start_server, how):
     server = start_server("hostile", "--cancel-grace", "1s")
     with server.in_background({"how": how}, id="stubborn") as job:
         wait_until(lambda: server.get("/predictions/stubborn").status == 200, "the job to run")
@@ -21,7 +21,7 @@ def test_a_cancel_is_a_promise(start_server, how):
 
 
 @pytest.mark.parametrize("how", ["garbage", "close"])
-def test_a_child_that_spoils_its_channels_is_replaced(start_server, how):
+def test_a_child_that_corrupts_its_channels_is_replaced(start_server, how):
     server = start_server("hostile")
     body = server.predict({"how": how}, timeout=30).json
     assert (body["status"], body["error"]) == ("failed", "Worker crashed")
@@ -44,7 +44,7 @@ def test_jobs_that_kill_their_child_never_kill_the_model(start_server):
     wait_until(lambda: server.post("/predictions", {"input": {}}).status == 200, "the model to serve")
 
 
-def test_a_context_too_large_to_hand_over_fails_alone(start_server):
+def test_a_context_that_is_too_large_fails_only_its_job(start_server):
     server = start_server("hostile", "--max-body", "200MiB")
     reply = server.post(
         "/predictions", {"input": {}, "context": {"big": "x" * (65 * 1024 * 1024)}}, timeout=30

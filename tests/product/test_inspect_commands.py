@@ -54,7 +54,7 @@ def running(server, id, *arguments, **options):
 
 
 class TestPs:
-    def test_a_table_of_what_waits_and_runs(self, start_server, gate):
+    def test_ps_lists_waiting_and_running_jobs(self, start_server, gate):
         server = start_server("echo", "--queue", "5")
         server.predict(id="over")
         accept(server, "runs", gate=str(gate))
@@ -76,12 +76,12 @@ class TestPs:
         assert len(run(server, "ps", "--all", "--limit", "1").stdout.splitlines()) == 2
         assert run(server, "ps", "--model", "local/other").stdout == ""
 
-    def test_an_idle_server_says_so_on_stderr(self, start_server):
+    def test_ps_of_an_idle_server_says_so_on_stderr(self, start_server):
         ended = run(start_server("echo"), "ps")
         assert (ended.returncode, ended.stdout) == (0, "")
         assert "--all" in ended.stderr
 
-    def test_an_account_sees_its_own_and_an_administrator_all(self, start_server, gate):
+    def test_an_account_sees_its_own_jobs_and_an_administrator_all(self, start_server, gate):
         server = start_server("echo", "--workers", "2", env=TOKENS)
         accept(server, "of-alice", ALICE, gate=str(gate))
         accept(server, "of-bob", BOB, gate=str(gate))
@@ -105,7 +105,7 @@ class TestLogs:
         wait_until(lambda: run(server, "logs", "a").stdout == "hello there\n", "the line")
         gate.open()
 
-    def test_followed_to_a_good_end(self, start_server, gate):
+    def test_following_a_job_that_succeeds_exits_with_0(self, start_server, gate):
         server = start_server("echo")
         accept(server, "a", gate=str(gate), log="first")
         process = start(server, "logs", "-f", "a")
@@ -115,7 +115,7 @@ class TestLogs:
         ended = finished(process)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
-    def test_followed_to_a_bad_end(self, start_server, gate):
+    def test_following_a_job_that_fails_exits_with_an_error(self, start_server, gate):
         server = start_server("echo")
         accept(server, "a", gate=str(gate), log="first", fail="broken")
         process = start(server, "logs", "--follow", "a")
@@ -124,7 +124,7 @@ class TestLogs:
         assert (ended.returncode, ended.stdout) == (1, "first\n")
         assert "failed" in ended.stderr and "broken" in ended.stderr
 
-    def test_one_that_is_over_is_followed_no_longer(self, start_server):
+    def test_following_a_finished_job_ends_at_once(self, start_server):
         server = start_server("logs")
         server.predict({"case": "lines"}, id="a")
         expected = "".join(f"{number}\n" for number in range(200))
@@ -134,7 +134,7 @@ class TestLogs:
 
 
 class TestCancel:
-    def test_several_at_once(self, start_server, gate):
+    def test_several_jobs_are_canceled_at_once(self, start_server, gate):
         server = start_server("echo", "--queue", "5")
         for id in ("a", "b", "c"):
             accept(server, id, gate=str(gate))
@@ -147,7 +147,7 @@ class TestCancel:
             )
         running(server, "b")
 
-    def test_one_that_cannot_be_stopped_does_not_save_the_others(self, start_server, gate):
+    def test_a_failed_cancel_does_not_prevent_the_others(self, start_server, gate):
         server = start_server("echo")
         server.predict(id="over")
         accept(server, "a", gate=str(gate))
@@ -155,7 +155,7 @@ class TestCancel:
         assert (ended.returncode, ended.stdout.split()) == (1, ["a"])
         assert "over already (succeeded)" in ended.stderr and "nothing" in ended.stderr
 
-    def test_whose_is_said_with_a_flag(self, start_server, gate):
+    def test_the_account_is_selected_with_a_flag(self, start_server, gate):
         server = start_server("echo", "--workers", "2", env=TOKENS)
         for token in (ALICE, BOB):
             accept(server, "same", token, gate=str(gate), log="here")
@@ -177,7 +177,7 @@ class TestReplay:
         wait_until(lambda: run(server, "replay", id).returncode == 0, "the message to be settled")
         assert receiver.wait(hook, 2)[1].headers["webhook-id"] == id
 
-    def test_an_unknown_one_is_an_error(self, shared_server):
+    def test_an_unknown_message_is_an_error(self, shared_server):
         ended = run(shared_server("echo"), "replay", "msg_0")
         assert ended.returncode == 1
         assert "msg_0" in ended.stderr
@@ -210,7 +210,7 @@ class TestMistakes:
         assert ended.returncode == 1
         assert "knows no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
 
-    def test_an_address_that_is_none(self):
+    def test_an_invalid_url_is_an_error(self):
         ended = run(None, "ps", url="localhost:5000")
         assert ended.returncode == 64
         assert "--url http://127.0.0.1:5000" in ended.stderr
@@ -221,7 +221,7 @@ class TestMistakes:
         assert "does not speak like a tidegate" in ended.stderr
 
 
-def test_a_server_that_ends_while_it_is_followed(start_server, gate):
+def test_following_ends_when_the_server_exits(start_server, gate):
     server = start_server("echo")
     accept(server, "a", gate=str(gate), log="first")
     process = start(server, "logs", "-f", "a")

@@ -43,7 +43,7 @@ def test_get_of_a_failure(shared_server):
     )
 
 
-def test_get_of_nothing(shared_server):
+def test_get_of_an_unknown_id_is_404(shared_server):
     assert shared_server("echo").get("/predictions/never-was").status == 404
 
 
@@ -75,7 +75,7 @@ def test_put_replays_a_failure_too(shared_server):
     assert server.put("/predictions/replayed-failure", body).json["error"] == first["error"]
 
 
-def test_the_order_of_keys_is_not_another_input(shared_server):
+def test_the_order_of_keys_does_not_matter(shared_server):
     server = shared_server("runner")
     first = server.put("/predictions/key-order", {"input": {"text": "a", "times": 3}}).json
     second = server.put("/predictions/key-order", {"input": {"times": 3, "text": "a"}}).json

@@ -18,7 +18,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("model", ["echo", "concurrent"])
-def test_inputs_and_outputs_are_not_kept_for_ever(start_server, model):
+def test_inputs_and_outputs_are_released(start_server, model):
     server = start_server(model)
     child = descendants(server.process.pid)[0]
     text = "x" * MIB

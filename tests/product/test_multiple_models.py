@@ -51,7 +51,7 @@ def version(server, model):
     return server.get("/").json["models"][model]["version"]
 
 
-def test_each_model_has_a_name_and_a_face_of_its_own(start_server, models):
+def test_each_model_has_its_own_name_and_api(start_server, models):
     server = start_server(models)
     assert names(server) == ["ann/two", "bob/three", "local/one"]
     assert [say(server, name) for name in names(server)] == ["two x", "three x", "one x"]
@@ -68,7 +68,7 @@ def test_each_model_has_a_name_and_a_face_of_its_own(start_server, models):
     assert server.get("/models/local/one/predictions/mine").json["output"] == "one y"
 
 
-def test_a_path_of_no_model_says_which_there_are(start_server, models):
+def test_an_unknown_model_path_lists_the_models(start_server, models):
     server = start_server(models)
     for path in ["/predictions", "/models/ann/none/predictions", "/models/ann"]:
         reply = server.post(path, {"input": {}})
@@ -85,13 +85,13 @@ def test_two_models_with_one_name_are_refused(models, tidegate):
     assert "two models are called `ann/two`" in done.stderr
 
 
-def test_what_is_for_one_model_is_refused_for_several(models, tidegate):
+def test_flags_for_one_model_are_refused_for_several(models, tidegate):
     done = tidegate("serve", str(models), "--port", "0", "--predict", "predict.py:Predictor")
     assert done.returncode == 64
     assert "--predict is for one model" in done.stderr
 
 
-def test_a_model_that_is_broken_does_not_take_the_others_with_it(start_server, models):
+def test_a_broken_model_does_not_affect_the_others(start_server, models):
     (models / "one" / "cog.yaml").write_text("predict: [1\n")
     (models / "ann" / "two" / "predict.py").write_text("import nothing_like_this\n" + SAY.format(word="two "))
     server = start_server(models)
@@ -103,11 +103,11 @@ def test_a_model_that_is_broken_does_not_take_the_others_with_it(start_server, m
     assert "a model is left out" in server.log()
 
 
-def test_the_owner_of_all_can_be_said(start_server, models):
+def test_the_owner_can_be_configured(start_server, models):
     assert names(start_server(models, "--owner", "eve")) == ["eve/one", "eve/three", "eve/two"]
 
 
-def test_a_dead_model_does_not_disturb_the_others(start_server, models, gate):
+def test_a_crashed_model_does_not_affect_the_others(start_server, models, gate):
     server = start_server(models)
     pids = {child["model"]: child["pid"] for child in server.get("/admin/children").json["children"]}
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
@@ -127,7 +127,7 @@ def test_a_dead_model_does_not_disturb_the_others(start_server, models, gate):
     assert say(server, "local/one") == "one x"
 
 
-def test_models_are_loaded_when_they_are_wanted(start_server, models):
+def test_models_are_loaded_on_the_first_request(start_server, models):
     server = start_server(models, "--lazy")
     assert server.model_process_count() == 0
     assert server.get("/models/ann/two/openapi.json").status == 200
@@ -138,7 +138,7 @@ def test_models_are_loaded_when_they_are_wanted(start_server, models):
     assert server.model_process_count() == 1
 
 
-def test_a_model_that_nobody_wants_leaves_and_comes_back(start_server, models):
+def test_an_idle_model_is_unloaded_and_loaded_again(start_server, models):
     server = start_server(models, "--idle-timeout", "300ms")
     assert say(server, "ann/two") == "two x"
     assert server.model_process_count() == 1
@@ -147,7 +147,7 @@ def test_a_model_that_nobody_wants_leaves_and_comes_back(start_server, models):
     assert say(server, "ann/two") == "two x"
 
 
-def test_a_model_that_works_does_not_leave(start_server, models, gate):
+def test_a_busy_model_is_not_unloaded(start_server, models, gate):
     server = start_server(models, "--idle-timeout", "100ms")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: server.model_process_count() == 1, "the model")
@@ -157,7 +157,7 @@ def test_a_model_that_works_does_not_leave(start_server, models, gate):
         assert held.reply().json["output"] == "two y"
 
 
-def test_more_models_than_fit_take_turns(start_server, models):
+def test_more_models_than_max_loaded_take_turns(start_server, models):
     server = start_server(models, "--max-loaded", "1")
     for _ in range(2):
         for name, word in [("ann/two", "two"), ("bob/three", "three"), ("local/one", "one")]:
@@ -165,7 +165,7 @@ def test_more_models_than_fit_take_turns(start_server, models):
             assert server.model_process_count() == 1
 
 
-def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(start_server, models, gate):
+def test_a_busy_model_is_not_evicted_and_the_next_model_waits(start_server, models, gate):
     server = start_server(models, "--max-loaded", "1")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/ann/two/predictions") as held:
         wait_until(lambda: server.model_process_count() == 1, "the first model")
@@ -183,7 +183,7 @@ def test_a_busy_model_is_not_thrown_out_and_the_next_waits_for_it(start_server, 
             assert waits.reply().json["output"] == "one z"
 
 
-def test_a_setup_that_fails_on_demand_is_told_and_tried_again(start_server, models):
+def test_a_failed_on_demand_setup_is_reported_and_retried(start_server, models):
     target = models / "one" / "predict.py"
     target.write_text(
         SAY.format(word="one ") + "\n    def setup(self):\n        raise ValueError('not today')\n"
@@ -197,7 +197,7 @@ def test_a_setup_that_fails_on_demand_is_told_and_tried_again(start_server, mode
     assert say(server, "ann/two") == "two x"
 
 
-def test_changed_files_are_another_version(start_server, models):
+def test_changed_files_make_a_new_version(start_server, models):
     server = start_server(models, "--watch")
     before = version(server, "local/one")
     write_model(server.directory / "one", "uno ")
@@ -206,7 +206,7 @@ def test_changed_files_are_another_version(start_server, models):
     assert version(server, "ann/two") != version(server, "local/one")
 
 
-def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(start_server, models):
+def test_ignored_files_do_not_make_a_new_version(start_server, models):
     (models / "one" / ".dockerignore").write_text("out\n")
     server = start_server(models, "--watch")
     before, of_other = version(server, "local/one"), version(server, "ann/two")
@@ -217,7 +217,7 @@ def test_what_a_model_leaves_in_its_folder_is_no_version_if_it_says_so(start_ser
     assert version(server, "local/one") == before
 
 
-def test_the_old_version_ends_what_it_has_begun(start_server, models, gate):
+def test_the_old_version_finishes_its_jobs(start_server, models, gate):
     server = start_server(models, "--watch")
     before = version(server, "local/one")
     with server.in_background({"text": "y", "gate": str(gate)}, path="/models/local/one/predictions") as held:
@@ -243,7 +243,7 @@ def test_a_version_that_does_not_load_does_not_replace_one_that_works(start_serv
     assert say(server, "local/one") == "one x"
 
 
-def test_models_come_and_go_with_their_folders(start_server, models):
+def test_models_are_added_and_removed_with_their_folders(start_server, models):
     server = start_server(models, "--watch")
     write_model(server.directory / "new", "new ")
     shutil.rmtree(server.directory / "ann")
@@ -253,7 +253,7 @@ def test_models_come_and_go_with_their_folders(start_server, models):
     wait_until(lambda: server.model_process_count() == 3, "the old one to leave")
 
 
-def test_a_hangup_reads_the_folders_once(start_server, models):
+def test_sighup_rescans_the_folders(start_server, models):
     server = start_server(models)
     before = version(server, "local/one")
     write_model(server.directory / "one", "uno ")
@@ -263,7 +263,7 @@ def test_a_hangup_reads_the_folders_once(start_server, models):
     assert say(server, "local/one") == "uno x"
 
 
-def test_one_model_is_kept_up_with_too(start_server, tmp_path):
+def test_a_single_model_is_reloaded_too(start_server, tmp_path):
     write_model(tmp_path / "alone", "one ")
     server = start_server(tmp_path / "alone", "--watch")
     assert server.predict({}).json["output"] == "one x"
@@ -302,7 +302,7 @@ def test_jobs_of_several_models_survive_a_kill(start_server, models, gate, recei
     assert "`bob/three` is not served any more" in gone["error"]
 
 
-def test_a_link_in_the_folder_is_a_model_there(start_server, models, tmp_path):
+def test_a_symlink_in_the_folder_is_a_model(start_server, models, tmp_path):
     server = start_server(models, "--watch")
     copied = copy_model(MODELS / "echo", tmp_path)
     (server.directory / "linked").symlink_to(copied, target_is_directory=True)

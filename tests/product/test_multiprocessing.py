@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.mark.parametrize("how", ["spawn", "fork", "forkserver"])
-def test_a_pool_of_processes(start_server, how):
+def test_a_model_can_use_a_multiprocessing_pool(start_server, how):
     assert start_server("spawn").predict({"how": how}, timeout=30).json["output"] == [0, 1, 4]

@@ -66,7 +66,7 @@ def kill(server):
     server.process.wait()
 
 
-def test_jobs_for_a_model_that_is_not_loaded_keep_their_order_over_a_kill(start_server, models, gate, env):
+def test_jobs_for_an_unloaded_model_keep_their_order_after_a_kill(start_server, models, gate, env):
     server = start_server(models, "--lazy", env=env)
     held = create(server, "one", gate=str(gate))
     wait_status(server, held, "processing")
@@ -78,7 +78,7 @@ def test_jobs_for_a_model_that_is_not_loaded_keep_their_order_over_a_kill(start_
     assert begun == sorted(begun)
 
 
-def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(start_server, models, gate):
+def test_a_job_canceled_while_its_model_waits_leaks_no_process(start_server, models, gate):
     server = start_server(models, "--max-loaded", "1")
     held = create(server, "one", gate=str(gate))
     wait_status(server, held, "processing")
@@ -98,7 +98,7 @@ def test_a_job_that_stops_waiting_for_room_leaves_no_process_behind(start_server
     wait_until(lambda: server.model_process_count() == 1, "the model that gave way to be gone")
 
 
-def test_a_version_that_was_replaced_gives_its_place_to_the_next(start_server, models):
+def test_a_replaced_version_frees_its_place_for_the_next(start_server, models):
     server = start_server(models, "--max-loaded", "1", "--watch")
     assert wait_status(server, create(server, "one"), "succeeded")["output"] == "one x"
     before = server.get("/v1/models/local/one").json["latest_version"]["id"]
@@ -110,7 +110,7 @@ def test_a_version_that_was_replaced_gives_its_place_to_the_next(start_server, m
     assert wait_status(server, create(server, "two"), "succeeded")["output"] == "two x"
 
 
-def test_models_that_load_for_long_do_not_throw_each_other_out(start_server, tmp_path):
+def test_slow_loading_models_do_not_evict_each_other(start_server, tmp_path):
     root = tmp_path / "models"
     write_model(root / "one", "one ", setup=12)
     write_model(root / "two", "two ", setup=12)
@@ -132,13 +132,13 @@ def broken(start_server, models, env):
     return server, waits, working
 
 
-def test_a_job_for_a_version_that_cannot_work_is_done_by_the_next_one(broken):
+def test_a_job_for_a_broken_version_runs_on_the_next_version(broken):
     server, waits, working = broken
     (server.directory / "one" / "predict.py").write_text(working)
     assert wait_status(server, waits, "succeeded")["output"] == "one x"
 
 
-def test_a_job_for_a_model_that_never_worked_and_is_gone_has_failed(broken):
+def test_a_job_for_a_removed_model_that_never_loaded_fails(broken):
     server, waits, _ = broken
     shutil.rmtree(server.directory / "one")
     assert "could not be started" in wait_status(server, waits, "failed")["error"]

@@ -61,7 +61,7 @@ def test_private_webhooks_and_inputs_are_refused_at_submission(closed, receiver,
         assert receiver.received(path) == []
 
 
-def test_a_name_that_leads_inside_fails_the_job_and_calls_nobody(closed, receiver, port):
+def test_a_host_name_of_a_private_address_fails_the_job_without_a_request(closed, receiver, port):
     server, path = closed("files_in"), receiver.path()
     name = socket.gethostname()
     assert socket.gethostbyname(name).startswith("127."), "this machine's name must lead to itself"
@@ -72,7 +72,7 @@ def test_a_name_that_leads_inside_fails_the_job_and_calls_nobody(closed, receive
     assert receiver.received(path) == []
 
 
-def test_a_webhook_to_a_name_that_leads_inside_is_given_up_at_once(closed, receiver, port):
+def test_a_webhook_to_a_host_name_of_a_private_address_is_abandoned(closed, receiver, port):
     server, path = closed("echo"), receiver.path()
     url = f"http://{socket.gethostname()}:{port}{path}"
     assert server.predict(id="inside", webhook=url).json["status"] == "succeeded"
@@ -96,7 +96,7 @@ def test_redirects_are_checked_too(start_server, receiver, port):
     assert receiver.received(secret.removeprefix(receiver.url)) == []
 
 
-def test_a_proxy_of_the_environment_does_not_get_around_the_guard(start_server, receiver):
+def test_a_proxy_variable_does_not_bypass_the_guard(start_server, receiver):
     proxied = {name: receiver.url for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY")}
     server, path = start_server("echo", env=CLOSED | proxied), receiver.path()
     server.predict(id="proxied", webhook=f"http://{socket.gethostname()}{path}")
@@ -113,7 +113,7 @@ def test_a_proxy_of_the_environment_does_not_get_around_the_guard(start_server, 
     assert receiver.received(path) == []
 
 
-def test_what_the_operator_opens_is_called(start_server, receiver):
+def test_allowed_private_networks_are_called(start_server, receiver):
     server, path = (
         start_server("files_in", "--allow-private-networks", "10.0.0.0/8,127.0.0.1"),
         receiver.path(),
@@ -124,7 +124,7 @@ def test_what_the_operator_opens_is_called(start_server, receiver):
     assert receiver.wait_terminal(path)["status"] == "succeeded"
 
 
-def test_a_list_that_cannot_be_read_is_refused_at_start(tidegate):
+def test_an_invalid_network_list_is_refused_at_startup(tidegate):
     ended = tidegate("serve", ".", "--allow-private-networks", "10.0.0.0/8,intranet")
     assert ended.returncode == 64
     assert "`intranet`" in ended.stderr
@@ -134,7 +134,7 @@ def test_a_list_that_cannot_be_read_is_refused_at_start(tidegate):
     "value",
     ["/etc/passwd", "../../etc/passwd", "file:///etc/passwd", "ftp://example.com/x", "gopher://x", "", "a:b"],
 )
-def test_local_files_are_refused_and_the_answer_says_how_to_send_one(shared_server, value):
+def test_local_files_are_refused_with_a_hint(shared_server, value):
     for field, given in (("path", value), ("files", [value])):
         reply = shared_server("files_in").predict({field: given})
         assert reply.status == 422
@@ -148,7 +148,7 @@ def test_broken_data_uris_are_refused(shared_server, value):
     assert (reply.status, reply.detail[0]["loc"]) == (422, ["body", "input", "path"])
 
 
-def test_the_largest_file(start_server, receiver):
+def test_a_file_above_max_file_is_refused(start_server, receiver):
     server = start_server("files_in", "--max-file", "10")
     fits, too_large = b"0123456789", b"0123456789a"
     for content, ended in ((fits, "succeeded"), (too_large, "failed")):
@@ -159,14 +159,12 @@ def test_the_largest_file(start_server, receiver):
     assert "--max-file" in server.predict({"path": receiver.file("a.bin", too_large)}).json["error"]
 
 
-def test_text_inputs_are_never_looked_at(shared_server):
+def test_text_inputs_are_never_fetched(shared_server):
     reply = shared_server("files_in").predict({"text": "file:///etc/passwd"})
     assert reply.json["output"] == {"text": ["str", "file:///etc/passwd"]}
 
 
-def test_from_the_shell_a_file_is_sent_and_private_addresses_are_the_users_own(
-    tmp_path, receiver, shared_server
-):
+def test_the_cli_sends_local_files_and_may_call_private_addresses(tmp_path, receiver, shared_server):
     server, file = shared_server("files_in"), tmp_path / "notes.txt"
     file.write_text("from a file")
     env = tidegate_env() | CLOSED
@@ -184,7 +182,7 @@ def test_from_the_shell_a_file_is_sent_and_private_addresses_are_the_users_own(
             assert (ended.returncode, expected in ended.stdout) == (0, True), ended.stderr
 
 
-def test_a_download_that_hangs_is_given_up(shared_server, receiver):
+def test_a_hanging_download_times_out(shared_server, receiver):
     """After ten seconds without a byte."""
     release = threading.Event()
     url = receiver.plan(receiver.path("/x.bin"), hold=release)

@@ -27,7 +27,7 @@ def test_a_crash_keeps_the_logs(start_server):
     assert (body["status"], body["error"], body["logs"]) == ("failed", "Worker crashed", "goodbye\n")
 
 
-def test_a_traceback_is_on_the_terminal(shared_server):
+def test_a_traceback_is_in_the_server_log(shared_server):
     server = shared_server("echo")
     server.predict({"fail": "look for me"})
     wait_until(

@@ -13,7 +13,7 @@ def holds(server, gate, id, **options):
     wait_until(lambda: server.snapshot(id)["logs"], f"{id} to reach user code")
 
 
-def test_two_workers_run_two_sync_jobs_at_once(start_server, gates):
+def test_two_children_run_two_sync_jobs_at_once(start_server, gates):
     server = start_server("echo", "--workers", "2")
     holds(server, gates[0], "one")
     assert server.health()["status"] == "READY"
@@ -22,7 +22,7 @@ def test_two_workers_run_two_sync_jobs_at_once(start_server, gates):
     assert server.post("/predictions", {"input": {}}).status == 409
 
 
-def test_two_workers_are_two_processes(start_server, gates):
+def test_two_children_are_two_processes(start_server, gates):
     server = start_server("crash", "--workers", "2")
     with (
         server.in_background({"how": "pid", "gate": str(gates[0])}) as first,
@@ -34,7 +34,7 @@ def test_two_workers_are_two_processes(start_server, gates):
         assert first.reply().json["output"] != second.reply().json["output"]
 
 
-def test_a_dead_worker_does_not_hurt_the_other(start_server, gates):
+def test_a_dead_child_does_not_affect_the_other(start_server, gates):
     server = start_server("crash", "--workers", "2")
     pid = int(server.predict({"how": "pid"}).json["output"].split()[1])
     with server.in_background({"gate": str(gates[0])}, id="held") as job:
@@ -87,7 +87,7 @@ def test_a_waiting_job_can_be_canceled(start_server, gate, receiver):
     assert server.start(id="takes-its-place").status == 202
 
 
-def test_a_caller_that_leaves_the_queue_frees_its_place(start_server, gate):
+def test_a_client_that_disconnects_leaves_the_queue(start_server, gate):
     server = start_server("echo", "--queue", "1")
     holds(server, gate, "front")
     with socket.create_connection(("127.0.0.1", server.port)) as caller:

@@ -82,7 +82,7 @@ def _names_below(root, depth=3):
             folders.clear()
 
 
-def test_an_id_that_runs_is_not_given_twice(start_server, gate):
+def test_a_running_id_is_not_accepted_twice(start_server, gate):
     server = start_server("concurrent")
     server.start({"gate": str(gate)}, id="mine")
     again = server.post("/predictions", {"id": "mine", "input": {}})

@@ -41,7 +41,7 @@ def documented():
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 
-def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(start_server, receiver, tmp_path):
+def test_the_reference_page_lists_exactly_the_exported_metrics(start_server, receiver, tmp_path):
     server = start_server("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     server.predict(webhook=receiver.url + receiver.path())
     shown = {}
@@ -54,14 +54,14 @@ def test_every_metric_is_on_the_page_and_every_one_of_the_page_is_there(start_se
     assert shown == documented()
 
 
-def test_names_say_whose_they_are_and_in_which_unit(shared_server):
+def test_metric_names_have_prefix_and_unit(shared_server):
     for family in families(shared_server("echo")):
         assert family.name.startswith(("tidegate_", "process_"))
         if family.type == "histogram":
             assert family.name.endswith(("_seconds", "_changes")), family.name
 
 
-def test_both_formats_are_written(shared_server):
+def test_both_exposition_formats_are_supported(shared_server):
     server = shared_server("echo")
     older = server.get("/metrics")
     assert older.content_type == "text/plain; version=0.0.4; charset=utf-8"
@@ -73,7 +73,7 @@ def test_both_formats_are_written(shared_server):
     assert names == [family.name for family in parse_older(older.body.decode())]
 
 
-def test_jobs_are_counted_by_face_kind_and_end(start_server):
+def test_jobs_are_counted_by_api_kind_and_status(start_server):
     server = start_server("echo")
     server.predict({"text": "one"})
     server.predict({"fail": "no"})
@@ -88,7 +88,7 @@ def test_jobs_are_counted_by_face_kind_and_end(start_server):
     assert value(server, "tidegate_job_run_seconds_bucket", le="+Inf", **MODEL) == 3
 
 
-def test_the_line_and_the_slots_are_seen_while_they_are_full(start_server, gate):
+def test_queue_and_slot_gauges_show_a_full_server(start_server, gate):
     server = start_server("echo", "--queue", "5")
     server.start({"gate": str(gate)}, id="runs")
     becomes(server, 1, "tidegate_jobs_running", **MODEL)
@@ -153,7 +153,7 @@ TURNED_AWAY = [
 ]
 
 
-def test_what_no_model_is_asked_for_is_counted_by_its_reason(start_server):
+def test_requests_refused_before_a_model_are_counted_by_reason(start_server):
     limits = (
         "--max-body",
         "1000",
@@ -182,7 +182,7 @@ def test_what_no_model_is_asked_for_is_counted_by_its_reason(start_server):
     assert counted()["too_often"] == 2
 
 
-def test_a_server_that_is_full_says_how_often(start_server):
+def test_connections_over_the_limit_are_counted(start_server):
     """The connection that asks is the one that there is room for."""
     assert value(start_server("echo", "--max-connections", "1"), "tidegate_http_full_total") > 0
     assert value(start_server("echo"), "tidegate_http_full_total") == 0
@@ -200,7 +200,7 @@ def test_a_child_that_is_killed_is_counted_with_its_cause(start_server):
 
 
 @pytest.mark.parametrize(("how", "cause"), [("exit", "exit"), ("segfault", "signal")])
-def test_children_die_of_different_causes(start_server, how, cause):
+def test_child_deaths_are_counted_by_cause(start_server, how, cause):
     server = start_server("crash")
     server.predict({"how": how})
     becomes(server, 1, "tidegate_child_deaths_total", cause=cause, model="local/crash")
@@ -208,7 +208,7 @@ def test_children_die_of_different_causes(start_server, how, cause):
     assert value(server, "tidegate_jobs_finished_total", status="failed", model="local/crash") == 1
 
 
-def test_a_child_that_does_not_stop_was_killed_by_us(start_server):
+def test_a_child_killed_by_the_server_is_counted_as_such(start_server):
     server = start_server("hostile", "--cancel-grace", "200ms")
     name = "local/hostile"
     server.start({"how": "swallow"}, id="stubborn")
@@ -217,7 +217,7 @@ def test_a_child_that_does_not_stop_was_killed_by_us(start_server):
     becomes(server, 1, "tidegate_child_deaths_total", cause="killed", model=name)
 
 
-def test_a_setup_that_fails_is_seen(start_server):
+def test_a_failed_setup_is_counted(start_server):
     server = start_server("setup_fails")
     name = "local/setup_fails"
     assert value(server, "tidegate_model_health", state="setup_failed", model=name) == 1
@@ -253,7 +253,7 @@ def test_commits_of_the_store_are_measured(start_server, tmp_path):
     assert value(server, "tidegate_store_commit_seconds_count") > 0
 
 
-def test_the_process_is_described(shared_server):
+def test_process_metrics_are_exported(shared_server):
     server = shared_server("echo")
     assert value(server, "process_resident_memory_bytes") > 1_000_000
     assert 5 < value(server, "process_open_fds") < value(server, "process_max_fds")
@@ -261,7 +261,7 @@ def test_the_process_is_described(shared_server):
     assert value(server, "tidegate_build_info") == 1
 
 
-def test_each_model_has_numbers_of_its_own(start_server, tmp_path):
+def test_each_model_has_its_own_metrics(start_server, tmp_path):
     folder = tmp_path / "both"
     for name in ("echo", "crash"):
         shutil.copytree(MODELS / name, folder / name)
@@ -282,7 +282,7 @@ def test_each_model_has_numbers_of_its_own(start_server, tmp_path):
         assert len(set(series)) == len(series), f"{family.name} has a sample twice"
 
 
-def test_only_administrators_see_the_numbers_of_all(start_server):
+def test_only_administrators_may_read_metrics(start_server):
     tokens = "alice-0123456789abcdef:alice,root-00112233445566:ops:admin"
     server = start_server("echo", env={"TIDEGATE_API_TOKENS": tokens})
     assert server.get("/metrics").status == 401
@@ -292,7 +292,7 @@ def test_only_administrators_see_the_numbers_of_all(start_server):
     assert admin.status == 200 and b"tidegate_build_info" in admin.body
 
 
-def test_what_a_killed_server_has_left_is_counted_too(start_server, receiver, gate, tmp_path):
+def test_jobs_resumed_after_a_kill_are_counted(start_server, receiver, gate, tmp_path):
     env, path = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}, receiver.path()
     before = start_server("echo", "--on-lost", "fail", env=env)
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}

@@ -25,7 +25,7 @@ def setup_gate(tmp_path):
     path.touch()
 
 
-def test_an_idle_death_is_starting_and_then_ready(start_server, setup_gate):
+def test_a_child_that_dies_idle_is_starting_then_ready(start_server, setup_gate):
     server = start_server("setup_slow", env={"SETUP_GATE": str(setup_gate)})
     setup_gate.unlink()  # the next setup will wait
 
@@ -51,7 +51,7 @@ def test_the_job_in_flight_fails_and_later_ones_succeed(start_server, gate, rece
     assert server.predict().json["output"] == "alive"
 
 
-def test_a_sync_caller_is_answered(start_server, gate):
+def test_a_sync_client_gets_a_response(start_server, gate):
     server = start_server("crash")
     with server.in_background({"gate": str(gate)}) as job:
         server.wait_health("BUSY")
@@ -70,7 +70,7 @@ def test_all_jobs_of_a_concurrent_child_fail(start_server, gate, receiver):
     server.wait_health("READY")
 
 
-def test_it_survives_several_deaths(start_server):
+def test_the_model_survives_several_deaths(start_server):
     server = start_server("crash")
     for _ in range(3):
         assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
@@ -78,7 +78,7 @@ def test_it_survives_several_deaths(start_server):
     assert server.predict().json["output"] == "alive"
 
 
-def test_no_respawn_ends_defunct(start_server):
+def test_with_no_respawn_the_model_becomes_defunct(start_server):
     server = start_server("crash", "--no-respawn")
     assert server.predict({"how": "exit"}).json["error"] == "Worker crashed"
     server.wait_health("DEFUNCT")
@@ -86,7 +86,7 @@ def test_no_respawn_ends_defunct(start_server):
     assert (refused.status, refused.json["status"]) == (503, "failed")
 
 
-def test_dying_in_every_setup_ends_with_the_reason(start_server):
+def test_a_model_that_dies_in_every_setup_reports_the_reason(start_server):
     server = start_server("setup_crashes", until=())
     health = server.wait_health("SETUP_FAILED", "DEFUNCT")
     assert "last words" in health["setup"]["logs"]
@@ -94,14 +94,14 @@ def test_dying_in_every_setup_ends_with_the_reason(start_server):
 
 
 @pytest.mark.timeout(120)
-def test_dying_after_every_setup_ends_defunct_with_the_reason(start_server):
+def test_a_model_that_dies_after_every_setup_becomes_defunct(start_server):
     server = start_server("dies_later", until=())
     health = server.wait_health("DEFUNCT", timeout=90)
     assert "exit" in str(health).lower() or "crash" in str(health).lower()
     assert server.post("/predictions", {"input": {}}).status == 503
 
 
-def test_respawn_does_not_leave_children_behind(start_server):
+def test_respawn_leaks_no_processes(start_server):
     server = start_server("crash")
     before = len(descendants(server.process.pid))
     server.predict({"how": "exit"})
@@ -109,7 +109,7 @@ def test_respawn_does_not_leave_children_behind(start_server):
     assert len(descendants(server.process.pid)) == before
 
 
-def test_a_model_that_kept_dying_serves_again_when_it_works(start_server, tmp_path):
+def test_a_repaired_model_serves_again(start_server, tmp_path):
     """Six kills while it comes up, as a machine out of memory might do it, are not the end."""
     server = start_server("crash")
     # With growing pauses five deaths take about two seconds.

@@ -18,31 +18,31 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("model", EXPECTED)
-def test_in_health(start_server, model):
+def test_a_failed_setup_is_shown_in_health(start_server, model):
     logs = start_server(model).wait_health("SETUP_FAILED", "DEFUNCT")["setup"]["logs"]
     assert [part for part in EXPECTED[model] if part not in logs] == []
 
 
 @pytest.mark.parametrize("model", EXPECTED)
-def test_on_the_terminal(start_server, model):
+def test_a_failed_setup_is_shown_in_the_server_log(start_server, model):
     server = start_server(model)
     wait_until(
         lambda: all(part in server.log() for part in EXPECTED[model]), "all parts in the server log", 5
     )
 
 
-def test_the_prints_of_a_good_setup_are_in_health(start_server):
+def test_the_output_of_setup_is_in_health(start_server):
     logs = start_server("setup_prints").health()["setup"]["logs"]
     assert logs.index("loading weights") < logs.index("warming up")
 
 
-def test_the_prints_are_visible_while_starting(start_server, gate):
+def test_the_output_of_setup_is_visible_while_starting(start_server, gate):
     server = start_server("setup_slow", env={"SETUP_GATE": str(gate)}, until=("STARTING",))
     wait_until(lambda: "still loading" in server.health()["setup"].get("logs", ""), "the line in health")
     wait_until(lambda: "still loading" in server.log(), "the line on the terminal")
 
 
-def test_an_interpreter_without_our_package(start_server, tmp_path):
+def test_an_interpreter_without_the_package_is_reported(start_server, tmp_path):
     # This interpreter ignores PYTHONPATH and site-packages, so it never finds the package.
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')

@@ -7,7 +7,7 @@ from collections import Counter
 HEADERS = {"Content-Type": "application/json"}
 
 
-def test_a_thousand_calls_back_to_back_on_one_slot(shared_server):
+def test_a_thousand_consecutive_calls_on_one_slot_are_never_refused(shared_server):
     server = shared_server("echo")
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     statuses: Counter[int] = Counter()
@@ -21,7 +21,7 @@ def test_a_thousand_calls_back_to_back_on_one_slot(shared_server):
     assert statuses == {200: 1000}
 
 
-def test_ready_right_after_the_answer(shared_server):
+def test_health_is_ready_right_after_the_response(shared_server):
     server = shared_server("echo")
     states = set()
     for _ in range(100):
@@ -30,14 +30,14 @@ def test_ready_right_after_the_answer(shared_server):
     assert states == {"READY"}
 
 
-def test_free_when_the_completed_event_arrives(shared_server):
+def test_the_slot_is_free_when_the_completed_event_arrives(shared_server):
     server = shared_server("generator")
     for _ in range(30):
         server.stream({"count": 1}).next("completed")
         assert server.post("/predictions", {"input": {"count": 1}}).status == 200
 
 
-def test_free_when_the_terminal_webhook_arrives(shared_server, receiver):
+def test_the_slot_is_free_when_the_terminal_webhook_arrives(shared_server, receiver):
     server = shared_server("echo")
     for _ in range(30):
         hook = receiver.path()
@@ -46,7 +46,7 @@ def test_free_when_the_terminal_webhook_arrives(shared_server, receiver):
         assert server.post("/predictions", {"input": {}}).status == 200
 
 
-def test_free_after_a_failure(shared_server):
+def test_the_slot_is_free_after_a_failure(shared_server):
     server = shared_server("echo")
     for _ in range(30):
         assert server.post("/predictions", {"input": {"fail": "x"}}).json["status"] == "failed"

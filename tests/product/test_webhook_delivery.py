@@ -57,7 +57,7 @@ def test_signatures_are_verified_by_the_official_library(start_server, receiver)
             Webhook(OLD).verify(request.body.replace(b"{", b"{ ", 1), request.headers)
 
 
-def test_secrets_of_a_file_are_read_again_on_hangup(start_server, receiver, tmp_path):
+def test_the_secrets_file_is_reloaded_on_sighup(start_server, receiver, tmp_path):
     file = tmp_path / "secrets"
     file.write_text(f"# the first\n{OLD}\n")
     server = start_server("echo", "--webhook-secret-file", file)
@@ -117,7 +117,7 @@ def test_the_model_does_not_see_the_secret(start_server, tmp_path, receiver):
     assert Webhook(OLD).verify(request.body, request.headers)
 
 
-def test_the_same_message_again_has_the_same_id_and_a_fresh_time(start_server, receiver):
+def test_a_retried_message_has_the_same_id_and_a_new_timestamp(start_server, receiver):
     server = start_server("echo", env={"TIDEGATE_WEBHOOK_SECRET": OLD})
     hook = receiver.path()
     url = receiver.plan(hook, 500, 404, 302, 500, 200)
@@ -145,7 +145,7 @@ def test_redirects_are_not_followed(shared_server, receiver):
     assert deliveries(server, "redirected")[0]["state"] in ("sending", "retrying")
 
 
-def test_gone_is_final(shared_server, receiver):
+def test_a_410_ends_the_retries(shared_server, receiver):
     server, hook = shared_server("echo"), receiver.path()
     server.predict(id="gone", webhook=receiver.plan(hook, 410), webhook_events_filter=["completed"])
     message = settled(server, "gone", "failed")[0]
@@ -161,7 +161,7 @@ def test_retry_after_is_honoured(shared_server, receiver):
     assert second.at - first.at >= 1.9
 
 
-def test_the_time_for_retries_can_be_set(start_server, receiver):
+def test_the_retry_period_is_configurable(start_server, receiver):
     server, hook = start_server("echo", "--webhook-retry-for", "500ms"), receiver.path()
     server.predict(id="short", webhook=receiver.plan(hook, 500), webhook_events_filter=["completed"])
     message = settled(server, "short", "failed")[0]
@@ -170,7 +170,7 @@ def test_the_time_for_retries_can_be_set(start_server, receiver):
     assert "next_attempt_at" not in message
 
 
-def test_a_receiver_that_comes_back_is_told(shared_server, receiver):
+def test_a_webhook_is_retried_until_the_receiver_recovers(shared_server, receiver):
     server, hook = shared_server("echo"), receiver.path()
     url = receiver.plan(hook, 500)
     server.predict(id="later", webhook=url, webhook_events_filter=["completed"])
@@ -180,7 +180,7 @@ def test_a_receiver_that_comes_back_is_told(shared_server, receiver):
     settled(server, "later", "delivered")
 
 
-def test_a_receiver_that_hangs_does_not_delay_the_others(shared_server, receiver):
+def test_a_hanging_receiver_does_not_delay_others(shared_server, receiver):
     server, release = shared_server("echo"), threading.Event()
     try:
         slow = receiver.plan(receiver.path(), hold=release)
@@ -226,7 +226,7 @@ def test_deliveries_show_all_messages_newest_first_and_no_credentials(shared_ser
 
 
 @pytest.mark.parametrize("url", ["http://me:hunter2@[bad", "ftp://me:hunter2@example.com/x", "http://"])
-def test_a_webhook_that_cannot_be_used_is_not_repeated(shared_server, url):
+def test_an_invalid_webhook_url_is_not_echoed(shared_server, url):
     server = shared_server("echo")
     reply = server.predict(webhook=url)
     assert (reply.status, reply.detail[0]["loc"]) == (422, ["body", "webhook"])

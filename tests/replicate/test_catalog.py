@@ -86,7 +86,7 @@ def test_a_new_version_is_listed_before_the_old_one(server_pool, tmp_path, data)
     assert gone.status == 422
 
 
-def test_a_version_that_came_back_is_listed_once(server_pool, tmp_path, data):
+def test_a_restored_version_is_listed_once(server_pool, tmp_path, data):
     server, python, _ = start(server_pool, tmp_path / "models", data, "--watch")
     first = latest(server, "ann/one")
     write(server.directory / "ann" / "one", "uno ")
@@ -97,7 +97,7 @@ def test_a_version_that_came_back_is_listed_once(server_pool, tmp_path, data):
     assert python.run(f"ann/one:{first}", input={"text": "x"}) == "one x"
 
 
-def test_a_deployment_leads_to_its_model(server_pool, tmp_path, data):
+def test_a_deployment_runs_its_model(server_pool, tmp_path, data):
     server, python, _ = start(server_pool, tmp_path / "models", data)
     python.deployments.create(
         name="app",
@@ -112,7 +112,7 @@ def test_a_deployment_leads_to_its_model(server_pool, tmp_path, data):
     assert made.output == "two d"
 
 
-def test_streams_and_plain_models_live_side_by_side(server_pool, tmp_path, data):
+def test_streaming_and_plain_models_work_together(server_pool, tmp_path, data):
     root = tmp_path / "models"
     root.mkdir()
     (root / "gen").symlink_to(MODELS / "generator", target_is_directory=True)

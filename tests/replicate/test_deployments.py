@@ -91,7 +91,7 @@ def test_with_npms_client(serve_model):
     assert raised.value.status == 404
 
 
-def test_a_deployment_of_another_account_is_not_there(serve_model):
+def test_a_deployment_of_another_account_does_not_exist(serve_model):
     ann = serve_model("echo", env=TOKENS, token="secret-a")
     bob = ServedModel(ann.server, "echo", "secret-b")
     ann.python.deployments.create(**wishes(ann))
@@ -119,7 +119,7 @@ def test_a_deployment_of_another_account_is_not_there(serve_model):
         ({"max_instances": "many"}, "- max_instances: invalid type: string"),
     ],
 )
-def test_what_cannot_be_deployed(serve_model, body, detail):
+def test_invalid_deployments_are_refused(serve_model, body, detail):
     echo = serve_model("echo")
     reply = echo.server.post("/v1/deployments", wishes(echo) | body)
     assert (reply.status, reply.content_type) == (422, "application/problem+json"), str(reply)
@@ -127,7 +127,7 @@ def test_what_cannot_be_deployed(serve_model, body, detail):
     assert echo.get("/v1/deployments").json["results"] == []
 
 
-def test_a_name_is_taken_once(serve_model):
+def test_deployment_names_are_unique(serve_model):
     echo = serve_model("echo")
     echo.python.deployments.create(**wishes(echo))
     reply = echo.server.post("/v1/deployments", wishes(echo, max_instances=5))
@@ -136,7 +136,7 @@ def test_a_name_is_taken_once(serve_model):
     assert echo.get("/v1/deployments/anonymous/app").json["current_release"]["number"] == 1
 
 
-def test_a_change_that_does_not_fit_changes_nothing(serve_model):
+def test_an_invalid_change_changes_nothing(serve_model):
     echo = serve_model("echo")
     path = "/v1/deployments/anonymous/app"
     echo.python.deployments.create(**wishes(echo))
@@ -146,7 +146,7 @@ def test_a_change_that_does_not_fit_changes_nothing(serve_model):
     assert patch(echo, "/v1/deployments/anonymous/none", {"max_instances": 2}).status == 404
 
 
-def test_no_change_is_lost_when_many_come_at_once(serve_model):
+def test_concurrent_changes_are_not_lost(serve_model):
     echo = serve_model("echo")
     echo.python.deployments.create(**wishes(echo, max_instances=1000))
 
@@ -160,7 +160,7 @@ def test_no_change_is_lost_when_many_come_at_once(serve_model):
     assert numbers == list(range(2, 42))
 
 
-def test_one_that_is_used_cannot_be_deleted(serve_model, tmp_path):
+def test_a_deployment_in_use_cannot_be_deleted(serve_model, tmp_path):
     echo, gate = serve_model("echo"), tmp_path / "gate"
     echo.python.deployments.create(**wishes(echo))
     made = echo.python.deployments.predictions.create("anonymous/app", input={"gate": str(gate)})
@@ -171,7 +171,7 @@ def test_one_that_is_used_cannot_be_deleted(serve_model, tmp_path):
     assert echo.show(made.id)["deployment"] == "anonymous/app"
 
 
-def test_deployments_and_their_predictions_outlive_a_kill(serve_model, tmp_path):
+def test_deployments_and_their_predictions_survive_a_kill(serve_model, tmp_path):
     before, gate = serve_model("echo"), tmp_path / "gate"
     before.python.deployments.create(**wishes(before))
     before.python.deployments.update("anonymous", "app", max_instances=4)
@@ -189,7 +189,7 @@ def test_deployments_and_their_predictions_outlive_a_kill(serve_model, tmp_path)
     assert after.python.deployments.update("anonymous", "app", max_instances=5).current_release.number == 3
 
 
-def test_a_prediction_tells_its_release_when_there_are_later_ones(serve_model):
+def test_a_prediction_keeps_its_release_after_later_ones(serve_model):
     before = serve_model("echo", env=TOKENS, token="secret-a")
     deployments = before.python.deployments
     deployments.create(**wishes(before))
@@ -215,7 +215,7 @@ def test_a_prediction_tells_its_release_when_there_are_later_ones(serve_model):
     assert other.status == 404
 
 
-def test_a_version_that_is_not_served_any_more_is_said(serve_model):
+def test_a_version_that_is_no_longer_served_is_refused(serve_model):
     before = serve_model("echo")
     before.python.deployments.create(**wishes(before))
     before.kill()
@@ -226,7 +226,7 @@ def test_a_version_that_is_not_served_any_more_is_said(serve_model):
     assert after.python.deployments.delete("anonymous", "app")
 
 
-def test_without_a_data_folder_they_live_as_long_as_the_server(serve_model):
+def test_without_a_data_folder_deployments_end_with_the_server(serve_model):
     echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     echo.python.deployments.create(**wishes(echo))
     prediction = echo.python.deployments.predictions.create("anonymous/app", input={"text": "m"}, wait=10)
@@ -234,7 +234,7 @@ def test_without_a_data_folder_they_live_as_long_as_the_server(serve_model):
     assert echo.python.deployments.update("anonymous", "app", max_instances=2).current_release.number == 2
 
 
-def test_many_come_in_pages(serve_model):
+def test_deployments_are_paginated(serve_model):
     echo = serve_model("echo")
     body = wishes(echo)
     for number in range(101):
@@ -247,7 +247,7 @@ def test_many_come_in_pages(serve_model):
 
 
 @pytest.mark.timeout(180)
-def test_there_are_at_most_a_thousand(serve_model):
+def test_the_number_of_deployments_is_limited(serve_model):
     echo = serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
     body = wishes(echo)
     statuses = [

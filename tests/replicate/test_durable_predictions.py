@@ -13,7 +13,7 @@ def ended(served, ids):
     return wait_until(probe, "the end of all", timeout=40)
 
 
-def test_a_hundred_at_once_none_lost_none_twice(serve_model):
+def test_a_hundred_predictions_run_exactly_once_across_a_kill(serve_model):
     journal = serve_model("journal")
     nonces = [f"n{n}" for n in range(100)]
 
@@ -55,7 +55,7 @@ def test_both_clients_find_their_predictions_after_a_kill(serve_model, tmp_path)
     assert after.npm("all") == [waiting["id"], running.id, done.id]
 
 
-def test_a_stream_is_taken_up_after_a_kill(serve_model, tmp_path):
+def test_a_stream_resumes_after_a_kill(serve_model, tmp_path):
     before = serve_model("generator")
     made = before.create({"count": 3}).json
     wait_until(lambda: before.show(made["id"])["status"] == "succeeded", "the end")
@@ -73,7 +73,7 @@ def test_a_stream_is_taken_up_after_a_kill(serve_model, tmp_path):
     assert "chunk1" not in rest
 
 
-def test_a_webhook_after_a_kill_says_what_a_get_says(serve_model, receiver, tmp_path):
+def test_a_webhook_after_a_kill_equals_the_response_to_a_get(serve_model, receiver, tmp_path):
     before, gate, path = serve_model("echo"), tmp_path / "gate", receiver.path()
     made = before.create(
         {"text": "told", "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]
@@ -96,7 +96,7 @@ def test_the_webhook_secret_stays_the_same(serve_model):
     assert serve_model("echo").python.webhooks.default.secret().key == secret
 
 
-def test_while_the_model_loads_predictions_are_checked_and_taken(serve_model, tmp_path):
+def test_predictions_are_validated_and_accepted_while_the_model_loads(serve_model, tmp_path):
     gate = tmp_path / "gate"
     slow = serve_model("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(slow), "the server")
@@ -112,7 +112,7 @@ def test_while_the_model_loads_predictions_are_checked_and_taken(serve_model, tm
     assert slow.python.predictions.get(early.id).output == "early"
 
 
-def test_what_was_taken_while_the_model_loaded_outlives_a_kill(serve_model, tmp_path):
+def test_predictions_accepted_while_the_model_loads_survive_a_kill(serve_model, tmp_path):
     gate = tmp_path / "gate"
     before = serve_model("setup_slow", env={"SETUP_GATE": str(gate)}, until=())
     wait_until(lambda: reached(before), "the server")
@@ -122,7 +122,7 @@ def test_what_was_taken_while_the_model_loaded_outlives_a_kill(serve_model, tmp_
     ended(serve_model("setup_slow", env={"SETUP_GATE": str(gate)}), [early["id"]])
 
 
-def test_what_was_taken_waits_for_a_server_that_can_load_the_model(serve_model, tmp_path):
+def test_accepted_predictions_wait_until_a_server_can_load_the_model(serve_model, tmp_path):
     gate = tmp_path / "gate"
     env = {"SETUP_GATE": str(gate)}
     broken = serve_model("setup_slow", env=env | {"SETUP_FAILS": "1"}, until=())
@@ -136,7 +136,7 @@ def test_what_was_taken_waits_for_a_server_that_can_load_the_model(serve_model, 
     ended(serve_model("setup_slow", env=env), [early["id"]])
 
 
-def test_a_model_that_cannot_be_loaded_is_said_at_once(serve_model):
+def test_a_model_that_cannot_be_loaded_refuses_predictions_at_once(serve_model):
     broken = serve_model("setup_fails")
     reply = broken.create({})
     assert (reply.status, reply.headers["retry-after"]) == (503, "1"), str(reply)

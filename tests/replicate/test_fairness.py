@@ -24,7 +24,7 @@ def show(served, job):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
-def test_two_hundred_of_one_account_do_not_delay_four_of_another(serve_model, tmp_path, killed):
+def test_two_hundred_predictions_of_one_account_do_not_delay_another(serve_model, tmp_path, killed):
     server, gate = serve_model("echo", env=TOKENS, token=ACCOUNTS["ann"]), tmp_path / "gate"
     held = create(server, "ann", "held", gate=str(gate))
     wait_until(lambda: show(server, held)["status"] == "processing", "the model to be held")

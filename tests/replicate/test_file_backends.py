@@ -51,7 +51,7 @@ def output_of(served: ServedModel, **input) -> object:
     return made["output"]
 
 
-def test_uploads_live_in_the_bucket(in_bucket, bucket, data, tmp_path):
+def test_uploads_are_stored_in_the_bucket(in_bucket, bucket, data, tmp_path):
     model = in_bucket("files_out")
     (tmp_path / "a.txt").write_text("hello bucket")
     made = model.python.files.create(tmp_path / "a.txt")
@@ -68,7 +68,7 @@ def test_uploads_live_in_the_bucket(in_bucket, bucket, data, tmp_path):
     assert requests.get(url, timeout=15).status_code == 404
 
 
-def test_outputs_live_in_the_bucket_and_go_with_their_prediction(in_bucket, bucket, data):
+def test_outputs_are_stored_in_the_bucket_and_removed_with_their_prediction(in_bucket, bucket, data):
     model = in_bucket("files_out", "--keep-for", "3s")
     url = output_of(model, text="given")
     assert requests.get(url, timeout=15).text == "given"
@@ -78,7 +78,7 @@ def test_outputs_live_in_the_bucket_and_go_with_their_prediction(in_bucket, buck
     assert requests.get(url, timeout=15).status_code == 404
 
 
-def test_large_files_go_in_parts(in_bucket, bucket):
+def test_large_files_use_multipart_uploads(in_bucket, bucket):
     model = in_bucket("files_out")
     url = output_of(model, text="begin", size=20 * MIB)
     body = b"begin" + bytes(20 * MIB - 5)
@@ -88,7 +88,7 @@ def test_large_files_go_in_parts(in_bucket, bucket):
     assert (reply.status_code, reply.content) == (206, bytes(8 * MIB))
 
 
-def test_after_a_kill_files_are_there_and_what_belongs_to_nothing_goes(in_bucket, bucket):
+def test_after_a_kill_files_remain_and_orphans_are_removed(in_bucket, bucket):
     before = in_bucket("files_out")
     url = output_of(before, text="kept")
     key = one_key(bucket, b"kept")
@@ -103,7 +103,7 @@ def test_after_a_kill_files_are_there_and_what_belongs_to_nothing_goes(in_bucket
 
 
 @pytest.mark.timeout(180)
-def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, bucket):
+def test_orphans_are_removed_across_several_list_pages(in_bucket, bucket):
     before = in_bucket("files_out")
     output_of(before, text="kept")
     key = one_key(bucket, b"kept")
@@ -114,13 +114,13 @@ def test_leftovers_are_removed_also_when_they_fill_more_than_a_page(in_bucket, b
     wait_until(lambda: bucket.keys == [key], "the leftovers to go", timeout=60)
 
 
-def test_the_model_does_not_get_the_secret_of_the_bucket(in_bucket):
+def test_the_model_does_not_see_the_buckets_credentials(in_bucket):
     model = in_bucket("files_out")
     assert SECRET not in output_of(model, kind="environment")
     assert "AWS_REGION" in output_of(model, kind="environment")
 
 
-def test_a_prediction_is_over_when_its_file_is_kept(serve_model, receiver):
+def test_a_prediction_ends_after_its_file_is_stored(serve_model, receiver):
     path, release = receiver.path(), threading.Event()
     receiver.plan(path, 200, body=NOTHING)
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": receiver.url}
@@ -150,12 +150,12 @@ def test_a_store_that_fails_fails_the_prediction(in_bucket, bucket, data):
     assert model.python.files.list() == []
 
 
-def test_a_bucket_that_is_not_there_is_said_at_the_start(serve_model, bucket):
+def test_a_missing_bucket_is_reported_at_startup(serve_model, bucket):
     with pytest.raises(AssertionError, match="there is no such bucket"):
         serve_model("files_out", "--files-store", "s3://nowhere", env=bucket.env)
 
 
-def test_a_folder_can_be_the_place(serve_model, tmp_path):
+def test_files_can_be_stored_in_another_folder(serve_model, tmp_path):
     folder = tmp_path / "elsewhere"
     (folder / "of-others").mkdir(parents=True)
     before = serve_model("files_out", "--files-store", f"file://{folder}")
@@ -168,6 +168,6 @@ def test_a_folder_can_be_the_place(serve_model, tmp_path):
     assert requests.get(f"{after.server.url}{parts.path}?{parts.query}", timeout=15).text == "kept"
 
 
-def test_another_place_needs_a_data_folder(serve_model):
+def test_another_file_store_needs_a_data_folder(serve_model):
     with pytest.raises(AssertionError, match="--files-store needs a data folder"):
         serve_model("files_out", "--files-store", "file:///tmp/x", env={"TIDEGATE_DATA_DIR": "none"})

@@ -65,7 +65,7 @@ def test_npm_upload_get_list_delete(serve_model, data):
     assert on_disk(data) == []
 
 
-def test_the_shape_of_a_file(serve_model):
+def test_a_file_has_every_field(serve_model):
     echo = serve_model("echo")
     reply = requests.post(f"{echo.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
     assert reply.status_code == 201
@@ -105,7 +105,7 @@ def test_npm_run_with_a_file(serve_model):
     assert [one["name"] for one in model.npm("files")["results"]] == ["b.txt", "a.txt"]
 
 
-def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(serve_model, picture):
+def test_a_file_is_available_after_a_kill_under_another_host_name(serve_model, picture):
     before = serve_model("files_in", env=CLOSED)
     made = before.python.files.create(picture)
     before.kill()
@@ -116,7 +116,7 @@ def test_a_file_is_there_after_a_kill_also_by_another_name_of_the_server(serve_m
     assert requests.get(moved(made.urls["download"], after), timeout=15).content == BODY
 
 
-def test_half_an_upload_is_gone_after_a_kill(serve_model, data):
+def test_an_incomplete_upload_is_removed_after_a_kill(serve_model, data):
     before = serve_model("echo")
     head = f"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: {1024 * 1024}\r\n"
     head += f"Content-Type: {form('b')['Content-Type']}\r\n\r\n"
@@ -130,7 +130,7 @@ def test_half_an_upload_is_gone_after_a_kill(serve_model, data):
     assert on_disk(data) == []
 
 
-def test_files_of_others_do_not_exist(serve_model, picture):
+def test_files_of_other_accounts_do_not_exist(serve_model, picture):
     ann = serve_model("files_in", env=TOKENS | CLOSED, token="secret-a")
     bob = ServedModel(ann.server, ann.name, "secret-b")
     made = ann.python.files.create(picture)
@@ -143,7 +143,7 @@ def test_files_of_others_do_not_exist(serve_model, picture):
     assert ann.python.files.get(made.id) == made
 
 
-def test_downloads_need_a_good_address_and_no_token(serve_model, picture):
+def test_downloads_need_a_valid_url_and_no_token(serve_model, picture):
     ann = serve_model("echo", env=TOKENS, token="secret-a")
     made = ann.python.files.create(picture)
     url = made.urls["download"]
@@ -163,7 +163,7 @@ def test_downloads_need_a_good_address_and_no_token(serve_model, picture):
     assert requests.get(url, timeout=15).status_code == 404
 
 
-def test_ranges_and_conditions(serve_model, picture):
+def test_range_and_conditional_requests_work(serve_model, picture):
     url = serve_model("echo").python.files.create(picture).urls["download"]
 
     def get(method="GET", **headers):
@@ -193,7 +193,7 @@ def test_ranges_and_conditions(serve_model, picture):
     assert get(If_Range='"other"', Range="bytes=0-1").content == BODY
 
 
-def test_uploads_go_after_their_time(serve_model, data, picture):
+def test_uploads_expire(serve_model, data, picture):
     echo = serve_model("echo", "--keep-files-for", "2s")
     made = echo.python.files.create(picture)
     assert requests.get(made.urls["download"], timeout=15).content == BODY
@@ -202,7 +202,7 @@ def test_uploads_go_after_their_time(serve_model, data, picture):
     assert echo.python.files.list() == []
 
 
-def test_an_account_may_leave_so_much_and_no_more(serve_model, data, tmp_path):
+def test_an_accounts_storage_is_limited(serve_model, data, tmp_path):
     ann = serve_model("echo", "--max-stored-files", "1000", env=TOKENS, token="secret-a")
     bob = ServedModel(ann.server, ann.name, "secret-b")
 
@@ -229,7 +229,7 @@ def test_an_account_may_leave_so_much_and_no_more(serve_model, data, tmp_path):
     assert len(on_disk(data)) == 3
 
 
-def test_what_is_no_file_is_refused(serve_model, data):
+def test_invalid_uploads_are_refused(serve_model, data):
     echo = serve_model("echo", "--max-body", "1MiB")
     url = f"{echo.server.url}/v1/files"
 
@@ -249,7 +249,7 @@ def test_what_is_no_file_is_refused(serve_model, data):
     assert len(on_disk(data)) == 1
 
 
-def test_fields_of_their_own_name_the_file(serve_model):
+def test_form_fields_name_the_file(serve_model):
     echo = serve_model("echo")
     fields = {"filename": "b.txt", "type": "text/x-b"}
     made = requests.post(
@@ -258,7 +258,7 @@ def test_fields_of_their_own_name_the_file(serve_model):
     assert (made["name"], made["content_type"]) == ("b.txt", "text/x-b")
 
 
-def test_pages(serve_model):
+def test_lists_are_paginated(serve_model):
     echo = serve_model("echo")
     made = [echo.npm("upload", text="x", name="n", type="", metadata={})["id"]]
     for _ in range(100):

@@ -10,7 +10,7 @@ from waiting import wait_until
 TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 
 
-def test_who_asks_too_much_is_told_when_to_come_again(serve_model):
+def test_a_rate_limited_response_has_a_retry_after(serve_model):
     echo = serve_model("echo", "--rate-limit", "3/h")
     replies = [echo.get("/v1/account") for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 200, 429]
@@ -28,7 +28,7 @@ def test_who_asks_too_much_is_told_when_to_come_again(serve_model):
     }
 
 
-def test_creates_are_counted_apart(serve_model):
+def test_creates_have_a_limit_of_their_own(serve_model):
     echo = serve_model("echo", "--rate-limit-create", "2/h")
     assert [echo.create({}).status for _ in range(3)] == [201, 201, 429]
     echo.npm("deploy", options=deployment(echo))
@@ -54,14 +54,14 @@ def deployment(served):
     return usual | {"name": "app", "min_instances": 0, "max_instances": 1}
 
 
-def test_each_account_has_its_own(serve_model):
+def test_each_account_has_its_own_limit(serve_model):
     ann = serve_model("echo", "--rate-limit", "2/h", env=TOKENS, token="secret-a")
     bob = ServedModel(ann.server, "echo", "secret-b")
     assert [ann.get("/v1/account").status for _ in range(3)] == [200, 200, 429]
     assert bob.get("/v1/account").status == 200
 
 
-def test_addresses_that_need_no_token_are_not_counted(serve_model):
+def test_urls_that_need_no_token_are_not_limited(serve_model):
     generator = serve_model("generator", "--rate-limit", "1/h")
     made = generator.create({"count": 2}).json
     path = made["urls"]["stream"].removeprefix(generator.server.url)
@@ -72,7 +72,7 @@ def test_addresses_that_need_no_token_are_not_counted(serve_model):
     assert [generator.get("/v1/account").status for _ in range(2)] == [200, 429]
 
 
-def test_pythons_client_comes_again_by_itself(serve_model):
+def test_the_python_client_retries_by_itself(serve_model):
     echo = serve_model("echo", "--rate-limit", "1/s")
 
     async def twice():
@@ -84,7 +84,7 @@ def test_pythons_client_comes_again_by_itself(serve_model):
     assert echo.get("/v1/account").status == 429
 
 
-def test_without_a_flag_nobody_is_held_back(serve_model):
+def test_without_the_flag_there_is_no_limit(serve_model):
     echo = serve_model("echo")
     replies = [echo.get("/v1/account") for _ in range(300)]
     assert {reply.status for reply in replies} == {200}

@@ -75,7 +75,7 @@ def test_with_npms_client(ann):
     assert raised.value.status == 409
 
 
-def test_a_private_model_is_not_there_for_others(ann, bob):
+def test_a_private_model_does_not_exist_for_others(ann, bob):
     make(ann, "ann", "mine")
     make(ann, "ann", "shown", visibility="public")
     assert bob.get("/v1/models/ann/mine").status == 404
@@ -94,7 +94,7 @@ def test_a_private_model_is_not_there_for_others(ann, bob):
     assert raised.value.status == 403
 
 
-def test_what_is_said_can_be_changed(ann):
+def test_model_metadata_can_be_changed(ann):
     make(ann, "ann", "tuned", description="old", license_url="https://h/l")
     path = "/v1/models/ann/tuned"
     assert ann.get(f"{path}/readme").status == 404
@@ -120,14 +120,14 @@ def test_what_is_said_can_be_changed(ann):
         ({"description": 1}, "- description: invalid type: integer"),
     ],
 )
-def test_what_cannot_be_made(ann, body, detail):
+def test_invalid_models_are_refused(ann, body, detail):
     usual = {"owner": "ann", "name": "tuned", "visibility": "public", "hardware": "local"}
     reply = ann.server.post("/v1/models", usual | body, headers=ann.headers)
     assert (reply.status, reply.content_type) == (422, PROBLEM), str(reply)
     assert reply.json["detail"].startswith(detail), str(reply)
 
 
-def test_what_is_served_from_a_folder_stays(serve_model):
+def test_a_model_served_from_a_folder_cannot_be_deleted(serve_model):
     echo = serve_model("echo")
     body = {"owner": "local", "name": "echo", "visibility": "public", "hardware": "local"}
     assert echo.server.post("/v1/models", body).status == 409
@@ -141,7 +141,7 @@ def test_what_is_served_from_a_folder_stays(serve_model):
     assert echo.server.request("DELETE", "/v1/models/local/tuned").status == 204
 
 
-def test_models_outlive_a_kill(serve_model):
+def test_user_models_survive_a_kill(serve_model):
     before = serve_model("echo")
     made = make(before, "anonymous", "tuned", description="d")
     before.kill()
@@ -161,7 +161,7 @@ def test_a_readme_comes_from_the_folder(serve_model):
     assert reply.body.decode() == "# Écho\n"
 
 
-def test_there_are_no_examples(ann):
+def test_the_list_of_examples_is_empty(ann):
     assert ann.get("/v1/models/local/echo/examples").json == {"next": None, "previous": None, "results": []}
     assert ann.get("/v1/models/local/other/examples").status == 404
 
@@ -179,7 +179,7 @@ def test_search(ann):
         assert ann.get(f"/v1/search{wrong}").status == 422, wrong
 
 
-def test_the_collection_of_all(ann):
+def test_one_collection_contains_all_models(ann):
     collection = ann.python.collections.get("all")
     assert (collection.slug, [one.id for one in collection]) == ("all", ["local/echo"])
     with pytest.raises(ReplicateError) as raised:

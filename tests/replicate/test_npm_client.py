@@ -13,7 +13,7 @@ def test_run_by_name_and_by_version(serve_model):
     assert echo.npm("run", ref=echo.model, options=polled) == "polled"
 
 
-def test_a_failed_run_throws_with_the_models_words(serve_model):
+def test_a_failed_run_throws_the_models_error(serve_model):
     echo = serve_model("echo")
     with pytest.raises(NpmError, match="not today"):
         echo.npm("run", ref=echo.model, options={"input": {"fail": "not today"}})
@@ -58,7 +58,7 @@ def test_pages_are_followed(serve_model):
     assert sorted(echo.npm("all")) == sorted(ids)
 
 
-def test_a_wait_that_is_over_looks_unfinished(serve_model, tmp_path):
+def test_an_expired_wait_returns_the_unfinished_prediction(serve_model, tmp_path):
     echo = serve_model("echo")
     gate = tmp_path / "gate"
     options = {"version": echo.version, "input": {"text": "late", "gate": str(gate)}, "wait": 1}
@@ -69,7 +69,7 @@ def test_a_wait_that_is_over_looks_unfinished(serve_model, tmp_path):
     assert echo.npm("wait", id=made["id"])["output"] == "late"
 
 
-def test_models_and_the_rest(serve_model):
+def test_models_account_hardware_and_collections(serve_model):
     echo = serve_model("echo")
     model = echo.npm("model", owner="local", name="echo")
     assert model["latest_version"]["id"] == echo.version

@@ -50,7 +50,7 @@ def https(serve_model, tmp_path, monkeypatch):
     return start
 
 
-def test_an_output_file_is_an_address_that_needs_no_token(serve_model, data):
+def test_an_output_file_is_a_url_that_needs_no_token(serve_model, data):
     ann = serve_model("files_out", env=TOKENS, token="secret-a")
     url = ann.python.run(ann.ref, input={"name": "a b é.txt"})
     assert url.startswith(f"{ann.server.url}/v1/files/"), url
@@ -103,7 +103,7 @@ def test_npm_reads_file_outputs(https):
     assert nested["files"][1]["deep"]["text"] == "b"
 
 
-def test_addresses_begin_as_callers_reach_the_server(serve_model):
+def test_file_urls_use_the_host_of_the_request(serve_model):
     model = serve_model("files_out")
     made = model.create({}, headers={"Prefer": "wait", "Host": "models.example:81"}).json
     assert made["output"].startswith("http://models.example:81/v1/files/")
@@ -113,7 +113,7 @@ def test_addresses_begin_as_callers_reach_the_server(serve_model):
     assert output_of(public).startswith("https://public.example/api/v1/files/")
 
 
-def test_webhooks_and_lists_have_addresses(serve_model, receiver, tmp_path):
+def test_webhooks_and_lists_contain_file_urls(serve_model, receiver, tmp_path):
     model, path, gate = serve_model("files_stream"), receiver.path(), tmp_path / "gate"
     receiver.plan(path, 200)
     made = model.create({"count": 2, "gate": str(gate)}, webhook=receiver.url + path).json
@@ -129,7 +129,7 @@ def test_webhooks_and_lists_have_addresses(serve_model, receiver, tmp_path):
     assert (listed["id"], listed["output"]) == (made["id"], last["output"])
 
 
-def test_streams_have_addresses(serve_model):
+def test_streams_contain_file_urls(serve_model):
     model = serve_model("files_stream")
     events = list(model.python.stream(model.ref, input={"count": 2}))
     assert [fetched(event.data) for event in events if event.event.value == "output"] == ["file 0", "file 1"]
@@ -142,7 +142,7 @@ def test_npm_reads_the_files_of_a_stream(serve_model):
     assert path.startswith("/v1/files/"), "npm's client takes other streams for text"
 
 
-def test_the_stream_of_files_is_told_alike_after_a_kill(serve_model, receiver, tmp_path):
+def test_a_stream_of_files_is_the_same_after_a_kill(serve_model, receiver, tmp_path):
     before, path, gate = serve_model("files_stream"), receiver.path(), tmp_path / "gate"
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
     made = before.create({"gate": str(gate)}, **hook).json
@@ -155,7 +155,7 @@ def test_the_stream_of_files_is_told_alike_after_a_kill(serve_model, receiver, t
     assert len(paths) == 1, paths
 
 
-def test_addresses_are_good_after_a_kill_and_name_the_new_server(serve_model):
+def test_file_urls_stay_valid_after_a_kill_and_name_the_new_server(serve_model):
     before = serve_model("files_out", env=CLOSED)
     made = before.create({"kind": "many"}, headers={"Prefer": "wait"}).json
     before.kill()
@@ -166,7 +166,7 @@ def test_addresses_are_good_after_a_kill_and_name_the_new_server(serve_model):
     assert fetched(output_of(after, path=made["output"][1])) == "b"
 
 
-def test_outputs_are_inputs_of_their_account_only(serve_model):
+def test_outputs_can_be_inputs_of_their_account_only(serve_model):
     """Private addresses are forbidden to inputs, and the server's own is one; it needs no call."""
     ann = serve_model("files_out", env=TOKENS | CLOSED, token="secret-a")
     bob = ServedModel(ann.server, ann.name, "secret-b")
@@ -175,7 +175,7 @@ def test_outputs_are_inputs_of_their_account_only(serve_model):
     assert bob.create({"path": url}).status == 422
 
 
-def test_forged_addresses_lead_nowhere(serve_model):
+def test_forged_file_urls_are_refused(serve_model):
     ann = serve_model("files_out", env=TOKENS, token="secret-a")
     url, other = output_of(ann, text="1"), output_of(ann, text="2")
     for forged in forgeries(url, other):
@@ -183,7 +183,7 @@ def test_forged_addresses_lead_nowhere(serve_model):
     assert requests.get(url.split("?")[0].removesuffix("/out.txt"), timeout=15).status_code == 401
 
 
-def test_outputs_go_with_their_prediction(serve_model, data):
+def test_outputs_are_removed_with_their_prediction(serve_model, data):
     model = serve_model("files_out", "--keep-for", "2s")
     made = model.create({"kind": "many"}, headers={"Prefer": "wait"}).json
     url = made["output"][0]
@@ -193,7 +193,7 @@ def test_outputs_go_with_their_prediction(serve_model, data):
     assert model.get(f"/v1/predictions/{made['id']}").status == 404
 
 
-def test_what_a_dead_server_left_of_forgotten_predictions_is_removed(serve_model, data):
+def test_files_of_removed_predictions_are_deleted_after_a_restart(serve_model, data):
     before = serve_model("files_out")
     output_of(before, kind="many")
     (Path(data["TIDEGATE_DATA_DIR"]) / "files" / ("0" * 64)).write_text("of nothing")
@@ -203,7 +203,7 @@ def test_what_a_dead_server_left_of_forgotten_predictions_is_removed(serve_model
     wait_until(lambda: on_disk(data) == [], "the end of the files")
 
 
-def test_one_content_is_kept_until_the_last_who_has_it_goes(serve_model, data, tmp_path):
+def test_shared_content_is_kept_until_its_last_reference_is_removed(serve_model, data, tmp_path):
     model = serve_model("files_out", "--keep-for", "2s")
     (tmp_path / "same.txt").write_text("hello")
     upload = model.python.files.create(tmp_path / "same.txt")
@@ -215,7 +215,7 @@ def test_one_content_is_kept_until_the_last_who_has_it_goes(serve_model, data, t
     wait_until(lambda: on_disk(data) == [], "the end of the bytes")
 
 
-def test_large_files_do_not_pass_through_memory(serve_model):
+def test_large_files_use_bounded_memory(serve_model):
     model = serve_model("files_out")
     made = model.create({"text": "begin", "size": 300 * MIB}).json["id"]
     wait_until(lambda: model.show(made)["status"] == "succeeded", "the end", timeout=50)
@@ -238,7 +238,7 @@ def test_a_file_above_the_limit_fails_the_prediction(serve_model, data, tmp_path
     assert on_disk(data) == []
 
 
-def test_a_file_that_cannot_be_had_fails_the_prediction(serve_model):
+def test_an_unreadable_output_file_fails_the_prediction(serve_model):
     made = serve_model("files_out").create({"kind": "half"}, headers={"Prefer": "wait"}).json
     assert (made["status"], made["output"]) == ("failed", None)
     assert "/nonexistent/file.txt" in made["error"]
@@ -250,13 +250,13 @@ def test_the_cog_api_keeps_data_uris(serve_model):
     assert output == "data:text/plain;base64," + base64.b64encode(b"hello").decode()
 
 
-def test_the_cog_api_shows_addresses_of_what_came_by_replicates(serve_model):
+def test_the_cog_api_shows_file_urls_for_replicate_predictions(serve_model):
     model = serve_model("files_out")
     made = model.create({}, headers={"Prefer": "wait"}).json
     assert fetched(model.get(f"/predictions/{made['id']}").json["output"]) == "hello"
 
 
-def test_the_cog_api_streams_addresses_of_what_came_by_replicates(serve_model):
+def test_the_cog_api_streams_file_urls_for_replicate_predictions(serve_model):
     model = serve_model("files_stream", "--owner", "local")
     made = model.create({"count": 2}, headers={"Prefer": "wait"}).json
     events = model.server.stream(made["input"], id=made["id"]).rest()
@@ -268,7 +268,7 @@ def test_without_a_data_folder_outputs_are_data_uris(serve_model):
     assert output_of(model).startswith("data:text/plain;base64,")
 
 
-def test_an_upload_url_counts_more(serve_model, receiver):
+def test_an_upload_url_takes_precedence(serve_model, receiver):
     path = receiver.path()
     receiver.plan(path, 200)
     model = serve_model("files_out", "--upload-url", receiver.url + path)

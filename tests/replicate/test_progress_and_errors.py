@@ -8,7 +8,7 @@ PROBLEM = "application/problem+json"
 BAR = "\r  0%|          | 0/10 [00:00<?]\r 50%|#####     | 5/10 [00:01]\r100%|##########| 10/10 [00:02]"
 
 
-def test_both_clients_read_the_newest_progress_of_a_bar(serve_model: ServedModel):
+def test_both_clients_read_the_latest_progress_of_a_progress_bar(serve_model: ServedModel):
     echo = serve_model("echo")
     made = echo.python.models.predictions.create(echo.model, input={"log": BAR})
     made.wait()
@@ -21,7 +21,7 @@ def test_both_clients_read_the_newest_progress_of_a_bar(serve_model: ServedModel
 @pytest.mark.parametrize(
     "path", ["/v1/predictions/%ff", "/v1/models/local/%c3", "/v1/streams/%80", "/v1/%fe/x"]
 )
-def test_a_path_that_is_no_text_is_a_problem(serve_model, path):
+def test_a_path_that_is_not_utf8_is_a_problem_response(serve_model, path):
     reply = serve_model("echo").server.request("GET", path)
     assert (reply.status, reply.content_type, reply.json["status"]) == (400, PROBLEM, 400)
 
@@ -36,7 +36,7 @@ def test_a_path_that_is_no_text_is_a_problem(serve_model, path):
         ("stream", "yes"),
     ],
 )
-def test_a_key_with_a_wrong_value_is_named(serve_model, field, value):
+def test_an_invalid_field_is_named(serve_model, field, value):
     reply = serve_model("echo").create({"text": "é\n"}, **{field: value})
     assert (reply.status, reply.content_type) == (422, PROBLEM)
     [wrong] = reply.json["invalid_fields"]
@@ -44,7 +44,7 @@ def test_a_key_with_a_wrong_value_is_named(serve_model, field, value):
     assert reply.json["detail"] == f"- {field}: {wrong['description']}\n"
 
 
-def test_wrong_values_of_other_bodies_are_named_too(serve_model):
+def test_invalid_fields_of_other_requests_are_named(serve_model):
     echo = serve_model("echo")
     body = {"version": 7, "input": {}}
     assert echo.server.post("/v1/predictions", body).json["invalid_fields"][0]["field"] == "version"
@@ -66,7 +66,7 @@ def test_wrong_values_of_other_bodies_are_named_too(serve_model):
         ({"colour": "blue"}, "enum"),
     ],
 )
-def test_each_rule_of_an_input_has_its_name(serve_model, input, rule):
+def test_each_violated_input_rule_is_named(serve_model, input, rule):
     reply = serve_model("inputs").create(input)
     [wrong] = reply.json["invalid_fields"]
     assert (reply.status, wrong["type"], wrong["field"]) == (422, rule, f"input.{next(iter(input))}")

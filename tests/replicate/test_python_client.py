@@ -44,7 +44,7 @@ def test_run_of_a_slow_model_waits_for_the_end(serve_model, tmp_path):
     assert (made.status, made.output) == ("succeeded", "late")
 
 
-def test_a_failed_run_raises_with_the_models_words(serve_model):
+def test_a_failed_run_raises_the_models_error(serve_model):
     echo = serve_model("echo")
     with pytest.raises(ModelError, match="not today") as raised:
         echo.python.run(echo.model, input={"fail": "not today"})
@@ -162,7 +162,7 @@ def test_webhooks_are_verified_with_the_servers_secret(serve_model, receiver):
     assert told.json == echo.show(made.id)
 
 
-def test_errors_are_read(serve_model):
+def test_the_client_reads_errors(serve_model):
     echo = serve_model("echo")
     with pytest.raises(ReplicateError) as raised:
         echo.python.predictions.create(version="0" * 64, input={})
@@ -175,7 +175,7 @@ def test_errors_are_read(serve_model):
     assert raised.value.status == 404
 
 
-def test_a_wrong_token_is_an_error_that_is_read(serve_model):
+def test_the_client_reads_the_error_for_a_wrong_token(serve_model):
     echo = serve_model("echo", env={"TIDEGATE_API_TOKENS": "secret:ann"}, token="wrong")
     with pytest.raises(ReplicateError) as raised:
         echo.python.run(echo.model, input={})

@@ -69,7 +69,7 @@ def test_a_prediction_has_every_field(serve_model):
     assert 0 <= seen["metrics"]["predict_time"] <= seen["metrics"]["total_time"]
 
 
-def test_the_time_in_the_line_is_no_predict_time(serve_model, tmp_path):
+def test_queue_time_is_not_part_of_predict_time(serve_model, tmp_path):
     echo, gate = serve_model("echo"), tmp_path / "gate"
     echo.create({"gate": str(gate)})
     waiting = echo.create({}).json["id"]
@@ -96,14 +96,14 @@ def test_links_follow_the_host_of_the_request_or_the_public_url(serve_model):
 @pytest.mark.parametrize(
     ("prefer", "applied"), [("wait", "wait=60"), ("wait=5", "wait=5"), ("wait=99", "wait=60")]
 )
-def test_who_waits_gets_the_end(serve_model, prefer, applied):
+def test_a_waiting_client_gets_the_final_state(serve_model, prefer, applied):
     echo = serve_model("echo")
     reply = echo.create({"text": "x"}, headers={"Prefer": prefer})
     assert (reply.status, reply.headers["preference-applied"]) == (201, applied)
     assert (reply.json["status"], reply.json["output"]) == ("succeeded", "x")
 
 
-def test_who_leaves_does_not_cancel(serve_model, tmp_path):
+def test_a_client_that_disconnects_does_not_cancel(serve_model, tmp_path):
     echo, gate = serve_model("echo"), tmp_path / "gate"
     with pytest.raises(requests.Timeout):
         echo.server.request(
@@ -118,7 +118,7 @@ def test_who_leaves_does_not_cancel(serve_model, tmp_path):
     assert over(echo, one["id"])["output"] == "alone"
 
 
-def test_a_deadline_before_the_begin_aborts_and_while_running_cancels(serve_model, tmp_path):
+def test_a_deadline_aborts_a_waiting_prediction_and_cancels_a_running_one(serve_model, tmp_path):
     echo, never = serve_model("echo", "--cancel-grace", "1s"), str(tmp_path / "never")
     running = echo.create({"gate": never}, headers={"Cancel-After": "5s"}).json
     waiting = echo.create({"gate": never}, headers={"Cancel-After": "5"}).json
@@ -143,7 +143,7 @@ def test_old_clients_see_canceled_instead_of_aborted(serve_model, tmp_path):
     assert over(echo, late)["status"] == "aborted"
 
 
-def test_the_official_clients_get_over_a_prediction_that_was_aborted(serve_model, tmp_path):
+def test_the_official_clients_handle_an_aborted_prediction(serve_model, tmp_path):
     echo = serve_model("echo")
     echo.create({"gate": str(tmp_path / "never")})
     late = echo.python.predictions.get(echo.create({}, headers={"Cancel-After": "5"}).json["id"])
@@ -154,7 +154,7 @@ def test_the_official_clients_get_over_a_prediction_that_was_aborted(serve_model
     assert echo.show(late.id)["status"] == "aborted"
 
 
-def test_inputs_that_do_not_fit_are_named(serve_model):
+def test_invalid_inputs_are_named(serve_model):
     required, inputs = serve_model("required"), serve_model("inputs", env={"TIDEGATE_DATA_DIR": "none"})
     reply = required.create({})
     assert (reply.status, reply.content_type) == (422, PROBLEM)
@@ -172,7 +172,7 @@ def test_inputs_that_do_not_fit_are_named(serve_model):
     assert (reply.status, reply.json["detail"]) == (422, "- input is required\n")
 
 
-def test_versions_that_are_not_there(serve_model):
+def test_unknown_versions_are_refused(serve_model):
     echo = serve_model("echo")
 
     def create(**body):
@@ -205,13 +205,13 @@ def test_versions_that_are_not_there(serve_model):
         ("GET", "/v1/predictions?source=elsewhere", 422),
     ],
 )
-def test_what_is_not_there_is_a_problem(serve_model, method, path, status):
+def test_unknown_resources_are_problem_responses(serve_model, method, path, status):
     echo = serve_model("echo")
     reply = echo.server.request(method, path)
     assert (reply.status, reply.content_type, reply.json["status"]) == (status, PROBLEM, status)
 
 
-def test_bodies_that_cannot_be_read(serve_model):
+def test_invalid_bodies_are_refused(serve_model):
     echo = serve_model("echo")
 
     def create(data, content_type="application/json"):
@@ -225,7 +225,7 @@ def test_bodies_that_cannot_be_read(serve_model):
     assert create("x", "text/plain").status == 415
 
 
-def test_lists_are_bounded_by_time(serve_model):
+def test_lists_can_be_filtered_by_time(serve_model):
     echo = serve_model("echo")
     first = echo.create({}).json
     second = echo.create({}).json
@@ -246,7 +246,7 @@ def test_all_predictions_were_made_by_the_api(serve_model):
     assert echo.get("/v1/predictions?source=web").json == {"next": None, "previous": None, "results": []}
 
 
-def test_a_stream_can_be_read_again_and_taken_up(serve_model, tmp_path):
+def test_a_stream_can_be_replayed_and_resumed(serve_model, tmp_path):
     generator, gate = serve_model("generator"), tmp_path / "gate"
     made = generator.create({"count": 4, "gate": str(gate), "hold_at": 2, "log": "hi"}).json
     url = made["urls"]["stream"]
@@ -269,7 +269,7 @@ def test_a_stream_can_be_read_again_and_taken_up(serve_model, tmp_path):
     assert [frame["data"] for frame in rest if frame["event"] == "output"] == [["chunk2"], ["chunk3"]]
 
 
-def test_every_line_break_begins_a_new_line_of_data(serve_model):
+def test_every_line_break_starts_a_new_data_line(serve_model):
     generator = serve_model("generator")
     made = generator.create({"count": 1, "log": "a\rb\r\nc"}, headers={"Prefer": "wait"}).json
     body = requests.get(made["urls"]["stream"], timeout=15).content.decode()
@@ -277,7 +277,7 @@ def test_every_line_break_begins_a_new_line_of_data(serve_model):
     assert [frame["data"] for frame in events(body) if frame["event"] == "logs"] == [["a", "b", "c", ""]]
 
 
-def test_nothing_of_a_stream_is_lost_behind_a_line_break_of_unicode(serve_model):
+def test_unicode_line_breaks_do_not_truncate_a_stream(serve_model):
     generator, text = serve_model("generator"), "a\u2028b\u2029c\x0bd\x0ce\x85f"
     input = {"count": 1, "log": text}
     logs = [
@@ -296,7 +296,7 @@ def test_a_canceled_stream_says_so(serve_model, tmp_path):
     assert (last["event"], json.loads(last["data"][0])) == ("done", {"reason": "canceled"})
 
 
-def test_a_stream_that_cannot_be_is_refused(serve_model):
+def test_a_stream_of_a_model_without_streaming_is_refused(serve_model):
     echo = serve_model("echo")
     assert "stream" not in echo.create({}).json["urls"]
     reply = echo.create({}, stream=True)
@@ -324,7 +324,7 @@ def test_accounts_do_not_see_each_other(serve_model):
     }
 
 
-def test_webhooks_say_what_a_get_says(serve_model, receiver):
+def test_webhook_bodies_equal_the_response_to_a_get(serve_model, receiver):
     generator = serve_model("generator")
     everything, usual, old = receiver.path(), receiver.path(), receiver.path()
     made = generator.create(
@@ -348,7 +348,7 @@ def test_webhooks_say_what_a_get_says(serve_model, receiver):
         assert (reply.status, reply.json["invalid_fields"][0]["field"]) == (422, "webhook")
 
 
-def test_who_makes_a_prediction_is_never_told_of_half_of_it(serve_model):
+def test_a_create_response_is_never_incomplete(serve_model):
     generator = serve_model("generator")
     made = [generator.create({"count": 3}).json for _ in range(30)]
     unfinished = [one for one in made if one["status"] != "succeeded"]
@@ -356,7 +356,7 @@ def test_who_makes_a_prediction_is_never_told_of_half_of_it(serve_model):
     assert told == [("starting", None, None)] * len(told)
 
 
-def test_a_cancel_says_how_it_ended_however_close_it_was(serve_model):
+def test_a_cancel_close_to_the_end_returns_the_final_state(serve_model):
     echo = serve_model("echo")
     told = []
     for _ in range(60):

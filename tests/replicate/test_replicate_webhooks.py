@@ -5,7 +5,7 @@ from waiting import wait_until
 EVERYTHING = ["start", "output", "logs", "completed"]
 
 
-def test_many_values_are_few_messages(serve_model, receiver):
+def test_many_values_are_combined_into_few_webhooks(serve_model, receiver):
     generator, path = serve_model("generator"), receiver.path()
     generator.create(
         {"count": 300, "log": "one"}, webhook=receiver.url + path, webhook_events_filter=EVERYTHING
@@ -20,7 +20,7 @@ def test_many_values_are_few_messages(serve_model, receiver):
     assert counts == sorted(counts)
 
 
-def test_what_was_held_back_is_told_later(serve_model, receiver, tmp_path):
+def test_throttled_webhooks_are_sent_later(serve_model, receiver, tmp_path):
     generator, path, gate = serve_model("generator"), receiver.path(), tmp_path / "gate"
     generator.create({"count": 4, "hold_at": 3, "gate": str(gate)}, webhook=receiver.url + path)
 
@@ -32,7 +32,7 @@ def test_what_was_held_back_is_told_later(serve_model, receiver, tmp_path):
     assert receiver.wait_terminal(path)["status"] == "succeeded"
 
 
-def test_who_does_not_want_the_end_gets_the_last_value(serve_model, receiver):
+def test_without_the_completed_event_the_last_value_is_sent(serve_model, receiver):
     generator, path = serve_model("generator"), receiver.path()
     options = {"webhook": receiver.url + path, "webhook_events_filter": ["output"]}
     made = generator.create({"count": 3}, **options).json
@@ -43,7 +43,7 @@ def test_who_does_not_want_the_end_gets_the_last_value(serve_model, receiver):
     )
 
 
-def test_the_one_value_of_a_model_is_never_a_list(serve_model, receiver):
+def test_a_single_output_is_never_a_list(serve_model, receiver):
     echo, path = serve_model("echo"), receiver.path()
     made = echo.create({"text": "a"}, webhook=receiver.url + path).json
     assert receiver.wait_terminal(path)["output"] == "a"
@@ -51,7 +51,7 @@ def test_the_one_value_of_a_model_is_never_a_list(serve_model, receiver):
     assert echo.show(made["id"])["output"] == "a"
 
 
-def test_a_prediction_says_who_is_told(serve_model, receiver):
+def test_a_prediction_shows_its_webhook(serve_model, receiver):
     echo, path = serve_model("echo"), receiver.path()
     made = echo.create({}, webhook=receiver.url + path).json
     assert (made["webhook"], made["webhook_events_filter"]) == (receiver.url + path, ["output", "completed"])
@@ -64,7 +64,7 @@ def test_a_prediction_says_who_is_told(serve_model, receiver):
     assert echo.python.predictions.get(made["id"]).id == made["id"]
 
 
-def test_after_a_kill_the_body_is_the_same(serve_model, receiver, tmp_path):
+def test_the_webhook_body_is_the_same_after_a_kill(serve_model, receiver, tmp_path):
     before, path, gate = serve_model("generator"), receiver.path(), tmp_path / "gate"
     made = before.create(
         {"count": 2, "gate": str(gate)}, webhook=receiver.url + path, webhook_events_filter=["completed"]

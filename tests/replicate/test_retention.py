@@ -16,7 +16,7 @@ def removed(served, id):
     return wait_until(probe, "the removal of the data")
 
 
-def test_data_goes_and_the_prediction_stays(serve_model):
+def test_data_is_removed_and_the_prediction_remains(serve_model):
     echo = serve_model("echo", *FLAGS)
     made = echo.create({"text": "secret", "log": "said"}, headers={"Prefer": "wait"}).json
     assert (made["output"], made["logs"], made["data_removed"]) == ("secret", "said\n", False)
@@ -35,7 +35,7 @@ def test_data_goes_and_the_prediction_stays(serve_model):
     assert echo.npm("list")["results"] == [seen]
 
 
-def test_output_files_go_with_the_data(serve_model, data):
+def test_output_files_are_removed_with_the_data(serve_model, data):
     files = serve_model("files_out", *FLAGS)
     made = files.create({"text": "hello"}, headers={"Prefer": "wait"}).json
     path = made["output"].removeprefix(files.server.url)
@@ -45,14 +45,14 @@ def test_output_files_go_with_the_data(serve_model, data):
     wait_until(lambda: not list(kept.iterdir()), "the bytes to go")
 
 
-def test_a_failed_one_keeps_its_error(serve_model):
+def test_a_failed_prediction_keeps_its_error(serve_model):
     echo = serve_model("echo", *FLAGS)
     made = echo.create({"fail": "no"}, headers={"Prefer": "wait"}).json
     seen = removed(echo, made["id"])
     assert (seen["status"], seen["error"]) == ("failed", made["error"])
 
 
-def test_what_runs_keeps_its_data(serve_model, tmp_path):
+def test_a_running_prediction_keeps_its_data(serve_model, tmp_path):
     echo, gate = serve_model("echo", *FLAGS), tmp_path / "gate"
     first = echo.create({}).json
     made = echo.create({"text": "t", "gate": str(gate)}).json
@@ -62,7 +62,7 @@ def test_what_runs_keeps_its_data(serve_model, tmp_path):
     removed(echo, made["id"])
 
 
-def test_it_stays_removed_over_a_restart(serve_model):
+def test_data_stays_removed_after_a_restart(serve_model):
     before = serve_model("echo", *FLAGS)
     made = before.create({"text": "secret"}).json
     removed(before, made["id"])
@@ -73,7 +73,7 @@ def test_it_stays_removed_over_a_restart(serve_model):
     assert [one["output"] for one in page] == [None]
 
 
-def test_a_stream_of_a_removed_output_says_only_that_it_is_over(serve_model):
+def test_a_stream_of_removed_output_contains_only_the_end(serve_model):
     generator = serve_model("generator", *FLAGS)
     made = generator.create({"count": 2}).json
     removed(generator, made["id"])
@@ -82,7 +82,7 @@ def test_a_stream_of_a_removed_output_says_only_that_it_is_over(serve_model):
     assert "chunk" not in told
 
 
-def test_the_same_request_again_is_answered_without_its_data(serve_model):
+def test_a_repeated_request_is_answered_without_removed_data(serve_model):
     echo = serve_model("echo", *FLAGS)
     assert echo.server.put("/predictions/mine", {"input": {"text": "x"}}).json["output"] == "x"
     removed(echo, "mine")

@@ -50,7 +50,7 @@ def remove(served, path):
     return served.server.request("DELETE", f"/v1/models/{path}", headers=served.headers)
 
 
-def test_every_way_to_run_it_has_its_weights(serve_model):
+def test_every_way_to_run_a_trained_version_uses_its_weights(serve_model):
     learns = serve_model("learns")
     made = train(learns, make(learns))
     name, _, id = made.output["version"].partition(":")
@@ -115,7 +115,7 @@ def test_with_npms_client(serve_model):
     assert raised.value.status == 422
 
 
-def test_the_newest_is_the_latest_and_all_run(serve_model):
+def test_the_newest_version_is_the_latest_and_all_versions_run(serve_model):
     learns = serve_model("learns")
     make(learns)
     first, second = (train(learns, MINE, word).output["version"] for word in ("salve", "ave"))
@@ -145,7 +145,7 @@ def test_a_version_outlives_the_server_and_its_training(serve_model):
     assert after.get("/v1/files").json["results"] == []
 
 
-def test_predictions_that_wait_find_their_version_after_a_kill(serve_model, tmp_path):
+def test_waiting_predictions_find_their_version_after_a_kill(serve_model, tmp_path):
     before, gate = serve_model("learns"), tmp_path / "gate"
     make(before)
     versions = [train(before, MINE, word).output["version"] for word in ("salve", "ave")]
@@ -167,7 +167,7 @@ def test_predictions_that_wait_find_their_version_after_a_kill(serve_model, tmp_
     assert wait_until(outputs, "the end of all") == ["greeting.txt salve Ada", "greeting.txt ave Ada"] * 2
 
 
-def test_a_training_that_was_killed_makes_its_version_the_next_time(serve_model):
+def test_a_training_interrupted_by_a_kill_makes_its_version_after_the_restart(serve_model):
     before = serve_model("learns")
     make(before)
     made = before.python.trainings.create(
@@ -185,7 +185,7 @@ def test_a_training_that_was_killed_makes_its_version_the_next_time(serve_model)
     assert len(after.python.models.get(MINE).versions.list().results) == 1
 
 
-def test_what_is_removed_is_gone_with_its_weights(serve_model, tmp_path):
+def test_a_removed_version_is_deleted_with_its_weights(serve_model, tmp_path):
     learns = serve_model("learns", "--keep-for", "1s")
     make(learns)
     first, second = (train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave"))
@@ -210,7 +210,7 @@ def test_what_is_removed_is_gone_with_its_weights(serve_model, tmp_path):
     assert after.python.models.get(MINE).latest_version is None
 
 
-def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fails(serve_model, tmp_path):
+def test_running_predictions_of_a_removed_version_finish_and_waiting_ones_fail(serve_model, tmp_path):
     learns, gate = serve_model("learns", "--max-loaded", "1"), tmp_path / "gate"
     make(learns)
     versions = [train(learns, MINE, word).output["version"].split(":")[1] for word in ("salve", "ave")]
@@ -233,7 +233,7 @@ def test_what_a_removed_version_has_begun_is_finished_and_what_waits_for_it_fail
     assert "could not be started" in second["error"]
 
 
-def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_killed(serve_model, tmp_path):
+def test_predictions_of_a_removed_version_run_on_no_other_version_after_a_kill(serve_model, tmp_path):
     before, gate = serve_model("learns"), tmp_path / "gate"
     make(before)
     version = train(before, MINE).output["version"].split(":")[1]
@@ -248,7 +248,7 @@ def test_nobody_else_does_what_a_removed_version_has_left_when_the_server_is_kil
     assert shown["status"] == "failed" and "not served any more" in shown["error"], shown
 
 
-def test_what_was_trained_from_a_removed_version_has_no_code_to_run(serve_model, tmp_path):
+def test_a_version_trained_from_a_removed_version_cannot_run(serve_model, tmp_path):
     learns, gate = serve_model("learns"), tmp_path / "gate"
     make(learns)
     first = train(learns, MINE).output["version"].split(":")[1]
@@ -263,7 +263,7 @@ def test_what_was_trained_from_a_removed_version_has_no_code_to_run(serve_model,
     assert shown["status"] == "failed" and "removed meanwhile" in shown["error"], shown
 
 
-def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(serve_model, tmp_path):
+def test_a_version_trained_for_a_removed_model_can_be_deleted(serve_model, tmp_path):
     learns, gate = serve_model("learns"), tmp_path / "gate"
     make(learns)
     made = learns.python.trainings.create(
@@ -281,7 +281,7 @@ def test_what_was_trained_for_a_model_that_is_gone_can_be_removed(serve_model, t
     assert remove(learns, f"{MINE}/versions/{version}").status == 404
 
 
-def test_a_version_moves_along_with_its_code(serve_model):
+def test_a_trained_version_follows_changes_of_its_code(serve_model):
     learns = serve_model("learns", "--watch")
     first = train(learns, make(learns)).output["version"].split(":")[1]
     assert said(learns, MINE) == "greeting.txt salve Ada"
@@ -298,7 +298,7 @@ def test_a_version_moves_along_with_its_code(serve_model):
     assert [one.id for one in learns.python.models.get(MINE).versions.list()] == [second, first]
 
 
-def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_those_who_wait(
+def test_waiting_predictions_find_a_version_whose_code_changed_while_the_server_was_down(
     server_pool, data, tmp_path
 ):
     folder, gate = tmp_path / "learns", tmp_path / "gate"
@@ -320,7 +320,7 @@ def test_a_version_whose_code_changed_while_the_server_was_away_is_found_by_thos
     assert wait_until(output, "the end") == "greeting.txt salve ADA"
 
 
-def test_a_version_of_the_served_model_stands_beside_that_of_the_folder(serve_model):
+def test_a_trained_version_of_the_served_model_is_listed_with_the_folders_version(serve_model):
     learns = serve_model("learns")
     folder = learns.version
     version = train(learns, learns.model).output["version"]
@@ -343,7 +343,7 @@ def test_a_version_can_be_trained_further(serve_model):
     assert said(learns, second) == "greeting.txt ave Ada"
 
 
-def test_private_ones_are_for_who_made_them(serve_model):
+def test_private_versions_are_visible_to_their_owner_only(serve_model):
     tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
     ann = serve_model("learns", env=tokens, token="a")
     bob = ServedModel(ann.server, "learns", "b")
@@ -366,7 +366,7 @@ def test_private_ones_are_for_who_made_them(serve_model):
     assert said(bob, public) == "greeting.txt ave Ada"
 
 
-def test_weights_that_are_no_file_are_given_as_they_are(serve_model):
+def test_weights_that_are_not_a_file_are_passed_unchanged(serve_model):
     learns = serve_model("learns")
     made = train(learns, make(learns), "s3://bucket/salve", kind="text")
     assert made.output["weights"] == "s3://bucket/salve"
@@ -380,7 +380,7 @@ def test_an_output_without_weights_makes_no_version(serve_model):
     assert learns.python.models.get(MINE).latest_version is None
 
 
-def test_without_a_data_folder_only_words_make_a_version(serve_model):
+def test_without_a_data_folder_only_text_weights_make_a_version(serve_model):
     learns = serve_model("learns", env={"TIDEGATE_DATA_DIR": "none"})
     make(learns)
     assert set(train(learns, MINE).output) == {"weights", "loss"}
@@ -388,7 +388,7 @@ def test_without_a_data_folder_only_words_make_a_version(serve_model):
     assert said(learns, version) == "ave Ada"
 
 
-def test_weights_count_for_what_an_account_may_keep(serve_model):
+def test_weights_count_toward_the_accounts_storage_limit(serve_model):
     learns = serve_model("learns", "--max-stored-files", "8")
     make(learns)
     first = train(learns, MINE, "12345678").output["version"]
@@ -400,7 +400,7 @@ def test_weights_count_for_what_an_account_may_keep(serve_model):
     train(learns, MINE, "ave")
 
 
-def test_they_are_loaded_when_they_are_wanted_and_take_a_place(serve_model):
+def test_trained_versions_are_loaded_on_demand_and_count_as_loaded(serve_model):
     learns = serve_model("learns", "--max-loaded", "1")
     make(learns)
     versions = [train(learns, MINE, word).output["version"] for word in ("salve", "ave")]
@@ -413,7 +413,7 @@ def test_they_are_loaded_when_they_are_wanted_and_take_a_place(serve_model):
         assert learns.server.model_process_count() == 1
 
 
-def test_operators_see_them(serve_model):
+def test_operators_see_trained_versions(serve_model):
     learns = serve_model("learns")
     version = train(learns, make(learns)).output["version"].split(":")[1]
     train(learns, MINE, "ave")

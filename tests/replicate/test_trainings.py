@@ -47,7 +47,7 @@ def test_with_npms_client(serve_model):
     assert raised.value.status == 404
 
 
-def test_for_a_model_that_was_made_for_it(served):
+def test_a_training_for_a_created_model(served):
     tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
     ann = served("training", env=tokens, token="a")
     bob = ServedModel(ann.server, "training", "b")
@@ -76,7 +76,7 @@ def test_for_a_model_that_was_made_for_it(served):
     assert raised.value.detail == "The specified training destination does not exist"
 
 
-def test_what_cannot_be_trained(served):
+def test_invalid_trainings_are_refused(served):
     training, echo = served("training"), served("echo", env={"TIDEGATE_DATA_DIR": "none"})
 
     def refusal(served, destination, **input):

@@ -30,7 +30,7 @@ def begun(served, id):
 
 
 @pytest.mark.timeout(300)
-def test_a_thousand_large_inputs_wait_without_filling_the_memory(serve_model, receiver, tmp_path):
+def test_a_thousand_waiting_large_inputs_use_bounded_memory(serve_model, receiver, tmp_path):
     gates, path = [tmp_path / "gate-0", tmp_path / "gate-1"], receiver.path()
     server = serve_model("echo", "--waiting-memory", "16MiB")
     server.create({"gate": str(gates[0])})
@@ -64,7 +64,7 @@ def test_a_thousand_large_inputs_wait_without_filling_the_memory(serve_model, re
     assert resident(server) < BOUND
 
 
-def test_without_a_place_to_write_down_no_more_are_taken_than_fit(serve_model, tmp_path):
+def test_without_a_data_folder_waiting_inputs_are_limited_by_memory(serve_model, tmp_path):
     gate = tmp_path / "gate"
     server = serve_model("echo", "--waiting-memory", "1MiB", env={"TIDEGATE_DATA_DIR": "none"})
     server.create({"gate": str(gate)})

@@ -17,7 +17,7 @@ def told(served: ServedModel, receiver):
     return {"headers": message.headers, "body": message.body.decode()}
 
 
-def test_each_account_verifies_its_own_and_only_those(serve_model, receiver):
+def test_an_accounts_secret_verifies_only_its_webhooks(serve_model, receiver):
     ann = serve_model("echo", env=ACCOUNTS, token="secret-a")
     bob = ServedModel(ann.server, "echo", "secret-b")
     for one, other in [(ann, bob), (bob, ann)]:
@@ -29,13 +29,13 @@ def test_each_account_verifies_its_own_and_only_those(serve_model, receiver):
             Webhooks.validate(**message, secret=other.python.webhooks.default.secret())
 
 
-def test_the_servers_secret_verifies_all(serve_model, receiver):
+def test_the_servers_secret_verifies_all_webhooks(serve_model, receiver):
     ann = serve_model("echo", env=ACCOUNTS | {"TIDEGATE_WEBHOOK_SECRET": OURS}, token="secret-a")
     Webhooks.validate(**told(ann, receiver), secret=WebhookSigningSecret(key=OURS))
     assert ann.python.webhooks.default.secret().key != OURS
 
 
-def test_a_secret_of_an_account_stays_the_same_over_a_kill(serve_model, receiver):
+def test_an_accounts_secret_survives_a_kill(serve_model, receiver):
     ann = serve_model("echo", env=ACCOUNTS, token="secret-a")
     secret = ann.python.webhooks.default.secret()
     ann.kill()

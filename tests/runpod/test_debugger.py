@@ -26,7 +26,7 @@ def tried(package: str, result: Any) -> dict[str, Any]:
     return json.loads(made.stdout)
 
 
-def test_what_was_measured_is_in_the_output(package: str) -> None:
+def test_measurements_are_in_the_output(package: str) -> None:
     output = tried(package, {"k": 1})["output"]
     told = output.pop("rp_debugger")
     assert output == {"k": 1}
@@ -40,7 +40,7 @@ def test_what_was_measured_is_in_the_output(package: str) -> None:
     assert told["ready_delay_ms"] > 0
 
 
-def test_an_output_that_is_no_object_is_given_as_it_is(package: str) -> None:
+def test_an_output_that_is_not_an_object_is_unchanged(package: str) -> None:
     """Runpod's own worker never answers such a job."""
     assert tried(package, [1, 2]) == {"output": [1, 2]}
     assert tried(package, None) == {"output": None}
@@ -52,7 +52,7 @@ def test_a_name_can_be_measured_in_every_job(handler: Any) -> None:
         assert server.post("/runsync", {"input": {}}).json["output"] == {"ok": True}
 
 
-def test_a_server_gives_what_was_measured_too(fresh_handler: Any) -> None:
+def test_a_server_adds_measurements_too(fresh_handler: Any) -> None:
     server = fresh_handler("measured.py", flags=("--rp-debugger",))
     for _ in range(2):
         output = server.post("/runsync", {"input": {}}).json["output"]

@@ -22,7 +22,7 @@ def predict(package, script, *arguments):
     )
 
 
-def test_the_script_is_main_and_gets_whatever_comes(handler):
+def test_the_script_is_main_and_receives_any_input(handler):
     told = handler("plain.py").post("/runsync", {"input": {"a": [1, {"b": None}], "ü": 1e3}}).json["output"]
     assert told == {
         "input": {"a": [1, {"b": None}], "ü": 1000.0},
@@ -37,28 +37,28 @@ def test_a_plain_function_may_return_a_coroutine(handler):
     }
 
 
-def test_the_first_word_of_the_concurrency_modifier_counts(handler):
+def test_the_first_value_of_the_concurrency_modifier_is_used(handler):
     server = handler("coroutine.py")
     with ThreadPoolExecutor(3) as pool:
         ask = lambda _: server.sibling().post("/runsync", {"input": {"together": 3}}).json["output"]  # noqa: E731
         assert max(told["together"] for told in pool.map(ask, range(3))) == 3
 
 
-def test_the_flag_counts_more_than_the_modifier(fresh_handler):
+def test_the_flag_overrides_the_modifier(fresh_handler):
     server = fresh_handler("coroutine.py", flags=("--concurrency", "1"))
     jobs = [server.post("/run", {"input": {"sleep": 0.2}}).json["id"] for _ in range(3)]
     told = [server.post(f"/status/{job}").json["output"]["together"] for job in jobs]
     assert told == [1, 1, 1]
 
 
-def test_a_handler_may_ask_for_another_process(handler):
+def test_a_handler_may_request_a_new_process(handler):
     server = handler("plain.py")
     pids = [server.post("/runsync", {"input": {"refresh": True}}).json["output"]["pid"] for _ in range(2)]
     assert pids[0] != pids[1]
     assert server.post("/runsync", {"input": {"result": "text"}}).json["status"] == "COMPLETED"
 
 
-def test_who_runs_beside_a_job_that_asks_for_another_process_goes_on(handler):
+def test_concurrent_jobs_continue_when_one_requests_a_new_process(handler):
     server = handler("coroutine.py")
     beside = server.post("/run", {"input": {"together": 2, "sleep": 1}}).json["id"]
     pids = [server.post("/runsync", {"input": {"refresh": 1, "together": 2}}).json["output"]["pid"]]
@@ -72,20 +72,20 @@ def test_every_job_may_have_a_process_of_its_own(handler):
     assert len({server.post("/runsync", {"input": {}}).json["output"] for _ in range(3)}) == 3
 
 
-def test_a_fitness_check_that_fails_is_a_setup_that_failed(fresh_handler):
+def test_a_failed_fitness_check_is_a_failed_setup(fresh_handler):
     health = fresh_handler("checked.py").health()
     assert health["status"] == "SETUP_FAILED"
     assert "the disk is fine" in health["setup"]["logs"]
     assert "the fitness check `gpu` failed: RuntimeError: there is no GPU" in health["setup"]["logs"]
 
 
-def test_a_script_that_hands_nothing_over_says_so(package):
+def test_a_script_without_a_handler_is_reported(package):
     result = predict(package, "silent.py")
     assert result.returncode == 1 and "version 1.12.0" in result.stderr
     assert "has ended without calling `runpod.serverless.start`" in result.stderr
 
 
-def test_what_the_script_holds_open_stays_open(handler):
+def test_resources_opened_by_the_script_stay_open(handler):
     assert handler("context.py").post("/runsync", {"input": {}}).json["output"] is True
 
 
@@ -96,12 +96,12 @@ def test_predict_runs_a_handler_once(package):
     assert result.returncode == 1 and "<class 'ValueError'>" in result.stderr
 
 
-def test_predict_shows_what_it_cannot_read(package):
+def test_predict_shows_an_invalid_input(package):
     shown = predict(package, "plain.py", "--json", '{"result": "long integer"}')
     assert json.loads(shown.stdout) == {"n": [2**70, -(10**400)]}, shown.stderr
 
 
-def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path):
+def test_predict_accepts_runpods_test_input_flag(package, tmp_path):
     (tmp_path / "plain.py").write_bytes((HANDLERS / "plain.py").read_bytes())
     (tmp_path / "test_input.json").write_text('{"id": "x", "input": {"result": "text"}}')
     assert predict(package, tmp_path / "plain.py").stdout == "x\n"
@@ -111,7 +111,7 @@ def test_predict_takes_the_test_input_that_runpods_users_write(package, tmp_path
     assert wrong.returncode == 64 and "has no object `input`" in wrong.stderr
 
 
-def test_a_script_finds_its_arguments_without_those_of_the_package(package):
+def test_a_script_sees_its_arguments_without_the_packages(package):
     words = ["--mine", "a b", "--rp_log_level", "error", "--rp_api_port", "5", "other"]
     given = '{"input": {}}'
     ours = predict(package, "arguments.py", "--test_input", given, "--", *words)
@@ -127,7 +127,7 @@ def test_a_script_finds_its_arguments_without_those_of_the_package(package):
     assert predict(package, "arguments.py").stderr.count("TOLD none DEBUG") == 1
 
 
-def test_a_server_takes_the_arguments_that_were_written_for_the_package(package, tmp_path):
+def test_a_server_accepts_the_packages_arguments(package, tmp_path):
     port = free_port()
     flags = ["--rp_serve_api", "--rp_api_port", str(port), "--rp_api_host", "127.0.0.1"]
     flags += [
@@ -166,7 +166,7 @@ def idle_workers(port):
         return 0
 
 
-def test_a_script_is_where_and_what_python_would_have_it_be(package, tmp_path):
+def test_a_script_has_the_usual_name_and_path(package, tmp_path):
     """Relative paths of an image's `CMD` mean the same."""
     (tmp_path / "src").mkdir()
     shutil.copy(HANDLERS / "place.py", tmp_path / "src")
@@ -183,7 +183,7 @@ def test_a_script_is_where_and_what_python_would_have_it_be(package, tmp_path):
     assert f"Job result: {{'output': {ours}}}" in run(runpod_python()).stdout
 
 
-def test_schema_lets_every_input_pass(package):
+def test_the_schema_accepts_every_input(package):
     command = [tidegate_bin(), "schema", HANDLERS / "plain.py"]
     made = subprocess.run(
         command, env=tidegate_env(OURS[package]()), capture_output=True, text=True, timeout=30
@@ -192,7 +192,7 @@ def test_schema_lets_every_input_pass(package):
     assert schema == {"title": "Input", "type": "object", "additionalProperties": True}
 
 
-def test_the_tools_of_the_package_work_alike(handler_pool, receiver):
+def test_the_packages_utilities_work_the_same(handler_pool, receiver):
     url = receiver.file("words.txt", b"tea", "text/plain")
     told = []
     for kind in OURS:

@@ -48,7 +48,7 @@ def run_then(path: str, input: Any) -> Callable[[Server], Reply]:
     return ask
 
 
-def test_a_job_that_comes_has_an_id_and_is_in_progress(compare):
+def test_a_new_job_has_an_id_and_is_in_progress(compare):
     reply = compare("plain.py", brought("/run", {}))
     assert reply.json["status"] == "IN_PROGRESS" and ID.fullmatch(reply.json["id"])
 
@@ -74,38 +74,38 @@ def test_a_job_that_comes_has_an_id_and_is_in_progress(compare):
 @pytest.mark.parametrize(
     "ask", [lambda i: brought("/runsync", i), lambda i: run_then("status", i)], ids=["runsync", "status"]
 )
-def test_every_result_is_told_the_same(compare, ask, result):
+def test_results_match_runpods(compare, ask, result):
     compare("plain.py", ask({"result": result}))
 
 
-def test_an_exception_is_told_the_same(compare):
+def test_exceptions_match_runpods(compare):
     reply = compare("plain.py", brought("/runsync", {"raise": "värde"}))
     assert reply.status == 200 and reply.json["status"] == "FAILED"
 
 
-def test_an_asynchronous_handler_is_told_the_same(compare):
+def test_asynchronous_handlers_match_runpods(compare):
     compare("coroutine.py", brought("/runsync", {}))
     compare("coroutine.py", run_then("status", {"raise": "x"}))
 
 
 @pytest.mark.parametrize("script", ["generator.py", "async_generator.py"])
 @pytest.mark.parametrize("path", ["status", "stream"])
-def test_a_generator_is_told_the_same(compare, script, path):
+def test_generators_match_runpods(compare, script, path):
     reply = compare(script, run_then(path, {"count": 2}))
     assert reply.json["status"] == "COMPLETED"
 
 
-def test_a_generator_is_waited_for_by_runsync(compare):
+def test_runsync_waits_for_a_generator(compare):
     compare("generator.py", brought("/runsync", {"count": 2}))
     compare("generator.py", brought("/runsync", {"count": 0}))
 
 
-def test_what_is_no_generator_has_no_stream(compare):
+def test_a_handler_that_is_not_a_generator_has_no_stream(compare):
     assert "must be a generator" in compare("plain.py", run_then("stream", {})).json["error"]
 
 
 @pytest.mark.parametrize("path", ["/status/none", "/stream/none"])
-def test_an_unknown_job_is_told_the_same(compare, path):
+def test_responses_for_unknown_jobs_match_runpods(compare, path):
     assert compare("plain.py", lambda server: server.post(path)).json["error"] == "Job ID not found"
 
 
@@ -126,7 +126,7 @@ def test_an_unknown_job_is_told_the_same(compare, path):
         '{"input": {}, "webhook": {"a": [1]}}',
     ],
 )
-def test_a_body_that_does_not_fit_is_told_the_same(compare, path, body):
+def test_responses_to_invalid_bodies_match_runpods(compare, path, body):
     assert (
         compare("plain.py", lambda server: server.request("POST", path, data=body, headers=JSON)).status
         == 422
@@ -134,7 +134,7 @@ def test_a_body_that_does_not_fit_is_told_the_same(compare, path, body):
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded"])
-def test_a_body_that_is_not_called_json_is_told_the_same(compare, content_type):
+def test_responses_to_other_content_types_match_runpods(compare, content_type):
     headers = {"content-type": content_type}
     ask = lambda server: server.request("POST", "/run", data='{"input": {}}', headers=headers)  # noqa: E731
     assert compare("plain.py", ask).status == 422
@@ -150,12 +150,12 @@ def test_a_body_that_is_not_called_json_is_told_the_same(compare, content_type):
     ],
     ids=["NaN", "infinities", "mark", "long integer"],
 )
-def test_json_as_python_writes_it_is_read_the_same(compare, body):
+def test_pythons_json_extensions_are_read_as_runpod_does(compare, body):
     reply = compare("echo.py", lambda server: server.request("POST", "/runsync", data=body, headers=JSON))
     assert reply.json["status"] == "COMPLETED"
 
 
-def test_broken_json_is_told_alike(handler_pool, package):
+def test_responses_to_broken_json_are_like_runpods(handler_pool, package):
     def ask(kind):
         return handler_pool.shared(kind, "plain.py").request("POST", "/run", data='{"a": ]', headers=JSON)
 
@@ -169,18 +169,18 @@ def test_broken_json_is_told_alike(handler_pool, package):
     )
 
 
-def test_a_method_that_a_path_does_not_have_is_told_the_same(compare):
+def test_responses_to_wrong_methods_match_runpods(compare):
     assert compare("plain.py", lambda server: server.request("DELETE", "/run")).status == 405
 
 
-def test_what_else_is_in_a_request_does_not_matter(compare):
+def test_additional_request_fields_are_ignored(compare):
     compare(
         "plain.py",
         lambda server: server.post("/runsync", {"input": {"result": "text"}, "id": "mine", "policy": {}}),
     )
 
 
-def test_realtime_gives_the_bare_result(handler_pool, package):
+def test_realtime_returns_the_bare_result(handler_pool, package):
     for kind in ("runpod", package):
         server = handler_pool.fresh(kind, "plain.py", env={"RUNPOD_ENDPOINT_ID": "ep-1"})
         ask = lambda body, server=server: server.post("/ep-1/realtime", body)  # noqa: E731

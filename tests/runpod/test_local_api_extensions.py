@@ -12,7 +12,7 @@ def status(server, job):
     return server.get(f"/status/{job}").json
 
 
-def test_a_job_runs_without_being_asked_for(handler, tmp_path):
+def test_a_job_runs_without_a_status_request(handler, tmp_path):
     server = handler("plain.py")
     job = server.post("/run", {"input": {"result": "list"}}).json["id"]
     told = wait_until(
@@ -63,7 +63,7 @@ def test_a_generator_that_raises_has_failed(handler, script):
     )
 
 
-def test_an_item_that_is_an_error_ends_the_job(handler):
+def test_a_yielded_error_ends_the_job(handler):
     told = handler("generator.py").post("/runsync", {"input": {"error": 1}}).json
     assert (told["status"], told["error"]) == ("FAILED", "item")
 
@@ -78,7 +78,7 @@ def test_a_running_job_is_canceled(handler, gate):
     assert server.post("/cancel/none").json["error"] == "Job ID not found"
 
 
-def test_a_coroutine_is_canceled_and_its_sibling_goes_on(handler):
+def test_a_coroutine_is_canceled_and_other_jobs_continue(handler):
     server = handler("coroutine.py")
     jobs = [
         server.post("/run", {"input": {"sleep": seconds, "together": 2}}).json["id"] for seconds in (30, 0.1)
@@ -88,14 +88,14 @@ def test_a_coroutine_is_canceled_and_its_sibling_goes_on(handler):
     assert server.post(f"/status/{jobs[0]}").json["status"] == "CANCELLED"
 
 
-def test_a_handler_that_dies_fails_its_job_alone(handler):
+def test_a_crashing_handler_fails_only_its_job(handler):
     server = handler("plain.py")
     told = server.post("/runsync", {"input": {"die": True}}).json
     assert told["status"] == "FAILED" and "crashed" in told["error"]
     assert server.post("/runsync", {"input": {"result": "text"}}).json["output"] == "x"
 
 
-def test_what_is_no_json_fails_the_job(handler):
+def test_an_output_that_is_not_json_fails_the_job(handler):
     told = handler("plain.py").post("/runsync", {"input": {"odd": True}}).json
     assert told["status"] == "FAILED" and "no JSON form" in told["error"]
 
@@ -113,7 +113,7 @@ def test_health_counts_jobs_and_workers(fresh_handler, gate):
 
 
 @pytest.mark.parametrize(("wanted", "state"), [("text", "COMPLETED"), ("error", "FAILED")])
-def test_a_webhook_tells_of_success_and_failure(handler, receiver, wanted, state):
+def test_a_webhook_reports_success_and_failure(handler, receiver, wanted, state):
     hook = receiver.path()
     job = (
         handler("plain.py")
@@ -127,12 +127,12 @@ def test_a_webhook_tells_of_success_and_failure(handler, receiver, wanted, state
     assert (told.get("output"), told.get("error")) == (("x", None) if state == "COMPLETED" else (None, "no"))
 
 
-def test_a_webhook_that_cannot_be_called_is_refused(handler):
+def test_an_unusable_webhook_url_is_refused(handler):
     reply = handler("plain.py").post("/run", {"input": {}, "webhook": "ftp://h/x"})
     assert reply.status == 422 and reply.detail[0]["loc"] == ["body", "webhook"]
 
 
-def test_jobs_survive_the_server(handler_pool, package, tmp_path, gate):
+def test_jobs_survive_a_restart(handler_pool, package, tmp_path, gate):
     flags = ("--data-dir", str(tmp_path / "data"))
     server = handler_pool.fresh(package, "plain.py", flags=flags)
     over = server.post("/runsync", {"input": {"result": "text"}}).json["id"]
@@ -145,7 +145,7 @@ def test_jobs_survive_the_server(handler_pool, package, tmp_path, gate):
     assert [server.post(f"/status/{job}").json["output"]["input"]["n"] for job in jobs] == [0, 1]
 
 
-def test_the_same_handler_answers_on_the_other_faces(handler):
+def test_the_same_handler_is_served_by_the_other_apis(handler):
     server = handler("plain.py")
     body = server.predict({"result": "list"}).json
     assert (body["status"], body["output"]) == ("succeeded", [1, {"a": None}])
@@ -154,7 +154,7 @@ def test_the_same_handler_answers_on_the_other_faces(handler):
     assert server.get(f"/predictions/{job}").json["output"] == "x"
 
 
-def test_the_paths_are_described(handler):
+def test_the_openapi_schema_describes_the_paths(handler):
     server = handler("plain.py")
     paths = server.get("/openapi.json").json["paths"]
     assert {
@@ -176,7 +176,7 @@ def test_a_script_that_is_loaded_on_demand_has_streams_too(fresh_handler):
     assert server.get(f"/stream/{job}").json["stream"] == parts
 
 
-def test_a_generator_streams_on_the_other_faces(handler):
+def test_a_generator_streams_in_the_other_apis(handler):
     stream = handler("generator.py").stream({"count": 2})
     assert stream.status == 200
     events = stream.rest()

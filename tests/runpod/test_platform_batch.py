@@ -85,7 +85,7 @@ def test_a_draft_is_built_changed_and_run(platform: Platform) -> None:
         assert "draft" in ask(platform, method, f"/{batch}{path}", {}, status=409)["error"]
 
 
-def test_workers_learn_the_batch_and_batches_let_others_go_first(platform: Platform) -> None:
+def test_workers_see_the_batch_and_batches_have_low_priority(platform: Platform) -> None:
     batch = finalized(platform, {"n": 1}, {"n": 2})
     wait_until(lambda: platform.health()["jobs"]["inQueue"] == 2, "the jobs")
     urgent = platform.run({"n": 3})
@@ -105,7 +105,7 @@ def test_a_batch_counts_what_fails(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_batch_goes_on_after_a_restart_and_its_results_stay(
+def test_a_batch_continues_after_a_restart_with_its_results(
     platform: Platform, how: signal.Signals, tmp_path: Path
 ) -> None:
     began = tmp_path / "began"
@@ -123,7 +123,7 @@ def test_a_batch_goes_on_after_a_restart_and_its_results_stay(
     assert outputs(platform, batch) == [{"echo": wish} for wish in wishes]
 
 
-def test_a_cancel_lets_what_has_begun_end_and_nothing_else_begin(platform: Platform) -> None:
+def test_a_canceled_batch_finishes_running_jobs_and_starts_no_more(platform: Platform) -> None:
     batch = finalized(platform, {"n": 1}, {"n": 2}, {"n": 3})
     wait_until(lambda: platform.health()["jobs"]["inQueue"] == 3, "the jobs")
     (job,) = taken(platform, 1)
@@ -135,7 +135,7 @@ def test_a_cancel_lets_what_has_begun_end_and_nothing_else_begin(platform: Platf
     assert ask(platform, "POST", f"/{draft}/cancel")["requestCancelled"] == 1
 
 
-def test_requests_are_read_in_pages(platform: Platform) -> None:
+def test_requests_are_paginated(platform: Platform) -> None:
     batch = created(platform, *({"n": n} for n in range(5)))
     page = ask(platform, "GET", f"/{batch}/requests?offset=3&limit=10")
     assert [request["input"]["n"] for request in page["requests"]] == [3, 4]
@@ -143,7 +143,7 @@ def test_requests_are_read_in_pages(platform: Platform) -> None:
     assert "offset" in ask(platform, "GET", f"/{batch}/requests?offset=x", status=400)["error"]
 
 
-def test_batches_are_bounded_and_listed_newest_first(platform: Platform) -> None:
+def test_batches_are_limited_and_listed_newest_first(platform: Platform) -> None:
     batches = [created(platform) for _ in range(10)]
     assert "not over" in ask(platform, "POST", body=[], status=409)["error"]
     assert [batch["id"] for batch in ask(platform, "GET")["batches"]] == batches[::-1]
@@ -155,7 +155,7 @@ def test_batches_are_bounded_and_listed_newest_first(platform: Platform) -> None
 
 
 @pytest.mark.parametrize("body", [[{"input": 1}, {}], {"requests": [{"input": 1}, {"input": None}]}])
-def test_one_bad_request_refuses_them_all_by_its_place(platform: Platform, body: Any) -> None:
+def test_one_bad_request_refuses_all_and_is_named_by_index(platform: Platform, body: Any) -> None:
     assert "requests[1]" in ask(platform, "POST", body=body, status=400)["error"]
     assert ask(platform, "GET")["batches"] == []
 

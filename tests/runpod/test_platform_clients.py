@@ -88,7 +88,7 @@ asyncio.run(main())
     ]
 
 
-def test_the_client_says_that_a_key_is_wrong(tmp_path: Path) -> None:
+def test_the_client_reports_a_wrong_key(tmp_path: Path) -> None:
     with running_platform(
         tmp_path, env={"TIDEGATE_API_TOKENS": "right-token-of-ann:ann"}, token="wrong"
     ) as server:
@@ -101,7 +101,7 @@ except RuntimeError as error:
     assert told == ["401"]
 
 
-def test_a_caller_that_waits_gets_the_whole_state(served: Platform) -> None:
+def test_a_waiting_client_gets_the_final_state(served: Platform) -> None:
     reply = served.call("POST", "/v2/echo/runsync", {"input": {"a": 1}})
     state = reply.json()
     assert state["id"].startswith("sync-") and state["status"] == "COMPLETED"
@@ -110,19 +110,19 @@ def test_a_caller_that_waits_gets_the_whole_state(served: Platform) -> None:
     assert again == state
 
 
-def test_a_caller_that_waited_in_vain_gets_the_state_so_far(platform: Platform) -> None:
+def test_a_client_whose_wait_expires_gets_the_current_state(platform: Platform) -> None:
     state = platform.call("POST", "/v2/echo/runsync?wait=1000", {"input": {"a": 1}}).json()
     assert state["status"] == "IN_QUEUE" and set(state) == {"id", "status"}
 
 
-def test_a_job_that_nobody_takes_in_time_never_runs(platform: Platform) -> None:
+def test_a_job_that_no_worker_takes_in_time_never_runs(platform: Platform) -> None:
     job = platform.run({"a": 1}, policy={"ttl": 10_000})
     assert platform.wait_for_end(job)["status"] == "TIMED_OUT"
     platform.worker("coroutine")
     assert platform.health()["jobs"]["completed"] == 0
 
 
-def test_a_failed_job_can_be_tried_again_under_its_id(platform: Platform) -> None:
+def test_a_failed_job_can_be_retried_under_its_id(platform: Platform) -> None:
     platform.worker("plain")
     job = platform.run({"raise": "once"}, policy={"executionTimeout": 7000})
     assert platform.wait_for_end(job)["status"] == "FAILED"
@@ -142,7 +142,7 @@ def test_requests_are_listed_newest_first(platform: Platform) -> None:
     ]
 
 
-def test_requests_are_listed_as_what_they_became(platform: Platform, tmp_path: Path) -> None:
+def test_requests_are_listed_with_their_status(platform: Platform, tmp_path: Path) -> None:
     platform.worker("coroutine", 4)
     slow = {"until": str(tmp_path / "never"), "stopped": str(tmp_path / "stopped")}
     jobs = [
@@ -169,19 +169,21 @@ def test_requests_are_listed_as_what_they_became(platform: Platform, tmp_path: P
         ({"input": 1, "webhook": "ftp://x/"}, "webhook"),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_name(served: Platform, body: dict[str, Any], word: str) -> None:
+def test_invalid_requests_are_refused_with_a_reason(
+    served: Platform, body: dict[str, Any], word: str
+) -> None:
     reply = served.call("POST", "/v2/echo/run", body)
     assert (reply.status_code, word in reply.json()["error"]) == (400, True)
 
 
-def test_bodies_are_bounded_as_in_the_cloud(served: Platform) -> None:
+def test_body_sizes_are_limited_as_in_runpods_cloud(served: Platform) -> None:
     def send(operation: str, size: int) -> int:
         return served.call("POST", f"/v2/echo/{operation}?wait=1000", {"input": "x" * size}).status_code
 
     assert [send("run", 9_900_000), send("run", 10_000_001), send("runsync", 20_000_001)] == [200, 413, 413]
 
 
-def test_unknown_names_are_404_and_say_so(served: Platform) -> None:
+def test_unknown_names_are_404_with_a_reason(served: Platform) -> None:
     for path in ("/v2/nowhere/health", "/v2/echo/status/nothing", "/v2/echo/nothing", "/v2"):
         reply = served.call("GET", path)
         assert (reply.status_code, reply.json()["status"], "error" in reply.json()) == (
@@ -191,9 +193,7 @@ def test_unknown_names_are_404_and_say_so(served: Platform) -> None:
         ), path
 
 
-def test_the_receiver_of_a_webhook_gets_every_end_in_the_clouds_words(
-    served: Platform, receiver: Receiver
-) -> None:
+def test_webhooks_have_the_format_of_runpods_cloud(served: Platform, receiver: Receiver) -> None:
     path = receiver.path()
     url = receiver.url + path
     job = served.run({"a": 1}, webhook=url)

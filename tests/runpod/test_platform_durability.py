@@ -37,9 +37,7 @@ def test_jobs_in_the_queue_survive_a_kill(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_worker_sends_its_result_to_the_restarted_platform(tmp_path: Path, how: signal.Signals) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
     with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         server.worker("coroutine")
@@ -53,7 +51,7 @@ def test_a_worker_that_outlives_the_platform_brings_its_result_to_the_next(
     assert began.read_text() == "begun\n", "nobody has run it again"
 
 
-def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_idle(
+def test_a_worker_keeps_its_job_after_a_kill_although_another_is_idle(
     platform: Platform, tmp_path: Path
 ) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
@@ -71,9 +69,7 @@ def test_a_worker_keeps_its_job_over_a_kill_of_the_platform_although_another_is_
     assert (state["status"], state["workerId"], began.read_text()) == ("COMPLETED", busy.name, "begun\n")
 
 
-def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_a_worker_keeps_its_job_across_many_restarts(platform: Platform, tmp_path: Path) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
     platform.worker("coroutine", 2)  # it asks for another job, and so shows that it is there
     job = platform.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
@@ -91,9 +87,7 @@ def test_a_worker_keeps_its_job_however_often_the_platform_is_started_again(
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_ping_reassigns_a_job_to_its_busy_worker(tmp_path: Path, how: signal.Signals) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
     with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         busy = server.worker("coroutine")
@@ -114,7 +108,7 @@ def test_a_ping_brings_a_job_back_into_the_hands_of_its_only_and_busy_worker(
 
 
 @pytest.mark.parametrize("jobs_before", [0, 1])
-def test_a_handler_that_blocks_its_worker_brings_its_result_to_the_next_platform(
+def test_a_blocked_worker_sends_its_result_to_the_restarted_platform(
     platform: Platform, tmp_path: Path, jobs_before: int
 ) -> None:
     began = tmp_path / "began"
@@ -129,9 +123,7 @@ def test_a_handler_that_blocks_its_worker_brings_its_result_to_the_next_platform
     assert began.read_text() == "begun\n", "it did not try a connection that was gone"
 
 
-def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_nothing(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_a_jobs_timeout_continues_across_a_restart_without_polls(platform: Platform, tmp_path: Path) -> None:
     began, stopped = tmp_path / "began", tmp_path / "stopped"
     platform.worker("coroutine")
     wish = {"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)}
@@ -143,7 +135,7 @@ def test_the_time_of_a_job_runs_on_over_a_restart_although_its_worker_asks_for_n
     wait_until(stopped.exists, "the handler to be stopped", timeout=30)
 
 
-def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_jobs(platform: Platform) -> None:
+def test_a_result_ends_a_job_of_the_previous_run_without_polls(platform: Platform) -> None:
     job = platform.run({"a": 1})
     platform.kill()
     platform.start()
@@ -153,7 +145,7 @@ def test_a_result_ends_a_job_of_the_platform_before_although_nobody_asks_for_job
     assert (state["status"], state["output"], state["workerId"]) == ("COMPLETED", "late", "w")
 
 
-def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
+def test_a_cancel_reaches_a_worker_that_got_the_job_before_a_restart(
     platform: Platform, tmp_path: Path
 ) -> None:
     began, stopped = tmp_path / "began", tmp_path / "stopped"
@@ -167,7 +159,7 @@ def test_a_cancel_reaches_the_worker_that_has_the_job_from_the_platform_before(
     wait_until(stopped.exists, "the handler to be stopped", timeout=30)
 
 
-def test_a_stream_that_the_platform_has_not_outlived_begins_again(platform: Platform, tmp_path: Path) -> None:
+def test_a_stream_starts_again_after_a_kill(platform: Platform, tmp_path: Path) -> None:
     go = tmp_path / "go"
     platform.worker("agenerator")
     job = platform.run({"parts": 3, "until": str(go)})
@@ -180,7 +172,7 @@ def test_a_stream_that_the_platform_has_not_outlived_begins_again(platform: Plat
     assert reader(platform, job)() == [f"part {n}" for n in range(3)]
 
 
-def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path) -> None:
+def test_stream_positions_survive_a_graceful_restart(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with running_platform(tmp_path, "--drain-timeout", "1s") as server:
         server.worker("agenerator")
@@ -197,7 +189,7 @@ def test_what_was_read_of_a_stream_is_known_after_an_orderly_end(tmp_path: Path)
         assert len(read()) == 3
 
 
-def test_what_was_read_of_a_stream_is_given_again_after_a_crash(platform: Platform) -> None:
+def test_streams_are_delivered_again_after_a_crash(platform: Platform) -> None:
     platform.worker("agenerator")
     job = platform.run({"parts": 2})
     assert platform.wait_for_end(job)["status"] == "COMPLETED"
@@ -208,7 +200,7 @@ def test_what_was_read_of_a_stream_is_given_again_after_a_crash(platform: Platfo
         platform.start()
 
 
-def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) -> None:
+def test_the_shutdown_waits_for_running_jobs(tmp_path: Path) -> None:
     began = tmp_path / "began"
     with running_platform(tmp_path, "--drain-timeout", "30s") as server:
         server.worker("plain")
@@ -219,7 +211,7 @@ def test_a_job_that_runs_when_the_platform_ends_is_waited_for(tmp_path: Path) ->
         assert server.status(job)["status"] == "COMPLETED"
 
 
-def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) -> None:
+def test_accounts_are_isolated_and_keys_work_without_bearer(tmp_path: Path) -> None:
     with running_platform(tmp_path, env=TOKENS, token=ANN) as server:
         job = server.run({"a": 1})
         for key, status in ((ANN, 200), (f"Bearer {ANN}", 200), (BOB, 404), ("nobody", 401), ("", 401)):
@@ -236,7 +228,7 @@ def test_accounts_do_not_see_each_other_and_keys_may_come_alone(tmp_path: Path) 
         )
 
 
-def test_a_workers_key_fits_its_endpoint_only_and_outlives_the_platform(tmp_path: Path) -> None:
+def test_a_workers_key_is_valid_for_its_endpoint_only_and_survives_restarts(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--endpoint", "other", env=TOKENS, token=ANN) as server:
         key = server.environment()["RUNPOD_AI_API_KEY"]
 

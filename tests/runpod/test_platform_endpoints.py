@@ -23,7 +23,7 @@ def names(server: Platform) -> list[str]:
     return [line.split()[0] for line in ask(server, "list").stdout.splitlines()[1:]]
 
 
-def test_endpoints_are_opened_while_the_platform_runs_and_stay(platform: Platform) -> None:
+def test_endpoints_are_added_at_run_time_and_persist(platform: Platform) -> None:
     assert ask(platform, "add", "other").stdout.strip() == f"{platform.url}/v2/other"
     platform.kill()
     platform.start()
@@ -36,7 +36,7 @@ def test_endpoints_are_opened_while_the_platform_runs_and_stay(platform: Platfor
     assert platform.run({"a": 1}, endpoint="other")
 
 
-def test_an_endpoint_that_is_removed_stays_away_and_may_come_again(platform: Platform) -> None:
+def test_a_removed_endpoint_stays_removed_and_can_be_added_again(platform: Platform) -> None:
     ask(platform, "add", "other")
     assert ask(platform, "remove", "other").stdout == "removed other\n"
     assert names(platform) == ["echo"]
@@ -50,7 +50,7 @@ def test_an_endpoint_that_is_removed_stays_away_and_may_come_again(platform: Pla
     assert taken["id"] == job
 
 
-def test_an_endpoint_with_jobs_is_removed_by_force_only_and_they_are_canceled(platform: Platform) -> None:
+def test_an_endpoint_with_jobs_is_removed_by_force_only(platform: Platform) -> None:
     ask(platform, "add", "other")
     running, queued = (platform.run({"n": n}, endpoint="other") for n in range(2))
     assert platform.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()["id"] == running
@@ -67,9 +67,7 @@ def test_an_endpoint_with_jobs_is_removed_by_force_only_and_they_are_canceled(pl
     assert names(platform) == ["echo", "other"]
 
 
-def test_workers_of_an_endpoint_that_is_removed_stop_and_learn_that_it_is_gone(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_workers_of_a_removed_endpoint_stop_and_get_404(platform: Platform, tmp_path: Path) -> None:
     stopped, began = tmp_path / "stopped", tmp_path / "began"
     worker = platform.worker("coroutine")
     platform.run({"until": str(tmp_path / "never"), "began": str(began), "stopped": str(stopped)})
@@ -89,7 +87,7 @@ def test_workers_of_an_endpoint_that_is_removed_stop_and_learn_that_it_is_gone(
         (("env", "nowhere"), "no endpoint `nowhere`"),
     ],
 )
-def test_what_cannot_be_done_is_said(platform: Platform, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_commands_are_reported(platform: Platform, arguments: tuple[str, ...], said: str) -> None:
     done = ask(platform, *arguments)
     assert (done.returncode, done.stdout, said in done.stderr) == (1, "", True), done.stderr
 

@@ -24,7 +24,7 @@ def post(server: Platform, job: str, body: Any, worker: str = "w", to: str = "jo
 
 
 @pytest.mark.parametrize("path", ["status/%ff", "stream/%ff", "batch/%ff", "openai/%ff"])
-def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(platform: Platform, path: str) -> None:
+def test_a_path_that_is_not_utf8_is_refused_with_a_readable_error(platform: Platform, path: str) -> None:
     reply = platform.call("GET", f"/v2/echo/{path}")
     assert (reply.status_code, "error" in reply.json()) == (400, True)
 
@@ -39,12 +39,12 @@ def test_a_path_that_is_no_text_is_refused_in_words_that_clients_read(platform: 
         ({"lowPriority": 1}, "policy.lowPriority is 1"),
     ],
 )
-def test_an_odd_policy_is_refused_by_name(platform: Platform, policy: Any, word: str) -> None:
+def test_an_invalid_policy_is_refused_by_name(platform: Platform, policy: Any, word: str) -> None:
     reply = platform.call("POST", "/v2/echo/run", {"input": 1, "policy": policy})
     assert (reply.status_code, word in reply.json()["error"]) == (400, True), reply.text
 
 
-def test_whole_numbers_may_have_a_point_and_unknown_policies_are_the_workers(platform: Platform) -> None:
+def test_integral_floats_are_accepted_and_unknown_policies_reach_the_worker(platform: Platform) -> None:
     policy = {"executionTimeout": 60_000.0, "ttl": 6e5, "mine": [1]}
     job = platform.run(1, policy=policy)
     reply = platform.call("GET", "/v2/echo/job-take/w?gpu=x")
@@ -52,7 +52,7 @@ def test_whole_numbers_may_have_a_point_and_unknown_policies_are_the_workers(pla
 
 
 @pytest.mark.parametrize("body", [[], [1], None, 5, "x"])
-def test_a_result_that_is_no_object_fails_the_job(platform: Platform, body: Any) -> None:
+def test_a_result_that_is_not_an_object_fails_the_job(platform: Platform, body: Any) -> None:
     job = platform.run(1)
     take(platform)
     reply = platform.call("POST", f"/v2/echo/job-done/w/{job}", body)
@@ -60,7 +60,7 @@ def test_a_result_that_is_no_object_fails_the_job(platform: Platform, body: Any)
     assert (reply.status_code, state["status"], "result" in state["error"]) == (200, "FAILED", True)
 
 
-def test_who_brings_the_result_is_told_as_the_worker(platform: Platform) -> None:
+def test_the_sender_of_the_result_is_shown_as_the_worker(platform: Platform) -> None:
     job = platform.run(1)
     take(platform, "first")
     assert post(platform, job, {"status": "IN_PROGRESS", "output": "mine"}, "second") == 200
@@ -70,7 +70,7 @@ def test_who_brings_the_result_is_told_as_the_worker(platform: Platform) -> None
     assert (state["output"], state["workerId"]) == (1, "second")
 
 
-def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored(platform: Platform) -> None:
+def test_late_parts_and_parts_of_unknown_jobs_are_ignored(platform: Platform) -> None:
     job = platform.run(1)
     take(platform)
     assert [
@@ -84,7 +84,7 @@ def test_parts_after_the_end_and_of_jobs_that_nobody_knows_are_taken_and_ignored
     assert platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == [{"output": "a"}]
 
 
-def test_two_workers_with_one_name_are_noticed(platform: Platform) -> None:
+def test_two_workers_with_one_id_are_detected(platform: Platform) -> None:
     question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: x\r\n\r\n"
     with ExitStack() as open_questions:
         for _ in range(3):
@@ -96,7 +96,7 @@ def test_two_workers_with_one_name_are_noticed(platform: Platform) -> None:
     assert platform.log().count("two workers seem to have one name") == 1, "it is said once"
 
 
-def test_purge_takes_what_waits_and_leaves_what_workers_have(platform: Platform) -> None:
+def test_purge_removes_waiting_jobs_only(platform: Platform) -> None:
     jobs = [platform.run(n) for n in range(150)]
     assert take(platform) == jobs[0]
     assert platform.call("POST", "/v2/echo/purge-queue").json() == {"removed": 149, "status": "completed"}
@@ -105,7 +105,7 @@ def test_purge_takes_what_waits_and_leaves_what_workers_have(platform: Platform)
     assert {platform.status(job)["status"] for job in jobs[1:]} == {"CANCELLED"}
 
 
-def test_each_state_can_be_retried_or_says_why_not(platform: Platform) -> None:
+def test_each_status_can_be_retried_or_says_why_not(platform: Platform) -> None:
     def retry(job: str) -> tuple[int, str]:
         reply = platform.call("POST", f"/v2/echo/retry/{job}")
         return reply.status_code, reply.json().get("error", reply.json()["status"])
@@ -127,7 +127,7 @@ def test_each_state_can_be_retried_or_says_why_not(platform: Platform) -> None:
     assert "CANCELLED" in retry(canceled)[1]
 
 
-def test_every_end_is_told_to_the_webhook(platform: Platform, receiver: Receiver) -> None:
+def test_every_final_status_is_sent_to_the_webhook(platform: Platform, receiver: Receiver) -> None:
     path = receiver.path()
     hook = {"webhook": receiver.url + path}
     failed, late = platform.run(1, **hook), platform.run(2, policy={"ttl": 10_000}, **hook)

@@ -10,7 +10,7 @@ from platform_server import ANN, BOB, TOKENS, running_platform
 from waiting import wait_until
 
 
-def test_only_so_much_is_answered_in_ten_seconds(tmp_path: Path) -> None:
+def test_requests_per_ten_seconds_are_limited(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--cloud-limits") as server:
         replies = [server.call("POST", "/v2/echo/purge-queue") for _ in range(3)]
         assert [reply.status_code for reply in replies] == [200, 200, 429]
@@ -19,7 +19,7 @@ def test_only_so_much_is_answered_in_ten_seconds(tmp_path: Path) -> None:
         assert server.run({"a": 1}), "other questions have limits of their own"
 
 
-def test_only_so_much_is_answered_at_once_and_the_asyncio_client_goes_on_asking(tmp_path: Path) -> None:
+def test_concurrent_requests_are_limited_and_the_asyncio_client_retries(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
         job = server.run({"a": 1})
         for _ in range(400):
@@ -42,7 +42,7 @@ asyncio.run(main())
         wait_until(lambda: server.client(snippet) == ["IN_QUEUE"], "room again", timeout=40)
 
 
-def test_more_may_be_asked_where_many_workers_are(tmp_path: Path) -> None:
+def test_the_limit_grows_with_the_number_of_workers(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
         for number in range(60):
             connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -53,13 +53,13 @@ def test_more_may_be_asked_where_many_workers_are(tmp_path: Path) -> None:
         assert replies == [200, 200, 200, 429]
 
 
-def test_what_one_account_asks_costs_no_other(tmp_path: Path) -> None:
+def test_limits_are_per_account(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--cloud-limits", env=TOKENS, token=ANN) as server:
         path = "/v2/echo/purge-queue"
         assert [server.call("POST", path).status_code for _ in range(3)] == [200, 200, 429]
         assert server.call("POST", path, headers={"Authorization": BOB}).status_code == 200
 
 
-def test_nothing_is_limited_unless_that_is_wanted(tmp_path: Path) -> None:
+def test_there_are_no_limits_by_default(tmp_path: Path) -> None:
     with running_platform(tmp_path) as server:
         assert {server.call("GET", "/v2/echo/requests").status_code for _ in range(12)} == {200}

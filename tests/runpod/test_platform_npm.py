@@ -21,7 +21,7 @@ def test_run_and_status_and_status_sync(platform: Platform) -> None:
     assert platform.npm("status", id=made["id"]) == over
 
 
-def test_run_sync_waits_for_the_end_however_it_is(platform: Platform) -> None:
+def test_run_sync_waits_for_any_final_state(platform: Platform) -> None:
     platform.worker("plain")
     done = platform.npm("runSync", request={"input": {"return": [1, None, "x"]}})
     assert (done["succeeded"], done["output"]) == (True, [1, None, "x"])
@@ -31,14 +31,12 @@ def test_run_sync_waits_for_the_end_however_it_is(platform: Platform) -> None:
     assert "not today" in failed["error"]
 
 
-def test_run_sync_gives_up_when_its_time_is_over(platform: Platform) -> None:
+def test_run_sync_times_out(platform: Platform) -> None:
     late = platform.npm("runSync", request={"input": {}}, timeout=1500)
     assert (late["status"], late["started"], late["completed"]) == ("IN_QUEUE", True, False)
 
 
-def test_a_stream_is_read_to_its_end_while_it_comes_and_afterwards(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_a_stream_can_be_read_during_and_after_the_job(platform: Platform, tmp_path: Path) -> None:
     go = tmp_path / "go"
     platform.worker("agenerator")
     job = platform.run({"parts": 3, "until": str(go)})
@@ -64,7 +62,7 @@ def test_cancel_health_and_purge(platform: Platform) -> None:
     assert (cancelled["status"], cancelled["completed"]) == ("CANCELLED", True)
 
 
-def test_what_is_refused_is_thrown_with_its_status(tmp_path: Path) -> None:
+def test_refusals_are_thrown_with_their_status(tmp_path: Path) -> None:
     with running_platform(tmp_path, env=TOKENS, token=ANN) as server:
         assert server.npm("status", id="nobody")["status"] == 404
         assert server.npm("run", request={"no": "input"})["status"] == 400

@@ -32,13 +32,13 @@ def events(reply: requests.Response) -> list[Any]:
     return [text if text == "[DONE]" else json.loads(text) for text in texts]
 
 
-def test_an_answer_is_what_the_worker_gave(served: Platform) -> None:
+def test_the_response_is_the_workers_output(served: Platform) -> None:
     asked = {"model": "small", "messages": [{"role": "user", "content": "ä"}]}
     reply = served.call("POST", CHAT, asked)
     assert (reply.status_code, reply.json()) == (200, {"object": "chat.completion", "asked": asked})
 
 
-def test_the_models_are_those_of_the_worker(served: Platform) -> None:
+def test_the_model_list_is_the_workers(served: Platform) -> None:
     reply = served.call("GET", "/v2/echo/openai/v1/models")
     assert (reply.status_code, reply.json()["data"][0]["id"], reply.json()["asked"]) == (200, "small", {})
 
@@ -48,7 +48,7 @@ def test_a_stream_has_every_chunk_once_and_an_end(served: Platform) -> None:
     assert events(reply) == [*({"chunk": n} for n in range(1, 6)), "[DONE]"]
 
 
-def test_a_stream_comes_while_the_job_runs(served: Platform, tmp_path: Path) -> None:
+def test_a_stream_is_delivered_while_the_job_runs(served: Platform, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with served.call("POST", CHAT, {"stream": True, "until": str(go)}, stream=True) as reply:
         lines = reply.iter_lines(decode_unicode=True)
@@ -58,7 +58,7 @@ def test_a_stream_comes_while_the_job_runs(served: Platform, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_caller_that_leaves_stops_the_job(served: Platform, tmp_path: Path, stream: bool) -> None:
+def test_a_client_that_disconnects_stops_the_job(served: Platform, tmp_path: Path, stream: bool) -> None:
     began, stopped = tmp_path / "began", tmp_path / "stopped"
     wish = {"stream": stream, "until": str(tmp_path / "never"), "stopped": str(stopped), "began": str(began)}
     with requests.Session() as session:
@@ -69,12 +69,12 @@ def test_a_caller_that_leaves_stops_the_job(served: Platform, tmp_path: Path, st
     wait_until(stopped.exists, "the handler to be stopped")
 
 
-def test_what_the_worker_refuses_is_refused(served: Platform) -> None:
+def test_an_error_of_the_worker_is_passed_on(served: Platform) -> None:
     reply = served.call("POST", "/v2/echo/openai/v1/nothing", {})
     assert (reply.status_code, reply.json()["message"]) == (404, "Invalid route")
 
 
-def test_a_failure_is_told_in_words_that_clients_know(served: Platform) -> None:
+def test_a_failure_is_an_openai_error(served: Platform) -> None:
     reply = served.call("POST", CHAT, {"raise": "no luck"})
     error = reply.json()["error"]
     assert (reply.status_code, error["type"], "no luck" in error["message"]) == (500, "server_error", True)
@@ -83,12 +83,12 @@ def test_a_failure_is_told_in_words_that_clients_know(served: Platform) -> None:
 
 
 @pytest.mark.parametrize("body", ["no json", "[1]", '"text"'])
-def test_what_is_no_object_is_refused(served: Platform, body: str) -> None:
+def test_a_body_that_is_not_an_object_is_refused(served: Platform, body: str) -> None:
     reply = served.call("POST", CHAT, data=body)
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_nobody_can_come_back_so_nothing_is_written_down(platform: Platform) -> None:
+def test_openai_jobs_are_not_persisted(platform: Platform) -> None:
     with socket.create_connection(("127.0.0.1", platform.port)) as waiting:
         waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
         wait_until(lambda: platform.health()["jobs"]["inQueue"] == 1, "the job")

@@ -55,7 +55,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield server
 
 
-def test_an_exception_is_told_as_the_sdk_tells_it(shapes: Platform) -> None:
+def test_an_exception_is_shown_as_the_sdk_reports_it(shapes: Platform) -> None:
     state = shapes.wait_for_end(shapes.run({"raise": "no luck"}))
     told = json.loads(state["error"])
     assert (state["status"], told["error_message"], told["error_type"]) == (
@@ -100,7 +100,7 @@ def test_parts_before_an_exception_stay(platform: Platform) -> None:
     assert len(platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"]) == 2
 
 
-def test_a_worker_with_room_for_four_has_four_at_once(platform: Platform, tmp_path: Path) -> None:
+def test_a_worker_with_concurrency_four_gets_four_jobs(platform: Platform, tmp_path: Path) -> None:
     platform.worker("coroutine", 4)
     go, began = tmp_path / "go", tmp_path / "began"
     jobs = [
@@ -114,7 +114,7 @@ def test_a_worker_with_room_for_four_has_four_at_once(platform: Platform, tmp_pa
     assert {platform.wait_for_end(job)["status"] for job in jobs} == {"COMPLETED"}
 
 
-def test_a_cancel_stops_a_coroutine_and_its_siblings_go_on(platform: Platform, tmp_path: Path) -> None:
+def test_a_cancel_stops_one_coroutine_and_others_continue(platform: Platform, tmp_path: Path) -> None:
     platform.worker("coroutine", 2)
     go, began, stopped = tmp_path / "go", tmp_path / "began", tmp_path / "stopped"
     wish = {"until": str(go), "began": str(began), "stopped": str(stopped)}
@@ -127,7 +127,7 @@ def test_a_cancel_stops_a_coroutine_and_its_siblings_go_on(platform: Platform, t
     assert platform.wait_for_end(sibling)["status"] == "COMPLETED"
 
 
-def test_a_worker_that_is_killed_loses_its_job_to_another(platform: Platform, tmp_path: Path) -> None:
+def test_a_job_of_a_killed_worker_goes_to_another(platform: Platform, tmp_path: Path) -> None:
     began, go = tmp_path / "began", tmp_path / "go"
     first = platform.worker("coroutine")
     job = platform.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_loses_its_job_to_another(platform: Platform, tm
     assert platform.health()["jobs"]["retried"] == 1
 
 
-def test_a_job_that_has_lost_its_only_worker_is_in_the_queue_again(
+def test_a_job_of_the_only_worker_returns_to_the_queue_when_it_dies(
     platform: Platform, tmp_path: Path
 ) -> None:
     began = tmp_path / "began"
@@ -162,7 +162,7 @@ def test_a_job_that_has_lost_its_only_worker_is_in_the_queue_again(
     assert platform.status(job)["status"] == "CANCELLED"
 
 
-def test_a_worker_that_is_killed_in_a_blocking_handler_loses_its_job(
+def test_a_job_of_a_worker_killed_in_a_blocking_handler_is_requeued(
     platform: Platform, tmp_path: Path
 ) -> None:
     began = tmp_path / "began"
@@ -175,7 +175,7 @@ def test_a_worker_that_is_killed_in_a_blocking_handler_loses_its_job(
     assert lines(began) == 2
 
 
-def test_a_worker_that_is_told_to_end_brings_its_result_first(platform: Platform, tmp_path: Path) -> None:
+def test_a_terminated_worker_sends_its_result_first(platform: Platform, tmp_path: Path) -> None:
     began, go = tmp_path / "began", tmp_path / "go"
     worker = platform.worker("coroutine")
     job = platform.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
@@ -204,7 +204,7 @@ def test_a_job_that_outlives_its_ttl_is_timed_out_and_stopped(platform: Platform
     wait_until(stopped.exists, "the handler to be stopped")
 
 
-def test_a_worker_that_cannot_work_is_counted_as_such(platform: Platform) -> None:
+def test_an_unhealthy_worker_is_counted(platform: Platform) -> None:
     report = "status=unhealthy&check=has_gpu&reason=RuntimeError%3A+none&runpod_version=1.12.0"
     assert platform.call("GET", f"/v2/echo/ping/sick?gpu=x&{report}").status_code == 200
     assert platform.health()["workers"]["unhealthy"] == 1
@@ -219,7 +219,7 @@ def asking(server: Platform, worker: str) -> socket.socket:
     return connection
 
 
-def test_a_take_whose_connection_is_gone_swallows_no_job(platform: Platform) -> None:
+def test_a_poll_whose_connection_closed_loses_no_job(platform: Platform) -> None:
     gone = [asking(platform, f"gone-{n}") for n in range(8)]
     wait_until(lambda: platform.health()["workers"]["idle"] == 8, "them to ask")
     for connection in gone:
@@ -240,7 +240,7 @@ def by_hand(server: Platform, worker: str = "hand") -> Callable[..., int]:
     return post
 
 
-def test_the_first_end_counts_and_late_reports_are_taken_and_ignored(platform: Platform) -> None:
+def test_the_first_result_counts_and_late_reports_are_ignored(platform: Platform) -> None:
     job, post = platform.run({}), by_hand(platform)
     assert platform.call("GET", "/v2/echo/job-take/hand?gpu=x&job_in_progress=0").json()["id"] == job
     assert post(job, '{"output": [NaN, 1]}') == 200
@@ -250,7 +250,7 @@ def test_the_first_end_counts_and_late_reports_are_taken_and_ignored(platform: P
     assert (state["status"], state["output"]) == ("COMPLETED", [None, 1])
 
 
-def test_an_error_that_is_no_text_fails_the_job_all_the_same(platform: Platform) -> None:
+def test_an_error_that_is_not_text_fails_the_job(platform: Platform) -> None:
     job, post = platform.run({}), by_hand(platform)
     platform.call("GET", "/v2/echo/job-take/hand?gpu=x&job_in_progress=0")
     post(job, '{"error": {"k": 1}}')
@@ -265,7 +265,7 @@ def test_a_result_that_cannot_be_read_fails_the_job(platform: Platform) -> None:
     assert platform.wait_for_end(job)["status"] == "FAILED"
 
 
-def test_parts_that_did_not_get_to_their_reader_are_given_again(platform: Platform) -> None:
+def test_undelivered_parts_are_delivered_again(platform: Platform) -> None:
     job, post = platform.run({}), by_hand(platform)
     platform.call("GET", "/v2/echo/job-take/hand?gpu=x&job_in_progress=0")
     part = "x" * 20_000_000

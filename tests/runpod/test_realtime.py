@@ -97,7 +97,7 @@ def test_the_realtime_concurrency_is_a_number_of_processes(start: Start, tmp_pat
     assert len({answer["output"] for answer in told}) == 2
 
 
-def test_a_port_that_is_none_is_named() -> None:
+def test_an_invalid_port_is_reported() -> None:
     command, env = ours("serve")
     result = subprocess.run(
         command,
@@ -128,7 +128,7 @@ class Platform(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_a_platform_hears_that_a_served_handler_lives(start: Start, real: bool) -> None:
+def test_a_served_handler_pings_the_platform(start: Start, real: bool) -> None:
     platform = ThreadingHTTPServer(("127.0.0.1", 0), type("Own", (Platform,), {"heard": []}))
     heard = platform.RequestHandlerClass.heard  # type: ignore[attr-defined]
     threading.Thread(target=platform.serve_forever, daemon=True).start()
@@ -162,7 +162,7 @@ def test_results_are_those_of_the_package(start: Start, package: str) -> None:
     assert ask(here, result="error and more") == ask(real, result="error and more") == both
 
 
-def test_a_handler_that_wants_another_process_says_so_with_its_result(start: Start, package: str) -> None:
+def test_a_request_for_a_new_process_is_part_of_the_result(start: Start, package: str) -> None:
     real = ask(start([str(runpod_python()), "plain.py"], clean_env()), refresh=True)
     url = start(*ours("serve", package))
     here = [ask(url, refresh=True) for _ in range(2)]

@@ -108,7 +108,7 @@ def said(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[s
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_a_tool_of_the_stand_in_does_what_the_packages_does(
+def test_the_stand_ins_utilities_match_the_packages(
     said: tuple[dict[str, Any], dict[str, Any]], probe: str
 ) -> None:
     real, ours = said
@@ -125,7 +125,7 @@ print(cache.hydrate() if sys.argv[3] == "back" else cache.sync(background=False)
 
 
 @pytest.mark.parametrize("first", ["real", "ours"])
-def test_a_volume_of_one_is_read_by_the_other(tmp_path: Path, first: str) -> None:
+def test_a_volume_written_by_one_is_read_by_the_other(tmp_path: Path, first: str) -> None:
     cached, volume = tmp_path / "cached", tmp_path / "volume"
     (cached / "deep").mkdir(parents=True)
     volume.mkdir()

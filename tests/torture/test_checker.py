@@ -295,12 +295,12 @@ NO_EXCUSE = {
 
 
 @pytest.mark.parametrize(("invariants", "history"), NO_EXCUSE.values(), ids=NO_EXCUSE)
-def test_a_killed_server_is_no_excuse(invariants, history):
+def test_a_killed_server_does_not_excuse_violations(invariants, history):
     assert violated(*history) == invariants
 
 
 @pytest.mark.parametrize("history", HOLDS.values(), ids=HOLDS)
-def test_nothing_is_said_against_a_good_history(history):
+def test_a_correct_history_has_no_violations(history):
     assert violated(*history) == set()
 
 
@@ -314,11 +314,11 @@ def test_a_violation_is_found(invariant, history):
     [listed(3, 9, N), listed(3, 9), listed(3, 9, M, N, tenant=1)],
     ids=["one short", "empty", "of another"],
 )
-def test_a_list_that_is_wrong_is_found(page):
+def test_a_wrong_list_is_found(page):
     assert violated(BOTH, page) == {"I26"}
 
 
-def test_a_tenant_that_waits_for_too_long_is_found():
+def test_an_unfairly_delayed_account_is_found():
     fair = RUN | {"fair": True, "tenants": 2}
     mine = [accepted(N, 1, 1, tenant="a"), accepted(M, 1.1, 2, tenant="a"), ran(N, 2), ran(M, 20)]
     others = []

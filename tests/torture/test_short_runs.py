@@ -9,14 +9,14 @@ from torture_runner import run_torture
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_is_violated_in_a_storm(seed, tmp_path):
+def test_a_short_storm_violates_no_invariant(seed, tmp_path):
     done = run_torture("--seconds", "6", "--seed", str(seed), logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"[1-9]\d* jobs accepted.*[1-9]\d* faults", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("profile", ["killed", "killed-line"])
-def test_nothing_is_lost_when_the_server_is_killed_again_and_again(profile, tmp_path):
+def test_repeated_kills_lose_no_job(profile, tmp_path):
     done = run_torture("--seconds", "8", "--profile", profile, "--seed", "5", "--keep", logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     (log,) = tmp_path.glob("*.jsonl")

@@ -39,7 +39,7 @@ ASYNC = """
 """
 
 
-def test_a_stopped_job_hears_of_it_and_gives_no_result(
+def test_a_stopped_job_is_canceled_and_sends_no_result(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     (workers.folder / "limit").write_text("2")
@@ -67,7 +67,7 @@ def test_a_handler_that_blocks_is_stopped_too(job_server: JobServer, workers: Wo
     assert job_server.results("stuck") == []
 
 
-def test_signs_of_life_name_what_is_worked_on_while_the_handler_blocks(
+def test_pings_name_the_running_jobs_while_the_handler_blocks(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("long", input={"seconds": 2})
@@ -82,7 +82,7 @@ def test_signs_of_life_name_what_is_worked_on_while_the_handler_blocks(
     assert all("runpod_version" in ping.query for ping in pings)
 
 
-def test_nothing_speaks_for_a_worker_that_was_killed(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_killed_worker_sends_no_pings(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("held", input={"seconds": 60})
     worker = workers.start(workers.script(BLOCKING), env={"RUNPOD_PING_INTERVAL": "100"})
     job_server.wait(lambda: any(p.query.get("job_id") == "held" for p in job_server.requests_of("ping")))
@@ -94,7 +94,9 @@ def test_nothing_speaks_for_a_worker_that_was_killed(job_server: JobServer, work
     assert len(job_server.requests_of("ping")) == before
 
 
-def test_a_raised_limit_acts_while_a_long_job_runs(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_raised_concurrency_applies_while_a_long_job_runs(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     job_server.offer("long", input={"seconds": 30})
     workers.start(workers.script(ASYNC))
     job_server.wait(lambda: any(p.query.get("job_id") == "long" for p in job_server.requests_of("ping")))
@@ -108,7 +110,7 @@ def test_a_raised_limit_acts_while_a_long_job_runs(job_server: JobServer, worker
     assert job_server.requests_of("batch")[0].query["batch_size"] == "3"
 
 
-def test_a_limit_of_nothing_takes_nothing_until_it_is_raised(
+def test_a_concurrency_of_zero_takes_no_jobs_until_it_is_raised(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     (workers.folder / "limit").write_text("0")
@@ -122,7 +124,7 @@ def test_a_limit_of_nothing_takes_nothing_until_it_is_raised(
 
 
 @pytest.mark.parametrize("nonsense", ["None", "'many'", "1 / 0"])
-def test_a_modifier_that_gives_nonsense_changes_nothing(
+def test_an_invalid_concurrency_changes_nothing(
     job_server: JobServer, workers: WorkerLauncher, nonsense: str
 ) -> None:
     job_server.offer("a", input={"seconds": 2})
@@ -163,7 +165,9 @@ EAGER = """
 """
 
 
-def test_a_limit_that_a_job_raises_acts_when_it_ends(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_concurrency_raised_by_a_job_applies_when_it_ends(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     job_server.offer("raise", input={"limit": 3})
     workers.start(workers.script(EAGER))
     job_server.result("raise")
@@ -173,7 +177,9 @@ def test_a_limit_that_a_job_raises_acts_when_it_ends(job_server: JobServer, work
         job_server.result(job)
 
 
-def test_a_modifier_is_not_asked_all_the_time(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_the_concurrency_modifier_is_not_called_continuously(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     jobs = [str(number) for number in range(200)]
     job_server.offer(*jobs)
     workers.start(workers.script(EAGER))
@@ -183,7 +189,7 @@ def test_a_modifier_is_not_asked_all_the_time(job_server: JobServer, workers: Wo
     assert min(job_server.result("last")["output"]) > 0.04
 
 
-def test_an_idle_worker_ends_at_once_when_it_is_told(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_an_idle_worker_exits_at_once_on_sigterm(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.hold = 60
     worker = workers.start(workers.script(BLOCKING))
     job_server.wait(lambda: job_server.pending_polls)
@@ -193,7 +199,7 @@ def test_an_idle_worker_ends_at_once_when_it_is_told(job_server: JobServer, work
     assert seconds_since(began) < 5
 
 
-def test_a_busy_worker_ends_its_jobs_first_and_takes_no_more(
+def test_a_busy_worker_finishes_its_jobs_and_takes_no_more(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("last", input={"seconds": 2})
@@ -206,9 +212,7 @@ def test_a_busy_worker_ends_its_jobs_first_and_takes_no_more(
     assert job_server.results("not-mine") == []
 
 
-def test_a_job_that_is_handed_out_at_the_last_moment_is_not_lost(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_job_handed_out_during_shutdown_is_not_lost(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.hold = 60
     worker = workers.start(workers.script(BLOCKING))
     job_server.wait(lambda: job_server.pending_polls)
@@ -220,7 +224,7 @@ def test_a_job_that_is_handed_out_at_the_last_moment_is_not_lost(
     assert len(handed_out) == len(job_server.results("late"))
 
 
-def test_results_that_cannot_be_brought_before_the_end_are_left_to_the_next(
+def test_undelivered_results_are_left_to_the_next_worker(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.fixed_statuses["done"] = 503
@@ -235,7 +239,7 @@ def test_results_that_cannot_be_brought_before_the_end_are_left_to_the_next(
     assert job_server.result("a") == {"output": "a"}
 
 
-def test_a_second_signal_ends_it_at_once(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_second_signal_stops_the_worker_at_once(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("endless", input={"seconds": 600})
     worker = workers.start(workers.script(BLOCKING))
     job_server.wait(lambda: any(p.query.get("job_id") == "endless" for p in job_server.requests_of("ping")))

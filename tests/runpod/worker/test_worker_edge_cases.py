@@ -55,7 +55,7 @@ def seen(job_server: JobServer, **wanted: object) -> str:
     return told
 
 
-def test_a_handler_that_wants_to_exit_fails_its_job_in_the_packages_words(
+def test_a_handler_that_exits_fails_its_job_with_the_packages_message(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     workers.start(workers.script(ODD))
@@ -65,7 +65,7 @@ def test_a_handler_that_wants_to_exit_fails_its_job_in_the_packages_words(
     assert job_server.result("b") == {"output": {"seen": "None", "size": 0}}
 
 
-def test_an_output_that_is_no_json_fails_its_job_and_says_where(
+def test_an_output_that_is_not_json_fails_its_job_and_names_the_value(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     workers.start(workers.script(ODD))
@@ -75,7 +75,7 @@ def test_an_output_that_is_no_json_fails_its_job_and_says_where(
     assert job_server.result("b")["error"].startswith("KeyboardInterrupt")
 
 
-def test_a_generator_that_wants_to_exit_fails_its_job(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_generator_that_exits_fails_its_job(job_server: JobServer, workers: WorkerLauncher) -> None:
     workers.start(workers.script(STREAM))
     job_server.offer("a", "b")
     for job in ("a", "b"):
@@ -84,7 +84,7 @@ def test_a_generator_that_wants_to_exit_fails_its_job(job_server: JobServer, wor
 
 
 @pytest.mark.parametrize("signal", [6, 9, 11, 15])
-def test_a_handler_that_kills_its_process_fails_its_job_and_no_other(
+def test_a_handler_that_kills_its_process_fails_only_its_job(
     job_server: JobServer, workers: WorkerLauncher, signal: int
 ) -> None:
     workers.start(workers.script(ODD))
@@ -93,7 +93,7 @@ def test_a_handler_that_kills_its_process_fails_its_job_and_no_other(
     assert job_server.result("b")["output"]["size"] == 0
 
 
-def test_what_a_handler_does_to_its_streams_costs_no_result(
+def test_a_handler_that_breaks_its_streams_loses_no_result(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     worker = workers.start(workers.script(ODD))
@@ -106,7 +106,7 @@ def test_what_a_handler_does_to_its_streams_costs_no_result(
 @pytest.mark.parametrize(
     ("number", "told"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "None"), (10**30, str(10**30))]
 )
-def test_numbers_that_json_lacks_do_not_lose_a_job(
+def test_nan_and_infinity_lose_no_job(
     job_server: JobServer, workers: WorkerLauncher, number: float, told: str
 ) -> None:
     workers.start(workers.script(ODD))
@@ -119,7 +119,9 @@ def test_an_id_may_be_a_number(job_server: JobServer, workers: WorkerLauncher) -
     assert job_server.result("7")["output"]["seen"] == "1"
 
 
-def test_a_job_that_is_too_deep_is_answered_at_once(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_job_that_is_nested_too_deeply_fails_at_once(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
     levels = 20_000
     job_server.invalid_response = b'{"id": "a", "input": ' + b"[" * levels + b"]" * levels + b"}"
     workers.start(workers.script(ODD))
@@ -129,7 +131,7 @@ def test_a_job_that_is_too_deep_is_answered_at_once(job_server: JobServer, worke
 
 
 @pytest.mark.parametrize("nonsense", [b"<html>please log in</html>", b"{}", b'[{"input": 1}]'])
-def test_a_platform_that_answers_nonsense_is_named_and_not_asked_all_the_time(
+def test_invalid_poll_responses_are_logged_and_slow_polling_down(
     job_server: JobServer, workers: WorkerLauncher, nonsense: bytes
 ) -> None:
     job_server.invalid_response = nonsense

@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_the_key_in_the_users_file_counts_more_than_the_variable(
+def test_the_key_in_the_users_file_overrides_the_variable(
     job_server: JobServer, workers: WorkerLauncher, home: Path
 ) -> None:
     """As with the real one, whose requests the platform checks in the same way."""
@@ -45,9 +45,7 @@ def test_the_key_in_the_users_file_counts_more_than_the_variable(
     assert job_server.protocol_errors == []
 
 
-def test_signs_of_life_come_as_often_as_is_said_also_under_a_second(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_pings_follow_the_configured_interval(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("a", input={"sleep": 2})
     workers.start(workers.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "100"})
     job_server.result("a")
@@ -56,7 +54,7 @@ def test_signs_of_life_come_as_often_as_is_said_also_under_a_second(
     assert len(named) >= 5
 
 
-def test_an_integration_is_named_to_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_the_integration_is_sent_to_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
     workers.start(workers.script(HANDLER), env={"RUNPOD_UA_INTEGRATION": "mine/1.0"})
     take = job_server.wait(lambda: job_server.requests_of("stop") or job_server.requests_of("ping"))[0]
     assert take.headers["user-agent"].startswith("tidegate/")
@@ -64,7 +62,7 @@ def test_an_integration_is_named_to_the_platform(job_server: JobServer, workers:
 
 
 @pytest.mark.parametrize("name", ["RUNPOD_LOG_LEVEL", "RUNPOD_DEBUG_LEVEL"])
-def test_the_log_level_is_the_workers_and_the_handlers(
+def test_the_log_level_applies_to_worker_and_handler(
     job_server: JobServer, workers: WorkerLauncher, name: str
 ) -> None:
     job_server.offer("a")
@@ -79,7 +77,7 @@ def test_the_log_level_is_the_workers_and_the_handlers(
     assert "a detail" in loud.read_log() and "Started." in loud.read_log()
 
 
-def test_nothing_is_logged_when_nothing_is_wanted(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_logging_can_be_disabled(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("a")
     worker = workers.start(workers.script(HANDLER), env={"RUNPOD_LOG_LEVEL": "NOTSET"})
     job_server.result("a")
@@ -87,7 +85,7 @@ def test_nothing_is_logged_when_nothing_is_wanted(job_server: JobServer, workers
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_the_lines_of_a_batch_name_it(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
+def test_log_lines_of_a_batch_name_it(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
     job_server.offer({"id": "a", "input": {}, "batchId": "b7"}, "alone")
     env = {"RUNPOD_ENDPOINT_ID": "ep"}
     worker = workers.start(
@@ -101,7 +99,7 @@ def test_the_lines_of_a_batch_name_it(job_server: JobServer, workers: WorkerLaun
     assert len(printed) == 2 and ["batchId=b7" in message for message in printed] == [True, False]
 
 
-def test_a_ping_interval_that_is_none_is_named(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_an_invalid_ping_interval_is_reported(job_server: JobServer, workers: WorkerLauncher) -> None:
     began = time.monotonic()
     worker = workers.start(workers.script(HANDLER), env={"RUNPOD_PING_INTERVAL": "10s"})
     assert worker.wait_exit() == 64 and time.monotonic() - began < 60

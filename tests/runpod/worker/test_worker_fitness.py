@@ -95,7 +95,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("check", FAULTS)
-def test_a_machine_that_is_not_fit_is_told_in_the_packages_words(
+def test_an_unfit_machine_is_reported_with_the_packages_message(
     job_server: JobServer, workers: WorkerLauncher, check: str
 ) -> None:
     fault, words = FAULTS[check]
@@ -121,7 +121,7 @@ def test_a_gpu_is_checked_where_there_is_one(
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_the_checks_can_be_switched_off(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
+def test_the_checks_can_be_disabled(job_server: JobServer, workers: WorkerLauncher, real: bool) -> None:
     env = CHECKED | {"RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true", "RUNPOD_MIN_MEMORY_GB": "1000000"}
     job_server.offer("a")
     python = {"TIDEGATE_PYTHON": str(runpod_python())} if real else {}
@@ -129,9 +129,7 @@ def test_the_checks_can_be_switched_off(job_server: JobServer, workers: WorkerLa
     assert job_server.result("a", 40) == {"output": 1}
 
 
-def test_a_process_that_is_replaced_is_not_checked_again(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_replaced_process_is_not_checked_again(job_server: JobServer, workers: WorkerLauncher) -> None:
     source = CONNECTED.replace("return 1", 'return {"refresh_worker": True}')
     worker = workers.start(workers.script(source), env=CHECKED)
     for job in ("a", "b"):
@@ -141,7 +139,7 @@ def test_a_process_that_is_replaced_is_not_checked_again(
     assert worker.read_log().count("the script's own check") >= 2
 
 
-def test_a_job_is_tried_without_checks(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_test_input_runs_without_checks(job_server: JobServer, workers: WorkerLauncher) -> None:
     env = CHECKED | {"RUNPOD_MIN_MEMORY_GB": "1000000"}
     worker = workers.start(workers.script(HANDLER), "--test-input", '{"input": {}}', env=env)
     assert worker.wait_exit() == 0

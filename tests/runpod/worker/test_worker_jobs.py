@@ -64,7 +64,7 @@ def test_the_whole_job_reaches_the_handler_and_the_result_the_platform(
         ("{'refresh_worker': True, 'k': 1}", {"output": {"k": 1}, "stopPod": True}),
     ],
 )
-def test_what_a_handler_returns_is_told_as_the_real_worker_tells_it(
+def test_results_are_reported_like_the_real_workers(
     job_server: JobServer, workers: WorkerLauncher, returns: str, body: object
 ) -> None:
     job_server.offer("r", input={"returns": returns})
@@ -72,7 +72,7 @@ def test_what_a_handler_returns_is_told_as_the_real_worker_tells_it(
     assert job_server.result("r") == body
 
 
-def test_an_exception_is_told_with_its_type_and_traceback(
+def test_an_exception_is_reported_with_its_type_and_traceback(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("boom", input={"returns": "1 / 0"})
@@ -83,7 +83,7 @@ def test_an_exception_is_told_with_its_type_and_traceback(
     assert error["worker_id"] == "pod-1"
 
 
-def test_after_a_refresh_the_worker_goes_on_with_a_new_process(
+def test_after_a_refresh_the_worker_continues_with_a_new_process(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("first", input={"returns": "{'refresh_worker': True, 'pid': __import__('os').getpid()}"})
@@ -96,7 +96,7 @@ def test_after_a_refresh_the_worker_goes_on_with_a_new_process(
     assert worker.process.poll() is None
 
 
-def test_a_worker_that_refreshes_after_each_job_ends_with_the_first(
+def test_a_worker_with_refresh_worker_exits_after_its_first_job(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     script = workers.script(
@@ -108,7 +108,7 @@ def test_a_worker_that_refreshes_after_each_job_ends_with_the_first(
     assert [final.body for final in job_server.results()] == [{"output": 1, "stopPod": True}]
 
 
-def test_one_job_is_asked_for_alone_and_several_in_a_batch(
+def test_one_job_is_polled_alone_and_several_in_a_batch(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     workers.start(workers.script(ASYNC))
@@ -127,9 +127,7 @@ def test_one_job_is_asked_for_alone_and_several_in_a_batch(
         assert job_server.result(job) == {"output": job}
 
 
-def test_jobs_that_nobody_can_work_on_are_answered_or_left_alone(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_malformed_jobs_are_answered_or_ignored(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer({"input": {}}, {"id": "no-input"}, {"id": "odd/id ü", "input": {}}, "fine")
     workers.start(workers.script(ECHO))
     assert job_server.result("fine")["output"]["id"] == "fine"

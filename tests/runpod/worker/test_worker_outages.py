@@ -30,7 +30,7 @@ def runs(workers: WorkerLauncher) -> list[str]:
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
-def test_a_result_is_brought_until_it_is_taken(
+def test_a_result_is_sent_until_it_is_accepted(
     job_server: JobServer, workers: WorkerLauncher, status: int
 ) -> None:
     job_server.fail("done", status, status if status != 429 else 500)
@@ -41,7 +41,7 @@ def test_a_result_is_brought_until_it_is_taken(
     assert runs(workers) == ["a", "b"]
 
 
-def test_a_result_goes_where_the_platform_has_moved(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_result_follows_redirects_of_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fail("done", 301, 302, 307, 308)
     job_server.fail("take", 302)
     job_server.offer("a")
@@ -51,9 +51,7 @@ def test_a_result_goes_where_the_platform_has_moved(job_server: JobServer, worke
     assert len(bodies) == 5 and all(body == bodies[0] for body in bodies)
 
 
-def test_a_result_that_is_refused_for_good_is_not_brought_again(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_permanently_refused_result_is_not_retried(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fail("done", 404)
     job_server.offer("gone", "next")
     worker = workers.start(workers.script(WORK))
@@ -62,7 +60,7 @@ def test_a_result_that_is_refused_for_good_is_not_brought_again(
     assert "does not want" in worker.read_log()
 
 
-def test_a_result_survives_a_platform_that_is_down(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_result_survives_an_outage_of_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("a", input={"until": "go"})
     worker = workers.start(workers.script(WORK))
     job_server.wait(lambda: runs(workers))
@@ -75,9 +73,7 @@ def test_a_result_survives_a_platform_that_is_down(job_server: JobServer, worker
     assert job_server.result("b") == {"output": "b"}
 
 
-def test_a_platform_that_answers_errors_is_asked_ever_less(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_polling_backs_off_on_errors(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fixed_statuses["take"] = 500
     workers.start(workers.script(WORK))
     job_server.wait(lambda: len(job_server.requests_of("take")) >= 4)
@@ -90,7 +86,7 @@ def test_a_platform_that_answers_errors_is_asked_ever_less(
     assert job_server.result("a") == {"output": "a"}
 
 
-def test_a_platform_that_answers_at_once_that_there_is_nothing_is_not_flooded(
+def test_immediate_empty_responses_do_not_cause_a_poll_flood(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.hold = 0.0
@@ -103,9 +99,7 @@ def test_a_platform_that_answers_at_once_that_there_is_nothing_is_not_flooded(
     assert job_server.result("a") == {"output": "a"}
 
 
-def test_400_means_nothing_to_do_and_too_many_questions_are_paused(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_400_means_no_jobs_and_a_429_pauses_polling(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fail("take", 400, 429)
     job_server.offer("a")
     worker = workers.start(workers.script(WORK))
@@ -116,9 +110,7 @@ def test_400_means_nothing_to_do_and_too_many_questions_are_paused(
     assert "asked too often" in worker.read_log()
 
 
-def test_a_platform_that_hangs_at_one_address_is_worked_for_at_the_others(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_url_that_hangs_does_not_block_the_others(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fixed_statuses.update(ping=HANG, stop=HANG)
     job_server.offer("a", "b")
     worker = workers.start(workers.script(WORK))
@@ -129,7 +121,7 @@ def test_a_platform_that_hangs_at_one_address_is_worked_for_at_the_others(
     assert worker.wait_exit() == 0
 
 
-def test_what_a_killed_worker_held_is_run_by_the_next(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_jobs_of_a_killed_worker_run_on_the_next(job_server: JobServer, workers: WorkerLauncher) -> None:
     script = workers.script(WORK)
     job_server.offer("held", input={"until": "go"})
     first = workers.start(script)
@@ -142,7 +134,7 @@ def test_what_a_killed_worker_held_is_run_by_the_next(job_server: JobServer, wor
     assert job_server.results("held")[0].headers["x-request-id"] == "held"
 
 
-def test_what_a_killed_worker_held_has_failed_if_the_operator_says_so(
+def test_jobs_of_a_killed_worker_fail_with_on_lost_fail(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     script = workers.script(WORK)
@@ -155,9 +147,7 @@ def test_what_a_killed_worker_held_has_failed_if_the_operator_says_so(
     assert runs(workers) == ["held"]
 
 
-def test_a_job_that_kills_every_worker_is_not_run_for_ever(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_job_that_kills_every_worker_is_abandoned(job_server: JobServer, workers: WorkerLauncher) -> None:
     script = workers.script(WORK)
     job_server.offer("killer", input={"until": "never"})
     for times in (1, 2):
@@ -169,7 +159,7 @@ def test_a_job_that_kills_every_worker_is_not_run_for_ever(
     assert runs(workers) == ["killer", "killer"]
 
 
-def test_a_result_that_a_killed_worker_could_not_bring_is_brought_by_the_next(
+def test_an_undelivered_result_of_a_killed_worker_is_sent_by_the_next(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     script = workers.script(WORK)
@@ -184,7 +174,7 @@ def test_a_result_that_a_killed_worker_could_not_bring_is_brought_by_the_next(
     assert runs(workers) == ["done-already"]
 
 
-def test_a_job_that_is_not_done_in_time_is_left_to_the_next_worker(
+def test_a_job_unfinished_at_shutdown_is_left_to_the_next_worker(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     script = workers.script(WORK)
@@ -221,7 +211,7 @@ def test_after_its_result_a_job_is_forgotten(job_server: JobServer, workers: Wor
     assert len(job_server.results()) == 3
 
 
-def test_two_workers_do_not_share_what_they_hold(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_two_workers_do_not_share_their_jobs(job_server: JobServer, workers: WorkerLauncher) -> None:
     script = workers.script(WORK)
     workers.start(script)
     job_server.wait(lambda: job_server.pending_polls)
@@ -231,7 +221,7 @@ def test_two_workers_do_not_share_what_they_hold(job_server: JobServer, workers:
     assert "RUNPOD_POD_ID" in second.read_log()
 
 
-def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(
+def test_a_worker_without_a_pod_id_keeps_its_generated_id(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     script = workers.script(WORK)
@@ -246,7 +236,7 @@ def test_a_worker_without_a_name_keeps_the_one_it_gives_itself(
     assert len(name) == 36
 
 
-def test_every_job_gets_its_own_result_from_a_platform_that_fails_at_random(
+def test_every_job_gets_its_own_result_despite_random_failures(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     source = WORK.replace("def handler", "async def handler").replace(

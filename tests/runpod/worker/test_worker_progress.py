@@ -43,7 +43,7 @@ def test_parts_come_in_order_and_before_the_end(job_server: JobServer, workers: 
     assert final.at >= parts[-1].at
 
 
-def test_all_parts_come_again_when_the_script_wants_it(
+def test_all_parts_are_repeated_with_return_aggregate_stream(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("s", input={"count": 3})
@@ -51,7 +51,7 @@ def test_all_parts_come_again_when_the_script_wants_it(
     assert job_server.result("s") == {"output": [{"i": 0}, {"i": 1}, {"i": 2}]}
 
 
-def test_a_part_that_is_an_error_ends_the_job(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_yielded_error_ends_the_job(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("e", input={"count": 5, "error_at": 2})
     job_server.offer("r", input={"count": 5, "raise_at": 1})
     workers.start(workers.script(STREAM.replace("AGGREGATE", "False")))
@@ -61,7 +61,7 @@ def test_a_part_that_is_an_error_ends_the_job(job_server: JobServer, workers: Wo
     assert len(job_server.requests_of("stream", "r")) == 1
 
 
-def test_parts_survive_a_platform_that_is_away(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_parts_survive_an_outage_of_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fail("stream", 500, 503, 500)
     job_server.offer("s", input={"count": 10})
     workers.start(workers.script(STREAM.replace("AGGREGATE", "False")))
@@ -82,7 +82,7 @@ def test_200_progress_updates_come_in_order_and_none_after_the_result(
     assert told[-1].body == {"output": "done"}
 
 
-def test_progress_that_cannot_be_told_costs_the_result_nothing(
+def test_undeliverable_progress_does_not_affect_the_result(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.fail("done", *[500] * 1)

@@ -41,7 +41,7 @@ UNFIT = """
 NO_PLATFORM = {"RUNPOD_WEBHOOK_GET_JOB": "", "RUNPOD_WEBHOOK_POST_OUTPUT": ""}
 
 
-def test_a_failed_fitness_check_is_told_and_ends_the_worker(
+def test_a_failed_fitness_check_is_reported_and_stops_the_worker(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("never")
@@ -54,7 +54,7 @@ def test_a_failed_fitness_check_is_told_and_ends_the_worker(
     assert job_server.requests_of("take") == []
 
 
-def test_a_script_that_cannot_be_loaded_ends_the_worker_before_any_job(
+def test_a_script_that_cannot_be_loaded_stops_the_worker_before_any_job(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("never")
@@ -66,7 +66,7 @@ def test_a_script_that_cannot_be_loaded_ends_the_worker_before_any_job(
 
 
 @pytest.mark.parametrize("missing", ["RUNPOD_WEBHOOK_GET_JOB", "RUNPOD_WEBHOOK_POST_OUTPUT"])
-def test_half_a_platform_is_a_mistake_that_is_named(
+def test_an_incomplete_platform_configuration_is_reported(
     job_server: JobServer, workers: WorkerLauncher, missing: str
 ) -> None:
     worker = workers.start(workers.script(HANDLER), env={missing: ""})
@@ -75,7 +75,7 @@ def test_half_a_platform_is_a_mistake_that_is_named(
     assert "try: " in worker.read_log()
 
 
-def test_what_is_no_address_is_named(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_an_invalid_url_is_reported(job_server: JobServer, workers: WorkerLauncher) -> None:
     worker = workers.start(workers.script(HANDLER), env={"RUNPOD_WEBHOOK_PING": "ping/$RUNPOD_POD_ID"})
     assert worker.wait_exit() == 64
     assert "RUNPOD_WEBHOOK_PING is `ping/pod-1`" in worker.read_log()
@@ -90,7 +90,7 @@ def test_without_platform_and_job_the_worker_says_what_to_do(
     assert "--test-input" in worker.read_log()
 
 
-def test_one_job_can_be_tried(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_test_input_runs_one_job(job_server: JobServer, workers: WorkerLauncher) -> None:
     worker = workers.start(workers.script(HANDLER), "--test-input", '{"input": {"x": 1}}')
     assert worker.wait_exit() == 0
     assert (
@@ -100,31 +100,29 @@ def test_one_job_can_be_tried(job_server: JobServer, workers: WorkerLauncher) ->
     assert job_server.requests == []
 
 
-def test_the_job_to_try_may_be_in_a_file_and_its_failure_is_one(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_test_input_file_that_fails_is_a_failure(job_server: JobServer, workers: WorkerLauncher) -> None:
     (workers.folder / "test_input.json").write_text('{"id": "mine", "input": {"fail": true}}')
     worker = workers.start(workers.script(HANDLER), env=NO_PLATFORM)
     assert worker.wait_exit() == 1
     assert "as asked" in worker.read_log()
 
 
-def test_a_generator_is_tried_to_its_end(job_server: JobServer, workers: WorkerLauncher) -> None:
+def test_a_test_input_runs_a_generator_to_its_end(job_server: JobServer, workers: WorkerLauncher) -> None:
     worker = workers.start(workers.script(GENERATOR), "--test-input", '{"input": [1, 2, 3]}')
     assert worker.wait_exit() == 0
     assert '{"output":[1,2,3]}' in worker.read_log()
 
 
 @pytest.mark.parametrize("bad", ["{}", '{"input": null}', "no json"])
-def test_a_job_without_input_is_not_tried(job_server: JobServer, workers: WorkerLauncher, bad: str) -> None:
+def test_a_test_input_without_input_is_refused(
+    job_server: JobServer, workers: WorkerLauncher, bad: str
+) -> None:
     worker = workers.start(workers.script(HANDLER), "--test-input", bad)
     assert worker.wait_exit() == 1
     assert "--test-input" in worker.read_log()
 
 
-def test_the_pod_is_filled_in_where_the_real_worker_forgets_it(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_the_pod_id_is_substituted_in_every_url(job_server: JobServer, workers: WorkerLauncher) -> None:
     take = job_server.environment()["RUNPOD_WEBHOOK_GET_JOB"].replace("$ID", "$RUNPOD_POD_ID")
     job_server.offer("a")
     workers.start(workers.script(HANDLER), env={"RUNPOD_WEBHOOK_GET_JOB": take})
@@ -132,9 +130,7 @@ def test_the_pod_is_filled_in_where_the_real_worker_forgets_it(
     assert job_server.protocol_errors == []
 
 
-def test_log_lines_name_their_job_as_runpods_console_reads_them(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_log_lines_name_their_job_in_runpods_format(job_server: JobServer, workers: WorkerLauncher) -> None:
     source = HANDLER.replace("def handler(job):", 'def handler(job):\n        print("a word")')
     job_server.offer("a")
     worker = workers.start(workers.script(source), env={"RUNPOD_ENDPOINT_ID": "ep"})

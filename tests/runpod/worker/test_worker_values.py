@@ -69,15 +69,13 @@ def returned(job_server: JobServer, workers: WorkerLauncher, returns: str) -> An
         ("datetime.time(3, 4)", "03:04:00"),
     ],
 )
-def test_a_number_keeps_its_digits_and_what_json_lacks_is_null(
+def test_numbers_keep_their_digits_and_nan_is_null(
     job_server: JobServer, workers: WorkerLauncher, returns: str, output: object
 ) -> None:
     assert returned(job_server, workers, returns) == {"output": output}
 
 
-def test_the_operator_hears_once_that_numbers_were_left_out(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_replaced_numbers_are_logged_once(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.offer("a", "b", input={"returns": "[float('nan')] * 3"})
     worker = workers.start(workers.script(VALUES))
     assert job_server.result("a") == job_server.result("b") == {"output": [None] * 3}
@@ -99,7 +97,7 @@ def test_a_plain_function_may_return_a_task(
 @pytest.mark.parametrize(
     "wanted", [{"progress": "nested(150)"}, {"returns": "{'error': 'no', 'more': nested(150)}"}]
 )
-def test_what_is_too_deep_to_be_told_costs_no_process(
+def test_a_value_nested_too_deeply_does_not_crash_the_child(
     job_server: JobServer, workers: WorkerLauncher, wanted: dict[str, str]
 ) -> None:
     job_server.offer("a", input=wanted)
@@ -119,7 +117,7 @@ def test_what_is_too_deep_to_be_told_costs_no_process(
     ],
 )
 @pytest.mark.parametrize("real", [False, True])
-def test_the_end_of_a_generator_that_gave_nothing_is_that_of_a_stream(
+def test_an_empty_generator_ends_like_a_stream(
     job_server: JobServer, workers: WorkerLauncher, items: str, end: object, real: bool
 ) -> None:
     job_server.offer("a", input={"items": items})
@@ -131,7 +129,7 @@ def test_the_end_of_a_generator_that_gave_nothing_is_that_of_a_stream(
     assert job_server.requests_of("stream") == []
 
 
-def test_a_generator_that_cannot_be_called_fails_in_the_packages_words(
+def test_a_generator_that_cannot_be_called_fails_with_the_packages_message(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
     job_server.offer("a")
@@ -144,9 +142,7 @@ def test_a_generator_that_cannot_be_called_fails_in_the_packages_words(
     assert job_server.result("a")["error"].startswith(words)
 
 
-def test_a_job_that_is_tried_is_the_handlers_to_the_last_digit(
-    job_server: JobServer, workers: WorkerLauncher
-) -> None:
+def test_a_test_input_reaches_the_handler_exactly(job_server: JobServer, workers: WorkerLauncher) -> None:
     script = workers.script(VALUES.replace('eval(wanted.get("returns", "1"))', "wanted"))
     tried = workers.start(script, "--test-input", '{"input": {"z": 123456789012345678901, "a": 1.0}}')
     assert tried.wait_exit() == 0
