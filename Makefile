@@ -14,6 +14,10 @@ SEEDS ?= 1 2 3 4
 SECONDS ?= 30
 PORT ?= 5000
 TARGET ?=
+# One selection of packages and targets for every build of the tests. Cargo resolves features for the
+# selection, so `-p tidegate` would compile tokio and every crate that uses it a second time.
+# `--examples` makes cargo include the features of dev-dependencies, as it does for `cargo nextest`.
+BUILD := cargo build --locked --workspace --exclude tidegate-floor --lib --bins --examples
 # bash has a variable SECONDS of its own, so only one that was given to make counts.
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
@@ -28,19 +32,18 @@ run: $(VENV)/installed ## Set everything up and serve examples/hello (MODEL=… 
 
 test: test-rust test-python test-product ## Set up what the tests need and run them all
 
-test-rust: ## The tests of the crates
+test-rust: ## Run the tests of the crates
 	scripts/nextest.sh
 
-test-python: $(VENV)/tools native ## The tests of the Python package
+test-python: $(VENV)/tools native ## Run the tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
-test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed native ## The program from outside, beside the real Cog and Runpod
+test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed native ## Test the program as users run it, next to the real Cog and Runpod
 	scripts/apt.sh libfaketime
-	cargo build --locked -p tidegate
-	$(VENV)/bin/python -m pytest tests -q -n 2
+	$(VENV)/bin/python -m pytest tests -q -n 2 --dist worksteal
 
-native: ## The Python extension for this checkout
-	cargo build --locked -p tidegate-python
+native: ## Build the program and the Python extension for this checkout
+	$(BUILD)
 	cp target/debug/lib_native.so python/tidegate/_native.abi3.so.new
 	mv python/tidegate/_native.abi3.so.new python/tidegate/_native.abi3.so
 .PHONY: native
@@ -63,8 +66,7 @@ fmt: $(VENV)/tools ## Format everything
 fuzz: ## Fuzz every target for SECONDS=600, or only TARGET=name; see docs/fuzzing.md
 	scripts/fuzz.sh $(FUZZ_SECONDS) $(TARGET)
 
-torture: $(VENV)/tools native ## Random clients and faults for four minutes (SEEDS="…" SECONDS=…); see docs/torture.md
-	cargo build --locked -p tidegate
+torture: $(VENV)/tools native ## Random clients and faults for six minutes (SEEDS="…" SECONDS=…); see docs/torture.md
 	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed-line --seed $(SEEDS) --seconds $(SECONDS)
