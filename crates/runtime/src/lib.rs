@@ -1,27 +1,30 @@
-//! A model behind glass: one or more Python children, their slots and permits, health and respawn.
+//! Runs a model in Python child processes: slots and permits, health, restarts, loading on demand.
 //!
-//! A job comes in through [`Runtime::admit`](tidegate_core::port::Executor::admit), which hands out a
-//! permit for one [`slots`] entry. [`parent::courier`] carries the job over the slot's socket and
-//! reads what comes back. [`supervisor`] keeps the children alive meanwhile. This room knows nothing
-//! of HTTP, of stored jobs or of webhooks.
+//! A job enters through [`Runtime::admit`](tidegate_core::port::Executor::admit), which grants a
+//! permit for one of the [`slots`]. `child::courier` sends the job over the socket of the slot and
+//! reads the child's messages. `supervisor` starts and restarts the children. [`OnDemand`] loads a
+//! model when a job needs it and unloads it when it is idle. This crate knows nothing of HTTP, of
+//! stored jobs or of webhooks.
 
-mod crew;
-pub mod launch;
-mod leftovers;
+mod child;
+mod launch_config;
 mod load_limit;
+mod model_state;
+mod observer;
 mod on_demand;
 mod oom;
-mod parent;
-mod remains;
+mod process_stats;
+mod reaper;
 mod runtime;
 mod schema;
 mod scratch;
 pub mod slots;
-mod state;
+mod stale_scratch;
 mod supervisor;
 
-pub use launch::{LaunchConfig, Observer, Phase, RunAs};
+pub use launch_config::{LaunchConfig, Respawn, RunAs};
 pub use load_limit::LoadLimit;
+pub use observer::{Observer, Phase};
 pub use on_demand::{LoadFn, OnDemand, StartedModel};
 pub use runtime::Runtime;
 pub use schema::{SchemaReadError, read_schema};

@@ -1,5 +1,5 @@
-//! How many models are loaded at once. One machine can offer more than fit into it: the one that nobody
-//! has used for the longest time makes room for the next.
+//! Limits how many models are loaded at a time (`--max-loaded`). When the limit is reached, the
+//! model that was used least recently is unloaded to make space for the next one.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,93 +8,93 @@ use async_trait::async_trait;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// How often is looked whether somebody can leave.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A model that is never idle makes room when another has waited for so long.
-const GIVE_WAY_AFTER: Duration = Duration::from_secs(10);
+/// How often a waiting caller checks whether a model can be unloaded.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// A model that is never idle is unloaded when another model has waited this long.
+const EVICT_BUSY_AFTER: Duration = Duration::from_secs(10);
 
-/// Places for loaded models. Cloning gives another handle to the same.
+/// The limit on loaded models. Clones share one limit.
 #[derive(Clone)]
 pub struct LoadLimit {
-    /// `None`: as many as you like.
+    /// `None`: no limit.
     free: Option<Arc<Semaphore>>,
-    guests: Arc<Mutex<Vec<Weak<dyn Guest>>>>,
-    /// One looks for a place at a time, in the order in which they came.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    models: Arc<Mutex<Vec<Weak<dyn Evictable>>>>,
+    /// Held while a caller waits for a permit, so that callers get permits in order of arrival.
+    waiting: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A place; dropping it gives it back.
-pub(crate) struct Berth {
+/// The right to keep one model loaded. Dropping it lets another model load.
+pub(crate) struct LoadPermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A model that can be asked to leave.
+/// A model that can be unloaded on request.
 #[async_trait]
-pub(crate) trait Guest: Send + Sync {
-    /// When it was used last, if it is loaded and has nothing to do.
+pub(crate) trait Evictable: Send + Sync {
+    /// When the model was last used, if it is loaded and idle.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// When it was used last, if it is loaded and has had a chance to work.
+    /// When the model was last used, if it is loaded and its setup is complete.
     fn busy_since(&self) -> Option<Instant>;
 
-    /// Leaves; comes back when its place is free.
-    async fn make_room(&self);
+    /// Unloads the model; returns when its permit is free.
+    async fn unload_now(&self);
 }
 
 impl LoadLimit {
-    /// Places for `most` models at once, or for any number.
-    pub fn new(most: Option<usize>) -> Self {
-        let free = most.map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))));
+    /// Allows up to `max` loaded models; `None` allows any number.
+    pub fn new(max: Option<usize>) -> Self {
+        let free = max.map(|max| Arc::new(Semaphore::new(max.clamp(1, Semaphore::MAX_PERMITS))));
         Self {
             free,
-            guests: Arc::default(),
-            turn: Arc::default(),
+            models: Arc::default(),
+            waiting: Arc::default(),
         }
     }
 
-    /// Somebody who may be asked to leave from now on.
-    pub(crate) fn welcome(&self, guest: Weak<dyn Guest>) {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.retain(|guest| guest.strong_count() > 0);
-        guests.push(guest);
+    /// Registers a model that this limit may unload.
+    pub(crate) fn register(&self, model: Weak<dyn Evictable>) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|model| model.strong_count() > 0);
+        models.push(model);
     }
 
-    /// Takes a place as soon as there is one.
-    pub(crate) async fn take(&self) -> Berth {
+    /// Waits for a permit, and unloads other models if necessary.
+    pub(crate) async fn acquire(&self) -> LoadPermit {
         let Some(free) = &self.free else {
-            return Berth { _permit: None };
+            return LoadPermit { _permit: None };
         };
-        let _turn = self.turn.lock().await;
-        let came = Instant::now();
+        let _waiting = self.waiting.lock().await;
+        let started = Instant::now();
         loop {
             if let Ok(permit) = Arc::clone(free).try_acquire_owned() {
-                return Berth {
+                return LoadPermit {
                     _permit: Some(permit),
                 };
             }
-            let patient = came.elapsed() < GIVE_WAY_AFTER;
-            match self.longest_unused(|guest| {
-                if patient {
-                    guest.idle_since()
+            let only_idle = started.elapsed() < EVICT_BUSY_AFTER;
+            match self.least_recently_used(|model| {
+                if only_idle {
+                    model.idle_since()
                 } else {
-                    guest.busy_since()
+                    model.busy_since()
                 }
             }) {
-                Some(guest) => guest.make_room().await,
-                None => tokio::time::sleep(LOOK_AGAIN).await,
+                Some(model) => model.unload_now().await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
-    fn longest_unused(
+    fn least_recently_used(
         &self,
-        when: impl Fn(&dyn Guest) -> Option<Instant>,
-    ) -> Option<Arc<dyn Guest>> {
-        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = guests
+        last_used: impl Fn(&dyn Evictable) -> Option<Instant>,
+    ) -> Option<Arc<dyn Evictable>> {
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = models
             .iter()
             .filter_map(Weak::upgrade)
-            .filter_map(|guest| Some((when(&*guest)?, guest)));
-        loaded.min_by_key(|(used, _)| *used).map(|(_, guest)| guest)
+            .filter_map(|model| Some((last_used(&*model)?, model)));
+        loaded.min_by_key(|(used, _)| *used).map(|(_, model)| model)
     }
 }

@@ -1,6 +1,9 @@
-//! A model that is loaded when somebody wants it, and leaves when nobody does or another needs its place.
+//! A model that is loaded when a job needs it, and unloaded when it is idle or when another model
+//! needs its load permit ([`idle_unload`]).
 //!
-//! Jobs do not notice: who comes while the model is away waits until it is back.
+//! Jobs do not notice: a job that arrives while the model is unloaded waits until it is loaded.
+
+mod idle_unload;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,59 +22,58 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::load_limit::{Berth, Guest, LoadLimit};
+use crate::load_limit::{Evictable, LoadLimit, LoadPermit};
 use crate::runtime::Runtime;
 
-/// A setup that has failed is tried again by the first who comes after this time.
-const TRY_AGAIN: Duration = Duration::from_secs(10);
+/// The first job after this time loads a model again whose setup failed.
+const SETUP_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// The pause after a model could not even be started.
-const START_AGAIN: Duration = Duration::from_secs(1);
+/// The pause after the processes of a model could not be started.
+const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Loads a model. The error is for the log: it is tried again for the next who comes.
+/// Starts to load a model. The error goes to the log; the next job tries again.
 pub type LoadFn = Box<dyn Fn() -> BoxFuture<Result<StartedModel, String>> + Send + Sync>;
 
-/// A model that is being loaded.
+/// A model whose children were started.
 pub struct StartedModel {
-    /// Runs it.
+    /// Runs the model.
     pub runtime: Runtime,
-    /// What it needs on the disk; removed when it has left.
+    /// The files that the model needs; removed after the model is unloaded.
     pub workdir: Option<TempDir>,
 }
 
-/// A model on demand. Cloning gives another handle to the same.
+/// A model that is loaded on demand. Clones share one model.
 #[derive(Clone)]
 pub struct OnDemand {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Loads the model.
     start: LoadFn,
     schema: Arc<Bytes>,
-    /// Nobody wants it for so long: it leaves.
+    /// The model is unloaded after this time without jobs.
     idle_timeout: Option<Duration>,
     load_limit: LoadLimit,
-    loaded: ArcSwapOption<Loaded>,
-    /// Whoever loads it; the others wait.
+    loaded: ArcSwapOption<LoadedModel>,
+    /// Held by the caller that loads the model; other callers wait for it.
     loading: tokio::sync::Mutex<()>,
-    used: Mutex<Instant>,
-    /// Jobs in the order in which they came. Those that wait join the line of a model that comes back in
-    /// whatever order they wake up.
-    numbers: AtomicU64,
+    last_used: Mutex<Instant>,
+    /// The next sequence number of a job. Jobs that wait for a load join the model's queue in the
+    /// order in which their tasks wake up; the sequence number restores the order of arrival.
+    next_sequence: AtomicU64,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// The model while it is there.
-struct Loaded {
+/// The model while it is loaded.
+struct LoadedModel {
     runtime: Runtime,
-    /// Its place, and what it has on the disk: given back when it has left, although some still look at it then.
-    takes: Mutex<Option<(Berth, Option<TempDir>)>>,
+    /// Released when the model is unloaded, although other tasks may still hold this struct.
+    resources: Mutex<Option<(LoadPermit, Option<TempDir>)>>,
 }
 
 impl OnDemand {
-    /// A model that `start` can load and whose schema is known. It is not loaded yet.
+    /// A model with a known schema. `start` loads it later, for the first job.
     pub fn new(
         schema: Bytes,
         idle_timeout: Option<Duration>,
@@ -85,38 +87,39 @@ impl OnDemand {
             load_limit,
             loaded: ArcSwapOption::empty(),
             loading: tokio::sync::Mutex::new(()),
-            used: Mutex::new(Instant::now()),
-            numbers: AtomicU64::new(0),
+            last_used: Mutex::new(Instant::now()),
+            next_sequence: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
         inner
             .load_limit
-            .welcome(Arc::downgrade(&inner) as Weak<dyn Guest>);
+            .register(Arc::downgrade(&inner) as Weak<dyn Evictable>);
         Self { inner }
     }
 
-    /// A place when the model is there, however long that takes.
-    fn waits(
+    /// Loads the model if necessary and waits for a slot, without a time limit.
+    fn load_and_wait(
         &self,
         account: Account,
-        number: u64,
+        sequence: u64,
     ) -> BoxFuture<Result<Box<dyn Admission>, Refusal>> {
         let this = self.clone();
         Box::pin(async move {
             loop {
                 let loaded = this.inner.load().await?;
-                let admitted =
-                    match loaded
-                        .runtime
-                        .admit_numbered(&account, WaitPolicy::Unbounded, number)
-                    {
-                        Ok(Admitted::Now(admission)) => Ok(admission),
-                        Ok(Admitted::Queued(place)) => place.await,
-                        Err(refusal) => Err(refusal),
-                    };
+                let admitted = match loaded.runtime.admit_with_sequence(
+                    &account,
+                    WaitPolicy::Unbounded,
+                    sequence,
+                ) {
+                    Ok(Admitted::Now(admission)) => Ok(admission),
+                    Ok(Admitted::Queued(admission)) => admission.await,
+                    Err(refusal) => Err(refusal),
+                };
                 match admitted {
-                    Err(_) if !this.inner.is_there(&loaded) && !this.inner.stop.is_cancelled() => {}
+                    Err(_)
+                        if !this.inner.is_current(&loaded) && !this.inner.stop.is_cancelled() => {}
                     admitted => return admitted,
                 }
             }
@@ -126,122 +129,74 @@ impl OnDemand {
 
 impl Inner {
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self
+            .last_used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn is_there(&self, loaded: &Arc<Loaded>) -> bool {
+    fn is_current(&self, loaded: &Arc<LoadedModel>) -> bool {
         self.loaded
             .load()
             .as_ref()
-            .is_some_and(|now| Arc::ptr_eq(now, loaded))
+            .is_some_and(|current| Arc::ptr_eq(current, loaded))
     }
 
-    /// The model, loaded by this call if it is not there.
-    async fn load(self: &Arc<Self>) -> Result<Arc<Loaded>, Refusal> {
-        let _alone = self.loading.lock().await;
+    /// Returns the loaded model; loads it first if necessary.
+    async fn load(self: &Arc<Self>) -> Result<Arc<LoadedModel>, Refusal> {
+        let _loading = self.loading.lock().await;
         if let Some(loaded) = self.loaded.load_full() {
-            if !loaded.has_failed() {
+            if !loaded.may_retry_setup() {
                 return Ok(loaded);
             }
             self.unload(loaded).await;
         }
-        let gone = || Refusal::NotReady {
+        let not_ready = || Refusal::NotReady {
             health: Health::Unknown,
         };
-        let berth = self
+        let permit = self
             .stop
-            .run_until_cancelled(self.load_limit.take())
+            .run_until_cancelled(self.load_limit.acquire())
             .await
-            .ok_or_else(gone)?;
+            .ok_or_else(not_ready)?;
         let StartedModel { runtime, workdir } = match (self.start)().await {
             Ok(started) => started,
             Err(error) => {
-                tracing::error!(error, "a model could not be started; it is tried again");
+                tracing::error!(error, "failed to start model, retrying");
                 self.stop
-                    .run_until_cancelled(tokio::time::sleep(START_AGAIN))
+                    .run_until_cancelled(tokio::time::sleep(START_RETRY_PAUSE))
                     .await;
-                return Err(gone());
+                return Err(not_ready());
             }
         };
-        let loaded = Arc::new(Loaded {
+        let loaded = Arc::new(LoadedModel {
             runtime,
-            takes: Mutex::new(Some((berth, workdir))),
+            resources: Mutex::new(Some((permit, workdir))),
         });
         self.loaded.store(Some(Arc::clone(&loaded)));
         if self.stop.is_cancelled() {
-            // Whoever stops us may have looked before it was there.
+            // `stop` may have read `loaded` before the model was stored there.
             loaded.stop().await;
-            return Err(gone());
+            return Err(not_ready());
         }
         self.touch();
-        if let Some(after) = self.idle_timeout {
+        if let Some(idle_timeout) = self.idle_timeout {
             self.tasks
-                .spawn(Arc::clone(self).rest(Arc::clone(&loaded), after));
+                .spawn(Arc::clone(self).unload_when_idle(Arc::clone(&loaded), idle_timeout));
         }
         Ok(loaded)
     }
-
-    /// Lets the model leave when nobody has wanted it for this time.
-    async fn rest(self: Arc<Self>, loaded: Arc<Loaded>, after: Duration) {
-        let look_every = (after / 10).clamp(Duration::from_millis(20), Duration::from_secs(5));
-        while self.is_there(&loaded) {
-            if self
-                .stop
-                .run_until_cancelled(tokio::time::sleep(look_every))
-                .await
-                .is_none()
-            {
-                return;
-            }
-            if !loaded.runtime.is_idle() {
-                self.touch();
-            } else if self.last_used().elapsed() >= after {
-                self.unload(Arc::clone(&loaded)).await;
-            }
-        }
-    }
-
-    /// Lets the model leave. Jobs that it works on are finished; those that wait for it find it gone.
-    async fn unload(&self, loaded: Arc<Loaded>) {
-        self.loaded
-            .compare_and_swap(&Some(Arc::clone(&loaded)), None);
-        // A task of its own: who wants the place may stop waiting for it, and the model must be gone before
-        // another gets the place all the same.
-        let leaving = self.tasks.spawn(async move {
-            loaded.runtime.leave().await;
-            loaded.give_back();
-        });
-        if let Err(error) = leaving.await {
-            tracing::error!(%error, "a model did not leave as it should");
-        }
-    }
-
-    fn last_used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Loaded {
-    async fn stop(&self) {
-        self.runtime.stop().await;
-        self.give_back();
-    }
-
-    fn give_back(&self) {
-        self.takes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-    }
-
-    /// Whether it is not ready yet. Sent away now, it would have been loaded for nothing, and those that take
-    /// longer to load than others wait would send each other away for ever.
+impl LoadedModel {
+    /// Whether the setup still runs. A model that is unloaded during its setup was loaded for
+    /// nothing, and models with a long setup would evict each other forever.
     fn is_loading(&self) -> bool {
         matches!(self.runtime.health(), Health::Starting | Health::Unknown)
     }
 
-    /// Whether its setup has failed, long enough ago to be tried again.
-    fn has_failed(&self) -> bool {
+    /// Whether the setup failed, and long enough ago to try it again.
+    fn may_retry_setup(&self) -> bool {
         if self.runtime.health() != Health::SetupFailed {
             return false;
         }
@@ -250,32 +205,9 @@ impl Loaded {
             .report()
             .setup
             .and_then(|setup| setup.completed_at);
-        failed_at.is_some_and(|at| Timestamp::now().duration_since(at).unsigned_abs() >= TRY_AGAIN)
-    }
-}
-
-#[async_trait]
-impl Guest for Inner {
-    fn idle_since(&self) -> Option<Instant> {
-        self.loaded
-            .load()
-            .as_ref()
-            .filter(|loaded| loaded.runtime.is_idle())
-            .map(|_| self.last_used())
-    }
-
-    fn busy_since(&self) -> Option<Instant> {
-        self.loaded
-            .load()
-            .as_ref()
-            .filter(|loaded| !loaded.is_loading())
-            .map(|_| self.last_used())
-    }
-
-    async fn make_room(&self) {
-        if let Some(loaded) = self.loaded.load_full() {
-            self.unload(loaded).await;
-        }
+        failed_at.is_some_and(|at| {
+            Timestamp::now().duration_since(at).unsigned_abs() >= SETUP_RETRY_AFTER
+        })
     }
 }
 
@@ -283,44 +215,44 @@ impl Guest for Inner {
 impl Executor for OnDemand {
     fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         self.inner.touch();
-        let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
+        let sequence = self.inner.next_sequence.fetch_add(1, Ordering::Relaxed);
         let Some(loaded) = self
             .inner
             .loaded
             .load_full()
-            .filter(|loaded| !loaded.has_failed())
+            .filter(|loaded| !loaded.may_retry_setup())
         else {
             return match wait {
                 WaitPolicy::NoWait => Err(Refusal::AtCapacity),
-                WaitPolicy::Bounded | WaitPolicy::Unbounded => {
-                    Ok(Admitted::Queued(self.waits(account.clone(), number)))
-                }
+                WaitPolicy::Bounded | WaitPolicy::Unbounded => Ok(Admitted::Queued(
+                    self.load_and_wait(account.clone(), sequence),
+                )),
             };
         };
         if wait == WaitPolicy::NoWait {
-            return loaded.runtime.admit_numbered(account, wait, number);
+            return loaded.runtime.admit_with_sequence(account, wait, sequence);
         }
-        // Who made it load waits until it has.
+        // A job that arrives during the setup waits until the setup is complete.
         let wait = if loaded.runtime.health() == Health::Starting {
             WaitPolicy::Unbounded
         } else {
             wait
         };
-        match loaded.runtime.admit_numbered(account, wait, number) {
-            Ok(Admitted::Queued(place)) => {
+        match loaded.runtime.admit_with_sequence(account, wait, sequence) {
+            Ok(Admitted::Queued(admission)) => {
                 let (this, account) = (self.clone(), account.clone());
                 Ok(Admitted::Queued(Box::pin(async move {
-                    match place.await {
-                        Err(_) if !this.inner.is_there(&loaded) => {
-                            this.waits(account, number).await
+                    match admission.await {
+                        Err(_) if !this.inner.is_current(&loaded) => {
+                            this.load_and_wait(account, sequence).await
                         }
                         admitted => admitted,
                     }
                 })))
             }
-            Err(_) if !self.inner.is_there(&loaded) => {
-                Ok(Admitted::Queued(self.waits(account.clone(), number)))
-            }
+            Err(_) if !self.inner.is_current(&loaded) => Ok(Admitted::Queued(
+                self.load_and_wait(account.clone(), sequence),
+            )),
             admitted => admitted,
         }
     }
@@ -330,11 +262,11 @@ impl Executor for OnDemand {
             .inner
             .loaded
             .load_full()
-            .filter(|loaded| !loaded.has_failed())
+            .filter(|loaded| !loaded.may_retry_setup())
         {
             Some(loaded) => match loaded.runtime.accepts() {
-                // It has left meanwhile, and comes back for who waits.
-                Err(_) if !self.inner.is_there(&loaded) => Ok(()),
+                // The model was unloaded meanwhile; it is loaded again for the next job.
+                Err(_) if !self.inner.is_current(&loaded) => Ok(()),
                 accepts => accepts,
             },
             None => Ok(()),
@@ -342,16 +274,17 @@ impl Executor for OnDemand {
     }
 
     fn schema(&self) -> Option<Arc<Bytes>> {
-        // A script says more of itself when it has run.
+        // The schema of a loaded model is preferred: a script may define more when it runs than
+        // its source shows.
         let loaded = self.inner.loaded.load();
-        let told = loaded.as_ref().and_then(|loaded| loaded.runtime.schema());
-        Some(told.unwrap_or_else(|| Arc::clone(&self.inner.schema)))
+        let schema = loaded.as_ref().and_then(|loaded| loaded.runtime.schema());
+        Some(schema.unwrap_or_else(|| Arc::clone(&self.inner.schema)))
     }
 
     fn report(&self) -> HealthReport {
         match self.inner.loaded.load().as_ref() {
             Some(loaded) => loaded.runtime.report(),
-            // It takes jobs, which is all that anybody asks.
+            // An unloaded model accepts jobs, so it is ready.
             None => HealthReport {
                 health: Health::Ready,
                 setup: None,

@@ -1,11 +1,11 @@
-//! Whether the system has killed something because memory ran out.
+//! Detects whether the kernel killed a process because memory ran out.
 //!
-//! A process that is killed for memory ends like any other that got SIGKILL; only the kernel's counter
-//! tells them apart.
+//! A process killed by the OOM killer exits like any other process that received SIGKILL; only the
+//! kernel's counter shows the difference.
 
-/// How many processes the system has killed for memory since it started.
-pub(crate) fn kills() -> u64 {
-    // Absent on other systems: then nothing is ever blamed on memory.
+/// The number of processes that the OOM killer has killed since the system started.
+pub(crate) fn kill_count() -> u64 {
+    // The file is absent on other systems; then no death is attributed to memory.
     let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     counters
         .lines()

@@ -1,4 +1,4 @@
-//! The runtime's handle: what the rest of the house sees of a model.
+//! [`Runtime`]: the executor that runs a model in local child processes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,63 +13,67 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::launch::{LaunchConfig, Observer};
-use crate::leftovers::Family;
-use crate::parent::courier::{Courier, Seat, SlotPermit};
+use crate::child::courier::Courier;
+use crate::child::queued_caller::{QueuedCaller, SlotPermit};
+use crate::launch_config::LaunchConfig;
+use crate::model_state::ModelState;
+use crate::observer::Observer;
+use crate::reaper::Reaper;
 use crate::scratch::Scratch;
-use crate::slots::{Denied, Joined, LineLimit, Pool};
-use crate::state::State;
-use crate::supervisor::{self, Shared};
+use crate::slots::{JoinError, Joined, Pool, QueueLimit};
+use crate::supervisor::{self, RuntimeShared};
 
-/// How long the server waits for the user's health check, which has a limit of its own in the child.
+/// How long the server waits for the model's health check. The child has a shorter limit.
 const HEALTHCHECK_LIMIT: Duration = Duration::from_secs(10);
-/// How long somebody who asks is kept waiting for a check that runs. Whoever probes a server gives up
-/// after a second and takes it for dead.
-const ANSWER_WITHIN: Duration = Duration::from_millis(600);
-/// How often is looked whether the last job is over.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a caller of [`Executor::check`] waits for a running health check. Health probes commonly
+/// time out after one second and then report the server as dead.
+const CHECK_REPLY_WITHIN: Duration = Duration::from_millis(600);
+/// How often [`Runtime::drain_and_stop`] checks whether the last job has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A model and its children. Cloning gives another handle to the same.
+/// A model and its child processes. Clones share them.
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
-    /// The health check that runs now, so that many callers make one.
-    checks: Arc<Mutex<Checks>>,
+    shared: Arc<RuntimeShared>,
+    /// Shared, so that concurrent callers start one health check.
+    checks: Arc<Mutex<HealthChecks>>,
 }
 
-/// The model's own health checks.
+/// The state of the model's own health checks.
 #[derive(Default)]
-struct Checks {
-    running: Option<watch::Receiver<Option<Checked>>>,
-    /// What the last one that came to its end has found.
-    last: Checked,
+struct HealthChecks {
+    running: Option<watch::Receiver<Option<CheckResult>>>,
+    /// The result of the last completed check.
+    last: CheckResult,
 }
 
-/// What a health check has found.
+/// The result of a health check.
 #[derive(Clone, Default)]
-struct Checked {
+struct CheckResult {
     health_error: Option<String>,
 }
 
 impl Runtime {
-    /// Starts the children. They are ready some time later; [`Executor::report`] tells.
+    /// Starts the children and returns at once; [`Executor::report`] shows when they are ready.
     pub fn start(launch: LaunchConfig, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
-        let workers = launch.children.max(1);
-        let shared = Arc::new(Shared {
+        let children = launch.children.max(1);
+        let shared = Arc::new(RuntimeShared {
             pool: Pool::new(launch.queue_limit),
-            state: State::new(workers),
+            state: ModelState::new(children),
             scratch,
-            family: Family::of_process(),
+            reaper: Reaper::global(),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             launch,
         });
-        shared.tasks.spawn(supervisor::tidy(Arc::clone(&shared)));
-        for worker in 0..workers {
+        shared
+            .tasks
+            .spawn(supervisor::reap_loop(Arc::clone(&shared)));
+        for child in 0..children {
             shared
                 .tasks
-                .spawn(supervisor::keep(Arc::clone(&shared), worker));
+                .spawn(supervisor::supervise(Arc::clone(&shared), child));
         }
         Self {
             shared,
@@ -77,21 +81,21 @@ impl Runtime {
         }
     }
 
-    /// Ends the children when the jobs that they work on are over. No other job is taken.
-    pub(crate) async fn leave(&self) {
+    /// Accepts no more jobs, waits until the running jobs have ended, then stops the children.
+    pub(crate) async fn drain_and_stop(&self) {
         self.shared.pool.close();
         while self.shared.pool.count().total > 0 && !self.shared.stop.is_cancelled() {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.stop().await;
     }
 
-    /// How it is, in one word.
+    /// The health of the model.
     pub(crate) fn health(&self) -> Health {
         self.shared.state.health(|| self.shared.pool.count())
     }
 
-    /// Whether it is there and has nothing to do.
+    /// Whether the model is loaded, runs no job and has no waiting caller.
     pub(crate) fn is_idle(&self) -> bool {
         let count = self.shared.pool.count();
         let starting = matches!(
@@ -111,10 +115,10 @@ impl Runtime {
         })
     }
 
-    /// A permit whose child lives.
-    fn try_take(&self) -> Option<SlotPermit> {
+    /// Takes a permit for a slot of a living child, if one is free.
+    fn try_acquire(&self) -> Option<SlotPermit> {
         loop {
-            let mut permit = self.shared.pool.try_take()?;
+            let mut permit = self.shared.pool.try_acquire()?;
             if !permit.slot().child.is_dead() {
                 return Some(permit);
             }
@@ -122,15 +126,16 @@ impl Runtime {
         }
     }
 
-    /// As [`Executor::admit`]. In the line of its account, a lower number goes first, whenever it comes.
-    pub(crate) fn admit_numbered(
+    /// Like [`Executor::admit`]. In the queue of an account, the caller with the lowest sequence
+    /// number is first, whenever it joined.
+    pub(crate) fn admit_with_sequence(
         &self,
         account: &Account,
         wait: WaitPolicy,
-        number: u64,
+        sequence: u64,
     ) -> Result<Admitted, Refusal> {
         if self.shared.state.is_open()
-            && let Some(permit) = self.try_take()
+            && let Some(permit) = self.try_acquire()
         {
             return Ok(Admitted::Now(self.admission(permit)));
         }
@@ -139,9 +144,11 @@ impl Runtime {
             Health::Ready | Health::Busy | Health::Starting | Health::Unknown
                 if wait == WaitPolicy::Unbounded =>
             {
-                self.join_line(account, LineLimit::None, number)
+                self.join_queue(account, QueueLimit::Unlimited, sequence)
             }
-            Health::Ready | Health::Busy => self.join_line(account, LineLimit::Usual, number),
+            Health::Ready | Health::Busy => {
+                self.join_queue(account, QueueLimit::Configured, sequence)
+            }
             health @ (Health::Unknown
             | Health::Starting
             | Health::SetupFailed
@@ -149,23 +156,23 @@ impl Runtime {
         }
     }
 
-    fn join_line(
+    fn join_queue(
         &self,
         account: &Account,
-        limit: LineLimit,
-        number: u64,
+        limit: QueueLimit,
+        sequence: u64,
     ) -> Result<Admitted, Refusal> {
         let (tx, rx) = oneshot::channel();
         match self.shared.pool.join(
-            Seat {
+            QueuedCaller {
                 account: account.clone(),
-                number,
+                sequence,
                 permit: tx,
             },
             limit,
         ) {
-            Ok(Joined::Now(permit)) => Ok(Admitted::Now(self.admission(permit))),
-            Ok(Joined::Waits) => {
+            Ok(Joined::Granted(permit)) => Ok(Admitted::Now(self.admission(permit))),
+            Ok(Joined::Queued) => {
                 let runtime = self.clone();
                 Ok(Admitted::Queued(Box::pin(async move {
                     match rx.await {
@@ -176,16 +183,16 @@ impl Runtime {
                     }
                 })))
             }
-            Err(Denied::Full) => Err(Refusal::AtCapacity),
-            Err(Denied::Closed) => Err(Refusal::NotReady {
+            Err(JoinError::QueueFull) => Err(Refusal::AtCapacity),
+            Err(JoinError::Closed) => Err(Refusal::NotReady {
                 health: self.report().health,
             }),
         }
     }
 
-    /// Starts a health check or joins the one that runs. It runs by itself, so that whoever leaves early
-    /// does not leave a half-done check for the next to find.
-    fn join_check(&self) -> watch::Receiver<Option<Checked>> {
+    /// Starts a health check or joins the running one. The check runs in a task of its own, so that a
+    /// caller that leaves early does not abort the check for the others.
+    fn join_check(&self) -> watch::Receiver<Option<CheckResult>> {
         let mut checks = self.checks();
         if let Some(check) = &checks.running {
             return check.clone();
@@ -194,28 +201,28 @@ impl Runtime {
         checks.running = Some(check.clone());
         let runtime = self.clone();
         self.shared.tasks.spawn(async move {
-            let checked = Checked {
-                health_error: runtime.ask_children().await,
+            let checked = CheckResult {
+                health_error: runtime.check_children().await,
             };
-            *runtime.checks() = Checks {
+            *runtime.checks() = HealthChecks {
                 running: None,
                 last: checked.clone(),
             };
-            // Nobody may be left to hear it.
+            // All callers may have left.
             answer.send(Some(checked)).ok();
         });
         check
     }
 
-    fn checks(&self) -> std::sync::MutexGuard<'_, Checks> {
+    fn checks(&self) -> std::sync::MutexGuard<'_, HealthChecks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask_children(&self) -> Option<String> {
+    async fn check_children(&self) -> Option<String> {
         let children = self.shared.state.checkable();
         let all = futures_util::future::join_all(children.iter().map(|child| child.healthcheck()));
         match tokio::time::timeout(HEALTHCHECK_LIMIT, all).await {
-            // A child that died meanwhile is not unwell but gone, which the health itself says.
+            // A child that died meanwhile is not unhealthy but gone; `health` covers that.
             Ok(answers) => answers.into_iter().flatten().flatten().next(),
             Err(_) => Some("Healthcheck failed: healthcheck timed out".to_owned()),
         }
@@ -225,7 +232,7 @@ impl Runtime {
 #[async_trait]
 impl Executor for Runtime {
     fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
-        self.admit_numbered(account, wait, 0)
+        self.admit_with_sequence(account, wait, 0)
     }
 
     fn accepts(&self) -> Result<(), Refusal> {
@@ -268,7 +275,7 @@ impl Executor for Runtime {
         let mut idle = Vec::new();
         self.shared
             .pool
-            .each_idle(|link| idle.push(link.child.pid()));
+            .for_each_idle(|socket| idle.push(socket.child.pid()));
         PoolStatus {
             slots: count.total,
             free: count.idle,
@@ -283,11 +290,13 @@ impl Executor for Runtime {
         {
             let mut check = self.join_check();
             let checked =
-                match tokio::time::timeout(ANSWER_WITHIN, check.wait_for(Option::is_some)).await {
+                match tokio::time::timeout(CHECK_REPLY_WITHIN, check.wait_for(Option::is_some))
+                    .await
+                {
                     Ok(checked) => checked.ok().and_then(|checked| checked.clone()),
                     Err(_) => None,
                 };
-            // A check that takes its time is told when it is over; until then the one before counts.
+            // While a slow check runs, report the result of the previous one.
             report.health_error = checked
                 .unwrap_or_else(|| self.checks().last.clone())
                 .health_error;
@@ -295,7 +304,7 @@ impl Executor for Runtime {
         report
     }
 
-    /// The children are asked to leave, and killed when they do not.
+    /// Asks the children to exit, and kills those that do not exit in time.
     async fn stop(&self) {
         self.shared.pool.close();
         self.shared.stop.cancel();

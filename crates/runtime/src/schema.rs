@@ -1,4 +1,4 @@
-//! A model's schema before it is loaded: its source is read, its code does not run.
+//! Reads the schema of a model before it is loaded: from its source, without running its code.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,44 +6,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::process::Command;
 
-use crate::launch::LaunchConfig;
-use crate::leftovers::{Family, Mark};
+use crate::launch_config::LaunchConfig;
+use crate::reaper::{EnvTag, Reaper};
 
-/// The source does not say what the model takes and gives.
+/// The schema of a model could not be read from its source.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaReadError {
     /// Python could not be started.
-    #[error("`{python}` could not be started to read the model's source")]
+    #[error("could not start `{python}` to read the model's source")]
     Python {
         /// The interpreter.
         python: String,
         /// Why.
         source: std::io::Error,
     },
-    /// What is wrong with it, as Python says.
+    /// The source is invalid; the text is Python's message.
     #[error("{0}")]
     Source(String),
 }
 
 /// Reads the schema of a model.
 pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError> {
+    // Apart from the numbers of the children of models, which count from zero.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
     let failed = |source| SchemaReadError::Python {
         python: launch.python.display().to_string(),
         source,
     };
-    let (family, mark) = (
-        Family::of_process(),
-        Mark::new(NEXT.fetch_add(1, Ordering::Relaxed)),
+    let (reaper, tag) = (
+        Reaper::global(),
+        EnvTag::new(NEXT.fetch_add(1, Ordering::Relaxed)),
     );
-    let start = || {
-        let process = command(launch, &mark).spawn()?;
+    let spawn = || {
+        let process = command(launch, &tag).spawn()?;
         let pid = process.id().expect("it has not been waited for");
         Ok(((process, pid), pid))
     };
-    let (process, pid) = family.add(&mark, start).map_err(failed)?;
+    let (process, pid) = reaper.spawn_registered(&tag, spawn).map_err(failed)?;
     let output = process.wait_with_output().await;
-    family.remove(pid);
+    reaper.unregister(pid);
     let output = output.map_err(failed)?;
     if output.status.success() {
         return Ok(output.stdout.into());
@@ -53,7 +54,7 @@ pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError
     ))
 }
 
-fn command(launch: &LaunchConfig, mark: &Mark) -> Command {
+fn command(launch: &LaunchConfig, tag: &EnvTag) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-m", "tidegate.schema"])
@@ -62,7 +63,7 @@ fn command(launch: &LaunchConfig, mark: &Mark) -> Command {
     if let Some(train) = &launch.train_ref {
         command.args(["--train", train]);
     }
-    // A `json.py` in the working directory must not get in the way of ours.
+    // A `json.py` in the working directory must not shadow the module that our code imports.
     command
         .current_dir("/")
         .stdin(Stdio::null())
@@ -72,7 +73,7 @@ fn command(launch: &LaunchConfig, mark: &Mark) -> Command {
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
-    let (name, value) = mark.variable();
+    let (name, value) = tag.variable();
     command.env(name, value);
     if let Ok(joined) = std::env::join_paths(&launch.python_path)
         && !launch.python_path.is_empty()

@@ -1,8 +1,8 @@
-//! The server's private folder for sockets and files of jobs: readable by nobody else, gone with it.
+//! The server's private folder for sockets and files of jobs; it is removed with the server.
 //!
-//! When the children run as another user, that user can pass through the folder and owns the files of
-//! its jobs, but cannot write in the folder itself: what the server makes there is never something that
-//! a model has put in its way.
+//! When the children run as another user, that user can pass through the folder and owns the files
+//! of its jobs, but cannot write in the folder itself: a path that the server creates there is never
+//! one that a model has prepared.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -13,44 +13,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
-use crate::launch::RunAs;
-use crate::remains;
+use crate::launch_config::RunAs;
+use crate::stale_scratch;
 
-/// A private folder that is removed with its last handle.
+/// A private folder. It is removed when its last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Scratch {
     root: Arc<TempDir>,
     next: Arc<AtomicU64>,
-    owner: Option<Owner>,
-    /// Says that the folder is in use.
+    owner: Option<ChildUser>,
+    /// Marks the folder as in use.
     _lock: Arc<File>,
 }
 
-/// How the folder's name begins.
+/// The prefix of the folder's name.
 const PREFIX: &str = "tidegate-";
 
+/// The user of the children, if it is not the user of the server.
 #[derive(Debug, Clone, Copy)]
-struct Owner {
+struct ChildUser {
     uid: u32,
     gid: u32,
 }
 
 impl Scratch {
-    /// Makes the folder in the system's place for temporary files, for the server only or for children
-    /// that run as another user.
+    /// Creates the folder in the system's temporary directory. With `run_as`, the user of the
+    /// children may pass through it.
     pub fn new(run_as: Option<&RunAs>) -> io::Result<Self> {
         let mode = if run_as.is_some() { 0o711 } else { 0o700 };
         let root = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(Permissions::from_mode(mode))
             .tempdir()?;
-        let owner = run_as.map(|user| Owner {
+        let owner = run_as.map(|user| ChildUser {
             uid: user.uid,
             gid: user.gid,
         });
-        let lock = remains::lock(root.path())?;
-        // Beside the start, which waits for nobody else's files.
-        std::thread::spawn(|| remains::sweep(&std::env::temp_dir(), PREFIX));
+        let lock = stale_scratch::lock(root.path())?;
+        // In a thread of its own, so that the start does not wait for the removal of old files.
+        std::thread::spawn(|| stale_scratch::sweep(&std::env::temp_dir(), PREFIX));
         Ok(Self {
             root: Arc::new(root),
             next: Arc::new(AtomicU64::new(0)),
@@ -59,12 +60,14 @@ impl Scratch {
         })
     }
 
-    /// A name inside it that nobody has had before. Nothing is made on disk: most jobs need no folder.
+    /// A path in the folder that was never used before. Nothing is created: most jobs need no
+    /// folder.
     pub fn unique_path(&self) -> PathBuf {
-        self.root.path().join(self.number().to_string())
+        self.root.path().join(self.next_number().to_string())
     }
 
-    /// A folder inside it for what a model needs while it is loaded; it goes when this is dropped.
+    /// Creates a folder for files that a model needs while it is loaded. It is removed when the
+    /// returned value is dropped.
     pub fn create_workdir(&self) -> io::Result<TempDir> {
         tempfile::Builder::new()
             .prefix("model-")
@@ -72,18 +75,18 @@ impl Scratch {
             .tempdir_in(self.root.path())
     }
 
-    /// Lets the children have such a folder with what is in it, if they are not the same user.
+    /// Makes the children's user the owner of such a folder and its content, if it is another user.
     pub fn chown_workdir(&self, folder: &TempDir) -> io::Result<()> {
-        self.give_folder(folder.path())
+        self.chown_job_dir(folder.path())
     }
 
-    /// A number that nobody has had before.
-    pub(crate) fn number(&self) -> u64 {
+    /// A number that was never returned before.
+    pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets the children have a file that the server has made, if they are not the same user.
-    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+    /// Makes the children's user the owner of a file, if it is another user.
+    pub(crate) fn chown(&self, path: &Path) -> io::Result<()> {
         let Some(owner) = self.owner else {
             return Ok(());
         };
@@ -96,9 +99,9 @@ impl Scratch {
         Ok(())
     }
 
-    /// Lets the children have the folder of a job with what is in it, and makes it if need be: they
-    /// cannot do it themselves. Nothing of a model has been in it yet.
-    pub(crate) fn give_folder(&self, folder: &Path) -> io::Result<()> {
+    /// Makes the children's user the owner of a job's folder and its content, if it is another user.
+    /// Creates the folder if necessary: that user cannot do it. No model has written to it yet.
+    pub(crate) fn chown_job_dir(&self, folder: &Path) -> io::Result<()> {
         if self.owner.is_none() {
             return Ok(());
         }
@@ -106,20 +109,20 @@ impl Scratch {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        self.give_tree(folder)
+        self.chown_tree(folder)
     }
 
-    /// From the leaves up: the folder stays the server's until all in it is done.
-    fn give_tree(&self, path: &Path) -> io::Result<()> {
+    /// Children first: the folder belongs to the server until all entries in it are done.
+    fn chown_tree(&self, path: &Path) -> io::Result<()> {
         if path.symlink_metadata()?.is_dir() {
             for entry in path.read_dir()? {
-                self.give_tree(&entry?.path())?;
+                self.chown_tree(&entry?.path())?;
             }
         }
-        self.give(path)
+        self.chown(path)
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         self.root.path()
     }

@@ -1,8 +1,8 @@
-//! Keeps one child alive: boots it, listens to it, buries it, replaces it.
+//! Starts, watches and restarts one child process.
 //!
-//! A child that was given jobs is replaced at once: a job may have killed it, and jobs of all kinds come
-//! along. One that dies again and again without having had a single job is replaced after growing
-//! pauses, and given up in the end.
+//! A child that ran a job is replaced at once: the job may have killed it, and other jobs may work.
+//! A child that dies repeatedly without a single job is replaced after growing pauses, and the model
+//! becomes defunct after too many such deaths.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,82 +17,84 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::launch::{LaunchConfig, Observer, Phase, Respawn};
-use crate::leftovers::Family;
-use crate::parent::boot::{Boot, BootError, Booted, note};
-use crate::parent::courier::Seat;
-use crate::parent::link::Link;
+use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
+use crate::child::queued_caller::QueuedCaller;
+use crate::child::slot_socket::SlotSocket;
+use crate::launch_config::{LaunchConfig, Respawn};
+use crate::model_state::{ModelState, Recovery};
+use crate::observer::{Observer, Phase};
+use crate::reaper::Reaper;
 use crate::scratch::Scratch;
 use crate::slots::Pool;
-use crate::state::{Hope, State};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The pause when the machine has no descriptors, memory or processes left for a child.
-const SHORT_OF_RESOURCES: Duration = Duration::from_millis(500);
-/// A child that has lived this long was not broken from the start.
-const LONG_LIFE: Duration = Duration::from_secs(60);
+/// The pause before the first restart of a child that died without a job; it doubles each time.
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The pause when the machine has no file descriptors, memory or processes left for a child.
+const RESOURCE_RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// A child that lived this long after it was ready was not broken from the start.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// How often ended processes of the model's daemons are let go of.
-const TIDY_EVERY: Duration = Duration::from_secs(15);
+/// How often zombie processes of the model's daemons are reaped.
+const REAP_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Children that are told to leave get this long to do it by themselves.
-const CHILD_GRACE: Duration = Duration::from_secs(2);
-/// A child that has closed its channel is dying; this long it is left to do so in its own way, so that
-/// we learn how it died.
-pub(crate) const LAST_BREATH: Duration = Duration::from_millis(200);
+/// How long children have to exit after a shutdown request.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// How long the server waits for the exit of a child that has closed its channel, before it kills
+/// the child: the exit status shows how it died.
+pub(crate) const EXIT_GRACE: Duration = Duration::from_millis(200);
 
-/// What all the children of a model share.
-pub(crate) struct Shared {
+/// State that all children of a model share.
+pub(crate) struct RuntimeShared {
     pub(crate) launch: LaunchConfig,
     pub(crate) scratch: Scratch,
-    pub(crate) pool: Pool<Link, Seat>,
-    pub(crate) state: State,
-    pub(crate) family: Arc<Family>,
+    pub(crate) pool: Pool<SlotSocket, QueuedCaller>,
+    pub(crate) state: ModelState,
+    pub(crate) reaper: Arc<Reaper>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
-    /// No more children, and those that are there go.
+    /// Cancelled when the model stops: no child is started, and running children exit.
     pub(crate) stop: CancellationToken,
 }
 
-/// Keeps child number `worker` alive until it is told to stop.
-pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
+/// Keeps child number `child_number` alive until the model stops.
+pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
     let mut strikes = 0;
     let mut was_ready = false;
     while !shared.stop.is_cancelled() {
-        let began = Instant::now();
+        let started = Instant::now();
         let booted = tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
-            booted = boot(&shared, worker) => booted,
+            booted = boot(&shared, child_number) => booted,
         };
-        let (reason, cause, innocent) = match booted {
-            Err(error) if error.is_passing() => {
-                // Nothing was learned about the model; it is tried again until the machine has room.
-                tracing::warn!(error = %chain(&error), "cannot start a child now");
+        let (reason, cause, is_strike) = match booted {
+            Err(error) if error.is_transient() => {
+                // The failure says nothing about the model: retry until the machine has resources.
+                tracing::warn!(error = %chain(&error), "failed to start child, retrying");
                 tokio::select! {
-                    () = tokio::time::sleep(SHORT_OF_RESOURCES) => {}
+                    () = tokio::time::sleep(RESOURCE_RETRY_PAUSE) => {}
                     () = shared.stop.cancelled() => return,
                 }
                 continue;
             }
-            Ok(mut booted) => {
+            Ok(mut ready_child) => {
                 was_ready = true;
-                let child = Arc::clone(&booted.child);
-                serve(&shared, worker, &mut booted);
+                let child = Arc::clone(&ready_child.child);
+                open_slots(&shared, child_number, &mut ready_child);
                 shared.observer.phase(
-                    worker,
+                    child_number,
                     Phase::Ready {
-                        after: began.elapsed(),
-                        slots: booted.ready.slots.len(),
+                        after: started.elapsed(),
+                        slots: ready_child.ready.slots.len(),
                     },
                 );
-                let ready = Instant::now();
-                let reason = live(&shared, worker, booted).await;
+                let ready_at = Instant::now();
+                let reason = watch(&shared, child_number, ready_child).await;
                 if child.has_retired() {
                     strikes = 0;
                     shared.observer.phase(
-                        worker,
+                        child_number,
                         Phase::Died {
                             reason: &reason,
                             pause: Duration::ZERO,
@@ -103,32 +105,32 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 (
                     reason,
                     child.cause(),
-                    child.used.load(Ordering::Relaxed) || ready.elapsed() > LONG_LIFE,
+                    !child.used.load(Ordering::Relaxed) && ready_at.elapsed() <= STABLE_AFTER,
                 )
             }
             Err(error) if !was_ready => {
                 let reason = chain(&error).to_string();
                 shared.state.died(DeathCause::Setup);
-                shared.state.setup_failed(worker, &reason);
-                shared.pool.send_line_away();
+                shared.state.setup_failed(child_number, &reason);
+                shared.pool.reject_waiters();
                 shared
                     .observer
-                    .phase(worker, Phase::Failed { reason: &reason });
+                    .phase(child_number, Phase::Failed { reason: &reason });
                 return;
             }
-            Err(error) => (chain(&error).to_string(), DeathCause::Setup, false),
+            Err(error) => (chain(&error).to_string(), DeathCause::Setup, true),
         };
-        // Of a model that leaves, a child that has given back its last slot is not replaced.
+        // A model that is being unloaded needs no replacement.
         if shared.stop.is_cancelled() || shared.pool.is_closed() {
             return;
         }
         shared.state.died(cause);
-        strikes = if innocent { 0 } else { strikes + 1 };
-        let pause = match after_death(shared.launch.respawn, strikes) {
-            After::Again(pause) if !planted(Planted::NotReplaced) => {
-                shared.state.starting(worker, &reason);
+        strikes = if is_strike { strikes + 1 } else { 0 };
+        let pause = match respawn_decision(shared.launch.respawn, strikes) {
+            RespawnDecision::Respawn(pause) if !planted(Planted::NotReplaced) => {
+                shared.state.starting(child_number, &reason);
                 shared.observer.phase(
-                    worker,
+                    child_number,
                     Phase::Died {
                         reason: &reason,
                         pause,
@@ -136,11 +138,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
                 );
                 pause
             }
-            After::Doubtful(pause) => {
-                lose_hope(&shared, worker, &reason);
+            RespawnDecision::RespawnDefunct(pause) => {
+                mark_defunct(&shared, child_number, &reason);
                 pause
             }
-            After::Again(_) | After::Never => return lose_hope(&shared, worker, &reason),
+            RespawnDecision::Respawn(_) | RespawnDecision::GiveUp => {
+                return mark_defunct(&shared, child_number, &reason);
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -149,130 +153,133 @@ pub(crate) async fn keep(shared: Arc<Shared>, worker: usize) {
     }
 }
 
-/// Lets go of processes that the model has left to us and that have ended since.
-pub(crate) async fn tidy(shared: Arc<Shared>) {
+/// Periodically reaps processes that the model left behind and that have exited.
+pub(crate) async fn reap_loop(shared: Arc<RuntimeShared>) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(TIDY_EVERY) => {}
+            () = tokio::time::sleep(REAP_INTERVAL) => {}
             () = shared.stop.cancelled() => return,
         }
-        let family = Arc::clone(&shared.family);
-        tokio::task::spawn_blocking(move || family.tidy())
+        let reaper = Arc::clone(&shared.reaper);
+        tokio::task::spawn_blocking(move || reaper.reap_zombies())
             .await
             .ok();
     }
 }
 
-/// What follows a death.
+/// What the supervisor does after a death.
 #[derive(Debug, PartialEq, Eq)]
-enum After {
-    /// Another child, after a pause.
-    Again(Duration),
-    /// Another child, but nobody should wait for it: the model is defunct until one is ready.
-    Doubtful(Duration),
-    /// Nothing.
-    Never,
+enum RespawnDecision {
+    /// Start another child after a pause.
+    Respawn(Duration),
+    /// Start another child after a pause, but callers do not wait for it: the model is defunct
+    /// until a child is ready.
+    RespawnDefunct(Duration),
+    /// Start no other child.
+    GiveUp,
 }
 
-fn after_death(respawn: Respawn, strikes: u32) -> After {
+fn respawn_decision(respawn: Respawn, strikes: u32) -> RespawnDecision {
     match respawn {
-        Respawn::Never => After::Never,
+        Respawn::Never => RespawnDecision::GiveUp,
         Respawn::Backoff { give_up_after } if strikes >= give_up_after => {
-            After::Doubtful(LONGEST_PAUSE)
+            RespawnDecision::RespawnDefunct(MAX_BACKOFF)
         }
-        Respawn::Backoff { .. } if strikes == 0 => After::Again(Duration::ZERO),
-        Respawn::Backoff { .. } => {
-            After::Again((FIRST_PAUSE * 2u32.saturating_pow(strikes - 1)).min(LONGEST_PAUSE))
-        }
+        Respawn::Backoff { .. } if strikes == 0 => RespawnDecision::Respawn(Duration::ZERO),
+        Respawn::Backoff { .. } => RespawnDecision::Respawn(
+            (MIN_BACKOFF * 2u32.saturating_pow(strikes - 1)).min(MAX_BACKOFF),
+        ),
     }
 }
 
-/// Tells everybody that the child may not come back.
-fn lose_hope(shared: &Shared, worker: usize, reason: &str) {
-    let hope = shared.state.defunct(worker, reason);
-    shared.observer.phase(worker, Phase::Defunct { reason });
-    if hope == Hope::None {
-        // Nobody may ever come for those who wait.
-        shared.pool.send_line_away();
+/// Marks the child as defunct and reports it.
+fn mark_defunct(shared: &RuntimeShared, child_number: usize, reason: &str) {
+    let recovery = shared.state.defunct(child_number, reason);
+    shared
+        .observer
+        .phase(child_number, Phase::Defunct { reason });
+    if recovery == Recovery::Impossible {
+        // There may never be a slot for the waiting callers.
+        shared.pool.reject_waiters();
     }
 }
 
-async fn boot(shared: &Shared, worker: usize) -> Result<Booted, BootError> {
-    let tell = |phase: Phase<'_>| {
+async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild, BootError> {
+    let report = |phase: Phase<'_>| {
         match phase {
             Phase::Log { text, .. } => shared.state.setup_log(text),
-            Phase::Loading { pid } => shared.state.loading(worker, pid),
+            Phase::Loading { pid } => shared.state.loading(child_number, pid),
             Phase::Ready { .. }
             | Phase::Failed { .. }
             | Phase::Died { .. }
             | Phase::Defunct { .. } => {}
         }
-        shared.observer.phase(worker, phase);
+        shared.observer.phase(child_number, phase);
     };
-    let describe = |schema: &RawValue| shared.state.described(schema);
-    let Shared {
+    let on_schema = |schema: &RawValue| shared.state.schema_read(schema);
+    let RuntimeShared {
         launch,
         scratch,
         tasks,
-        family,
+        reaper,
         ..
     } = shared;
-    Boot {
+    BootContext {
         launch,
         scratch,
         tasks,
-        family,
-        tell: &tell,
-        describe: &describe,
+        reaper,
+        report: &report,
+        on_schema: &on_schema,
     }
     .run()
     .await
 }
 
-/// Opens the child's slots to callers.
-fn serve(shared: &Shared, worker: usize, booted: &mut Booted) {
+/// Makes the slots of a ready child available to callers.
+fn open_slots(shared: &RuntimeShared, child_number: usize, child: &mut ReadyChild) {
     shared
         .state
-        .ready(worker, Arc::clone(&booted.child), &booted.ready);
-    for link in booted.links.drain(..) {
-        shared.pool.add(link);
+        .ready(child_number, Arc::clone(&child.child), &child.ready);
+    for socket in child.sockets.drain(..) {
+        shared.pool.add(socket);
     }
     shared.state.open();
 }
 
-/// Listens to the child until it is dead; says how it died.
-async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
-    let Booted {
+/// Reads the child's messages until it is dead; returns how it died.
+async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyChild) -> String {
+    let ReadyChild {
         child,
         mut process,
         mut control,
         ..
-    } = booted;
+    } = ready_child;
     let mut reason = None;
-    let mut leave_by = None;
+    let mut exit_by = None;
     let mut retired = false;
     loop {
         let message = tokio::select! {
             message = control.next() => message,
-            () = shared.stop.cancelled(), if leave_by.is_none() => {
-                leave_by = Some(Instant::now() + CHILD_GRACE);
+            () = shared.stop.cancelled(), if exit_by.is_none() => {
+                exit_by = Some(Instant::now() + SHUTDOWN_GRACE);
                 child.shut_down();
                 continue;
             }
             () = child.retired(), if !retired => {
                 retired = true;
-                reason = Some("the model has asked for another child".to_owned());
-                // Those in use are closed when their jobs are over; then the child ends by itself.
-                shared.pool.retire(|link| Arc::ptr_eq(&link.child, &child));
+                reason = Some("the model requested a new process".to_owned());
+                // Slots in use are closed when their jobs end; then the child exits by itself.
+                shared.pool.retire(|socket| Arc::ptr_eq(&socket.child, &child));
                 continue;
             }
-            () = tokio::time::sleep_until(leave_by.unwrap_or_else(Instant::now)), if leave_by.is_some() => {
+            () = tokio::time::sleep_until(exit_by.unwrap_or_else(Instant::now)), if exit_by.is_some() => {
                 child.kill();
                 process.wait().await.ok();
                 break;
             }
             ended = process.wait() => {
-                let how = child.post_mortem(ended);
+                let how = child.record_exit(ended);
                 reason.get_or_insert(format!("the child died ({how})"));
                 break;
             }
@@ -285,35 +292,36 @@ async fn live(shared: &Shared, worker: usize, booted: Booted) -> String {
                         Some(error.unwrap_or_else(|| "unhealthy".to_owned()))
                     }
                 };
-                child.healthcheck_answered(id, health_error);
+                child.healthcheck_replied(id, health_error);
             }
             Ok(ControlResponse::Fatal(fatal)) => reason = Some(fatal.reason),
             Ok(ControlResponse::DesiredConcurrency { slots }) => {
-                child.wants(slots);
+                child.set_desired_concurrency(slots);
                 shared.state.desired_concurrency_changed.notify_one();
             }
-            Ok(other) => note(&other),
+            Ok(other) => log_message(&other),
             Err(error) => {
-                // Either it is dying already or it can no longer be steered; both end the same way.
-                let ended = match tokio::time::timeout(LAST_BREATH, process.wait()).await {
+                // The child is dying, or the server can no longer control it: it must exit.
+                let ended = match tokio::time::timeout(EXIT_GRACE, process.wait()).await {
                     Ok(ended) => ended,
                     Err(_) => {
                         child.kill();
                         process.wait().await
                     }
                 };
-                let how = child.post_mortem(ended);
+                let how = child.record_exit(ended);
                 reason.get_or_insert(format!("the child died ({how}): {}", chain(&error)));
                 break;
             }
         }
     }
-    child.bury();
-    shared.pool.retire(|link| link.child.is_dead());
+    child.mark_dead();
+    shared.pool.retire(|socket| socket.child.is_dead());
     let reason = reason.unwrap_or_default();
-    // At once: until it is known, callers would be told that every slot is busy.
-    shared.state.starting(worker, &reason);
-    // Whatever the model has started goes with it.
-    child.kill_leftovers().await;
+    // Before anything else: until the state changes, callers get the answer that all slots are in
+    // use.
+    shared.state.starting(child_number, &reason);
+    // Processes that the model started are killed with it.
+    child.kill_descendants().await;
     reason
 }

@@ -14,7 +14,7 @@ use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
 use tidegate_queue::MemoryQueue;
-use tidegate_runtime::launch::Respawn;
+use tidegate_runtime::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, free_space,

@@ -1,10 +1,10 @@
-//! How the pool's ledger is locked: the standard mutex in the product, loom's in the model checker.
+//! The lock of the pool's state: the standard mutex in the product, loom's mutex in the tests.
 
-/// A mutex that never stays poisoned: what happens under it cannot panic half way.
+/// A mutex that ignores poisoning: code under it cannot panic halfway.
 pub trait Lock<S> {
     /// Wraps the state.
     fn new(state: S) -> Self;
-    /// Runs `f` alone with the state.
+    /// Runs `f` with exclusive access to the state.
     fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R;
 }
 

@@ -1,10 +1,10 @@
-//! Slots and permits: who may use which of a model's sockets.
+//! Slots and permits: which caller may use which slot of a model.
 //!
-//! A slot is in exactly one of three places, and its type says which: *idle* inside the [`Pool`], *in
-//! use* inside a [`Permit`], or *poisoned*, which means gone for good. Dropping a permit puts the slot
-//! back or hands it to the next in line; [`Permit::poison`] and [`Pool::retire`] are the only other
-//! ways out, so that no slot can be lost or given twice. `tests.rs` checks that by property and,
-//! with loom, for every interleaving.
+//! A slot is in exactly one of three states, and its type shows which: *idle* inside the [`Pool`], *in
+//! use* inside a [`Permit`], or *poisoned*, which means removed for good. Dropping a permit returns the
+//! slot to the pool or grants it to the next waiting caller; [`Permit::poison`] and [`Pool::retire`]
+//! are the only other ways out, so that no slot can be lost or granted twice. `tests.rs` checks this
+//! with property tests and, with loom, for every interleaving.
 
 mod lock;
 #[cfg(test)]
@@ -16,202 +16,200 @@ pub use lock::Lock;
 use tidegate_core::fair_queue::FairQueue;
 pub use tidegate_core::fair_queue::HasOwner;
 
-/// The slots of a model and the line in front of them. `W` is how a waiting caller gets its permit,
-/// `L` how the state is locked.
-pub struct Pool<T, W: HasOwner, L = std::sync::Mutex<Ledger<T, W>>> {
+/// The slots of a model and the queue of callers that wait for one. `W` is a waiting caller, `L` the
+/// lock of the state.
+pub struct Pool<T, W: HasOwner, L = std::sync::Mutex<PoolState<T, W>>> {
     shared: Arc<L>,
     marker: std::marker::PhantomData<fn() -> (T, W)>,
 }
 
-/// A place where a permit can be left for a waiting caller.
-pub trait Waiter<T, L: Lock<Ledger<T, Self>>>: HasOwner + Sized {
-    /// Leaves the permit there; gives it back when the caller has gone.
-    fn give(self, permit: Permit<T, Self, L>) -> Result<(), Permit<T, Self, L>>;
+/// A waiting caller.
+pub trait Waiter<T, L: Lock<PoolState<T, Self>>>: HasOwner + Sized {
+    /// Hands the permit to the caller; returns it if the caller is gone.
+    fn grant(self, permit: Permit<T, Self, L>) -> Result<(), Permit<T, Self, L>>;
 
-    /// Whether the caller has left the line.
-    fn has_left(&self) -> bool;
+    /// Whether the caller no longer waits.
+    fn is_gone(&self) -> bool;
 }
 
-/// What a pool knows; opaque to everybody else.
-pub struct Ledger<T, W: HasOwner> {
+/// The state of a pool; opaque outside of this module.
+pub struct PoolState<T, W: HasOwner> {
     idle: Vec<T>,
-    line: FairQueue<W>,
-    /// For each owner, so that nobody can fill it for the others.
-    line_limit: usize,
+    queue: FairQueue<W>,
+    /// Per owner, so that no owner can fill the queue for the others.
+    queue_limit: usize,
     total: usize,
     closed: bool,
 }
 
-/// How many slots are where.
+/// The number of slots and of waiting callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
-    /// Free.
+pub struct PoolCount {
+    /// Free slots.
     pub idle: usize,
-    /// All that are not gone.
+    /// All slots that are not poisoned or retired.
     pub total: usize,
-    /// Callers in the line.
+    /// Callers that wait for a slot.
     pub waiting: usize,
 }
 
-/// Whether the line can be too long for a caller.
+/// The limit on waiting callers that applies to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineLimit {
-    /// The pool's own.
-    Usual,
-    /// Never.
-    None,
+pub enum QueueLimit {
+    /// The limit of the pool.
+    Configured,
+    /// No limit.
+    Unlimited,
 }
 
-/// Why no permit was given.
+/// Why a caller could not join the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// Every slot is taken, and the line is full.
-    Full,
+pub enum JoinError {
+    /// Every slot is in use, and the queue is full.
+    QueueFull,
     /// The pool is closed.
     Closed,
 }
 
-/// What [`Pool::join`] gives.
-pub enum Joined<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> {
+/// The result of [`Pool::join`].
+pub enum Joined<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>> {
     /// A slot was free.
-    Now(Permit<T, W, L>),
-    /// The caller stands in the line and will find the permit where it said.
-    Waits,
+    Granted(Permit<T, W, L>),
+    /// The caller waits; [`Waiter::grant`] will hand it a permit.
+    Queued,
 }
 
-impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Pool<T, W, L> {
-    /// A pool without slots whose line holds up to `line_limit` callers of each owner.
-    pub fn new(line_limit: usize) -> Self {
-        let ledger = Ledger {
+impl<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>> Pool<T, W, L> {
+    /// A pool without slots. Up to `queue_limit` callers of each owner may wait.
+    pub fn new(queue_limit: usize) -> Self {
+        let state = PoolState {
             idle: Vec::new(),
-            line: FairQueue::default(),
-            line_limit,
+            queue: FairQueue::default(),
+            queue_limit,
             total: 0,
             closed: false,
         };
         Self {
-            shared: Arc::new(L::new(ledger)),
+            shared: Arc::new(L::new(state)),
             marker: std::marker::PhantomData,
         }
     }
 
-    /// Adds a slot; the first in line gets it.
+    /// Adds a slot; the first waiting caller gets it.
     pub fn add(&self, slot: T) {
-        let closed = self.shared.with(|ledger| {
-            ledger.total += 1;
-            ledger.closed
+        let closed = self.shared.with(|state| {
+            state.total += 1;
+            state.closed
         });
         if closed {
-            self.shared.with(|ledger| ledger.total -= 1);
+            self.shared.with(|state| state.total -= 1);
             return;
         }
-        put_back(&self.shared, slot);
+        release(&self.shared, slot);
     }
 
-    /// A permit if a slot is free. Nobody is overtaken: a slot is idle only while the line is empty.
-    pub fn try_take(&self) -> Option<Permit<T, W, L>> {
-        let slot = self.shared.with(|ledger| {
-            if ledger.closed {
-                None
-            } else {
-                ledger.idle.pop()
-            }
-        })?;
+    /// Takes a permit if a slot is free. It overtakes no waiting caller: a slot is idle only while the
+    /// queue is empty.
+    pub fn try_acquire(&self) -> Option<Permit<T, W, L>> {
+        let slot = self
+            .shared
+            .with(|state| if state.closed { None } else { state.idle.pop() })?;
         Some(Permit::new(slot, &self.shared))
     }
 
-    /// A permit now, or a place in the line for `waiter`.
-    pub fn join(&self, waiter: W, limit: LineLimit) -> Result<Joined<T, W, L>, Denied> {
-        let slot = self.shared.with(|ledger| {
-            if ledger.closed {
-                return Err(Denied::Closed);
+    /// Takes a permit if a slot is free, otherwise adds `waiter` to the queue.
+    pub fn join(&self, waiter: W, limit: QueueLimit) -> Result<Joined<T, W, L>, JoinError> {
+        let slot = self.shared.with(|state| {
+            if state.closed {
+                return Err(JoinError::Closed);
             }
-            if let Some(slot) = ledger.idle.pop() {
+            if let Some(slot) = state.idle.pop() {
                 return Ok(Some(slot));
             }
-            let most = match limit {
-                LineLimit::Usual => ledger.line_limit,
-                LineLimit::None => usize::MAX,
+            let limit = match limit {
+                QueueLimit::Configured => state.queue_limit,
+                QueueLimit::Unlimited => usize::MAX,
             };
-            if ledger.line.owner_len(waiter.owner()) >= most {
-                // Those who have left are noticed only when their place is wanted.
-                ledger
-                    .line
-                    .retain(waiter.owner(), |waiter| !waiter.has_left());
+            if state.queue.owner_len(waiter.owner()) >= limit {
+                // Callers that no longer wait are removed only when their place is needed.
+                state
+                    .queue
+                    .retain(waiter.owner(), |waiter| !waiter.is_gone());
             }
-            if ledger.line.owner_len(waiter.owner()) >= most {
-                return Err(Denied::Full);
+            if state.queue.owner_len(waiter.owner()) >= limit {
+                return Err(JoinError::QueueFull);
             }
-            ledger.line.push(waiter);
+            state.queue.push(waiter);
             Ok(None)
         })?;
-        Ok(slot.map_or(Joined::Waits, |slot| {
-            Joined::Now(Permit::new(slot, &self.shared))
+        Ok(slot.map_or(Joined::Queued, |slot| {
+            Joined::Granted(Permit::new(slot, &self.shared))
         }))
     }
 
-    /// Takes idle slots out for good, when their child has died.
-    pub fn retire(&self, gone: impl Fn(&T) -> bool) {
-        let retired = self.shared.with(|ledger| {
-            let (out, stay) = std::mem::take(&mut ledger.idle)
+    /// Removes the idle slots that match, for instance because their child has died.
+    pub fn retire(&self, matches: impl Fn(&T) -> bool) {
+        let retired = self.shared.with(|state| {
+            let (retired, idle) = std::mem::take(&mut state.idle)
                 .into_iter()
-                .partition::<Vec<_>, _>(|slot| gone(slot));
-            ledger.idle = stay;
-            ledger.total -= out.len();
-            out
+                .partition::<Vec<_>, _>(|slot| matches(slot));
+            state.idle = idle;
+            state.total -= retired.len();
+            retired
         });
         drop(retired);
     }
 
-    /// Sends everybody in the line away; who comes later may wait again.
-    pub fn send_line_away(&self) {
-        let sent_away = self.shared.with(|ledger| std::mem::take(&mut ledger.line));
-        drop(sent_away);
+    /// Rejects all waiting callers; later callers may wait again.
+    pub fn reject_waiters(&self) {
+        let rejected = self.shared.with(|state| std::mem::take(&mut state.queue));
+        drop(rejected);
     }
 
-    /// Gives no more permits and sends the line away. Permits in use stay valid.
+    /// Grants no more permits and rejects the waiting callers. Permits in use stay valid.
     pub fn close(&self) {
-        let sent_away = self.shared.with(|ledger| {
-            ledger.closed = true;
-            ledger.total -= ledger.idle.len();
+        let removed = self.shared.with(|state| {
+            state.closed = true;
+            state.total -= state.idle.len();
             (
-                std::mem::take(&mut ledger.idle),
-                std::mem::take(&mut ledger.line),
+                std::mem::take(&mut state.idle),
+                std::mem::take(&mut state.queue),
             )
         });
-        drop(sent_away);
+        drop(removed);
     }
 
-    /// Looks at each slot that is free.
-    pub fn each_idle(&self, look: impl FnMut(&T)) {
-        self.shared.with(|ledger| ledger.idle.iter().for_each(look));
+    /// Calls `f` with each idle slot.
+    pub fn for_each_idle(&self, f: impl FnMut(&T)) {
+        self.shared.with(|state| state.idle.iter().for_each(f));
     }
 
-    /// Whether it gives no more permits.
+    /// Whether the pool is closed.
     pub fn is_closed(&self) -> bool {
-        self.shared.with(|ledger| ledger.closed)
+        self.shared.with(|state| state.closed)
     }
 
-    /// How many slots are where.
-    pub fn count(&self) -> Count {
-        self.shared.with(|ledger| Count {
-            idle: ledger.idle.len(),
-            total: ledger.total,
-            waiting: ledger.line.len(),
+    /// The number of slots and of waiting callers.
+    pub fn count(&self) -> PoolCount {
+        self.shared.with(|state| PoolCount {
+            idle: state.idle.len(),
+            total: state.total,
+            waiting: state.queue.len(),
         })
     }
 }
 
-/// The right to use one slot. Dropping it gives the slot to the first in line or back to the pool.
-#[must_use = "dropping a permit gives its slot back"]
-pub struct Permit<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> {
+/// The exclusive use of one slot. Dropping it grants the slot to the first waiting caller or returns it
+/// to the pool.
+#[must_use = "dropping a permit frees its slot"]
+pub struct Permit<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>> {
     /// Present until the permit is dropped or poisoned.
     slot: Option<T>,
     shared: Arc<L>,
     marker: std::marker::PhantomData<fn() -> W>,
 }
 
-impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Permit<T, W, L> {
+impl<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>> Permit<T, W, L> {
     fn new(slot: T, shared: &Arc<L>) -> Self {
         Self {
             slot: Some(slot),
@@ -227,46 +225,46 @@ impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Permit<T, W, L> {
             .expect("a permit has its slot until it is dropped")
     }
 
-    /// Takes the slot out of the pool for good.
+    /// Removes the slot from the pool for good.
     pub fn poison(mut self) {
         if let Some(slot) = self.slot.take() {
-            self.shared.with(|ledger| ledger.total -= 1);
+            self.shared.with(|state| state.total -= 1);
             drop(slot);
         }
     }
 }
 
-impl<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>> Drop for Permit<T, W, L> {
+impl<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>> Drop for Permit<T, W, L> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            put_back(&self.shared, slot);
+            release(&self.shared, slot);
         }
     }
 }
 
-/// Gives the slot to the first in line who is still there, or makes it idle.
-fn put_back<T, W: Waiter<T, L>, L: Lock<Ledger<T, W>>>(shared: &Arc<L>, slot: T) {
+/// Grants the slot to the first caller that still waits, or makes it idle.
+fn release<T, W: Waiter<T, L>, L: Lock<PoolState<T, W>>>(shared: &Arc<L>, slot: T) {
     let mut slot = Some(slot);
     loop {
-        let (next, gone) = shared.with(|ledger| {
-            if ledger.closed {
-                ledger.total -= 1;
+        let (next, closed_slot) = shared.with(|state| {
+            if state.closed {
+                state.total -= 1;
                 return (None, slot.take());
             }
-            let next = ledger.line.pop();
+            let next = state.queue.pop();
             if next.is_none() {
-                ledger.idle.extend(slot.take());
+                state.idle.extend(slot.take());
             }
             (next, None)
         });
-        // A slot's own drop closes a socket; that happens outside of the lock.
-        drop(gone);
+        // Dropping a slot closes its socket; that must happen outside of the lock.
+        drop(closed_slot);
         let Some(waiter) = next else { return };
         let permit = Permit::new(
             slot.take().expect("only a waiter or the pool takes it"),
             shared,
         );
-        match waiter.give(permit) {
+        match waiter.grant(permit) {
             Ok(()) => return,
             Err(mut permit) => slot = permit.slot.take(),
         }

@@ -1,4 +1,4 @@
-//! No slot is lost, none is given twice: by property over random histories, and by loom over every
+//! No slot is lost or granted twice: property tests over random histories, and loom over every
 //! interleaving of small ones.
 
 use std::collections::HashSet;
@@ -8,28 +8,28 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A waiter that leaves its permit in a box; an empty box stands for a caller who has gone.
-struct Seat<L: Lock<Ledger<u32, Seat<L>>>>(Option<Arc<L2<L>>>);
-type L2<L> = Mutex<Option<Permit<u32, Seat<L>, L>>>;
+/// A waiter that stores its permit in a shared cell; `None` is a caller that no longer waits.
+struct TestCaller<L: Lock<PoolState<u32, TestCaller<L>>>>(Option<Arc<GrantBox<L>>>);
+type GrantBox<L> = Mutex<Option<Permit<u32, TestCaller<L>, L>>>;
 
-impl<L: Lock<Ledger<u32, Seat<L>>>> Waiter<u32, L> for Seat<L> {
-    fn give(self, permit: Permit<u32, Self, L>) -> Result<(), Permit<u32, Self, L>> {
+impl<L: Lock<PoolState<u32, TestCaller<L>>>> Waiter<u32, L> for TestCaller<L> {
+    fn grant(self, permit: Permit<u32, Self, L>) -> Result<(), Permit<u32, Self, L>> {
         match self.0 {
-            Some(seat) => {
-                *seat.lock().unwrap() = Some(permit);
+            Some(grant) => {
+                *grant.lock().unwrap() = Some(permit);
                 Ok(())
             }
             None => Err(permit),
         }
     }
 
-    fn has_left(&self) -> bool {
+    fn is_gone(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// All callers of these tests are one owner's; turns between owners are `fair`'s business.
-impl<L: Lock<Ledger<u32, Seat<L>>>> HasOwner for Seat<L> {
+/// All callers of these tests have one owner; `FairQueue` has its own tests for several owners.
+impl<L: Lock<PoolState<u32, TestCaller<L>>>> HasOwner for TestCaller<L> {
     type Owner = ();
 
     fn owner(&self) -> &() {
@@ -37,19 +37,19 @@ impl<L: Lock<Ledger<u32, Seat<L>>>> HasOwner for Seat<L> {
     }
 }
 
-struct StdLock(Mutex<Ledger<u32, Seat<StdLock>>>);
+struct StdLock(Mutex<PoolState<u32, TestCaller<StdLock>>>);
 
-impl Lock<Ledger<u32, Seat<StdLock>>> for StdLock {
-    fn new(state: Ledger<u32, Seat<StdLock>>) -> Self {
+impl Lock<PoolState<u32, TestCaller<StdLock>>> for StdLock {
+    fn new(state: PoolState<u32, TestCaller<StdLock>>) -> Self {
         Self(Mutex::new(state))
     }
-    fn with<R>(&self, f: impl FnOnce(&mut Ledger<u32, Seat<StdLock>>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut PoolState<u32, TestCaller<StdLock>>) -> R) -> R {
         f(&mut self.0.lock().unwrap())
     }
 }
 
 #[derive(Debug, Clone)]
-enum Move {
+enum Step {
     Add,
     Take,
     Join,
@@ -59,97 +59,97 @@ enum Move {
     RetireOdd,
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = prop_oneof![
-        2 => Just(Move::Add),
-        4 => Just(Move::Take),
-        3 => Just(Move::Join),
-        1 => Just(Move::JoinAndLeave),
-        5 => any::<usize>().prop_map(Move::Drop),
-        1 => any::<usize>().prop_map(Move::Poison),
-        1 => Just(Move::RetireOdd),
+        2 => Just(Step::Add),
+        4 => Just(Step::Take),
+        3 => Just(Step::Join),
+        1 => Just(Step::JoinAndLeave),
+        5 => any::<usize>().prop_map(Step::Drop),
+        1 => any::<usize>().prop_map(Step::Poison),
+        1 => Just(Step::RetireOdd),
     ];
     prop::collection::vec(one, 0..60)
 }
 
 proptest! {
     #[test]
-    fn slots_are_conserved(history in moves()) {
-        let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(3);
-        let mut held: Vec<Permit<u32, Seat<StdLock>, StdLock>> = Vec::new();
-        let mut seats = Vec::new();
+    fn slots_are_conserved(history in steps()) {
+        let pool: Pool<u32, TestCaller<StdLock>, StdLock> = Pool::new(3);
+        let mut held: Vec<Permit<u32, TestCaller<StdLock>, StdLock>> = Vec::new();
+        let mut grants = Vec::new();
         let (mut made, mut poisoned) = (0u32, HashSet::new());
         for step in history {
             match step {
-                Move::Add => { pool.add(made); made += 1; }
-                Move::Take => held.extend(pool.try_take()),
-                Move::Join => {
-                    let seat = Arc::new(Mutex::new(None));
-                    match pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual) {
-                        Ok(Joined::Now(permit)) => held.push(permit),
-                        Ok(Joined::Waits) => seats.push(seat),
-                        Err(denied) => prop_assert_eq!(denied, Denied::Full),
+                Step::Add => { pool.add(made); made += 1; }
+                Step::Take => held.extend(pool.try_acquire()),
+                Step::Join => {
+                    let grant = Arc::new(Mutex::new(None));
+                    match pool.join(TestCaller(Some(Arc::clone(&grant))), QueueLimit::Configured) {
+                        Ok(Joined::Granted(permit)) => held.push(permit),
+                        Ok(Joined::Queued) => grants.push(grant),
+                        Err(denied) => prop_assert_eq!(denied, JoinError::QueueFull),
                     }
                 }
-                Move::JoinAndLeave => if let Ok(Joined::Now(permit)) = pool.join(Seat(None), LineLimit::Usual) { held.push(permit) },
-                Move::Drop(i) => if !held.is_empty() { drop(held.remove(i % held.len())) },
-                Move::Poison(i) => if !held.is_empty() {
+                Step::JoinAndLeave => if let Ok(Joined::Granted(permit)) = pool.join(TestCaller(None), QueueLimit::Configured) { held.push(permit) },
+                Step::Drop(i) => if !held.is_empty() { drop(held.remove(i % held.len())) },
+                Step::Poison(i) => if !held.is_empty() {
                     let mut permit = held.remove(i % held.len());
                     poisoned.insert(*permit.slot());
                     permit.poison();
                 },
-                Move::RetireOdd => pool.retire(|slot| slot % 2 == 1),
+                Step::RetireOdd => pool.retire(|slot| slot % 2 == 1),
             }
-            held.extend(seats.iter().filter_map(|seat| seat.lock().unwrap().take()));
+            held.extend(grants.iter().filter_map(|grant| grant.lock().unwrap().take()));
             let count = pool.count();
             let distinct: HashSet<u32> = held.iter_mut().map(|permit| *permit.slot()).collect();
-            prop_assert_eq!(distinct.len(), held.len(), "a slot was given twice");
+            prop_assert_eq!(distinct.len(), held.len(), "a slot was granted twice");
             prop_assert!(distinct.is_disjoint(&poisoned), "a poisoned slot came back");
             prop_assert_eq!(count.idle + held.len(), count.total, "a slot was lost");
-            prop_assert!(count.idle == 0 || count.waiting == 0, "somebody waits beside a free slot");
+            prop_assert!(count.idle == 0 || count.waiting == 0, "a caller waits although a slot is free");
             prop_assert!(count.waiting <= 3);
         }
         let left = pool.count().total;
         drop(held);
-        // What is given back goes to those who still wait, and from them back again.
-        while seats.iter().any(|seat| seat.lock().unwrap().take().is_some()) {}
+        // Dropped permits go to callers that still wait, and from them back to the pool.
+        while grants.iter().any(|grant| grant.lock().unwrap().take().is_some()) {}
         prop_assert_eq!(pool.count().idle, left);
     }
 }
 
 #[test]
-fn who_leaves_the_line_frees_a_place() {
-    let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(1);
+fn a_caller_that_stops_waiting_frees_its_place_in_the_queue() {
+    let pool: Pool<u32, TestCaller<StdLock>, StdLock> = Pool::new(1);
     assert!(matches!(
-        pool.join(Seat(None), LineLimit::Usual),
-        Ok(Joined::Waits)
+        pool.join(TestCaller(None), QueueLimit::Configured),
+        Ok(Joined::Queued)
     ));
-    let seat = Arc::new(Mutex::new(None));
+    let grant = Arc::new(Mutex::new(None));
     assert!(matches!(
-        pool.join(Seat(Some(Arc::clone(&seat))), LineLimit::Usual),
-        Ok(Joined::Waits)
+        pool.join(TestCaller(Some(Arc::clone(&grant))), QueueLimit::Configured),
+        Ok(Joined::Queued)
     ));
     assert!(matches!(
-        pool.join(Seat(None), LineLimit::Usual),
-        Err(Denied::Full)
+        pool.join(TestCaller(None), QueueLimit::Configured),
+        Err(JoinError::QueueFull)
     ));
     pool.add(1);
-    assert!(seat.lock().unwrap().is_some());
+    assert!(grant.lock().unwrap().is_some());
 }
 
 #[test]
-fn a_closed_pool_gives_nothing_and_keeps_nothing() {
-    let pool: Pool<u32, Seat<StdLock>, StdLock> = Pool::new(1);
+fn a_closed_pool_grants_no_permit_and_keeps_no_slot() {
+    let pool: Pool<u32, TestCaller<StdLock>, StdLock> = Pool::new(1);
     pool.add(1);
     pool.add(2);
-    let permit = pool.try_take().expect("two are free");
+    let permit = pool.try_acquire().expect("two are free");
     pool.close();
-    assert!(pool.try_take().is_none());
+    assert!(pool.try_acquire().is_none());
     drop(permit);
     pool.add(3);
     assert_eq!(
         pool.count(),
-        Count {
+        PoolCount {
             idle: 0,
             total: 0,
             waiting: 0
@@ -157,41 +157,40 @@ fn a_closed_pool_gives_nothing_and_keeps_nothing() {
     );
 }
 
-struct LoomLock(loom::sync::Mutex<Ledger<u32, Seat<LoomLock>>>);
+struct LoomLock(loom::sync::Mutex<PoolState<u32, TestCaller<LoomLock>>>);
 
-impl Lock<Ledger<u32, Seat<LoomLock>>> for LoomLock {
-    fn new(state: Ledger<u32, Seat<LoomLock>>) -> Self {
+impl Lock<PoolState<u32, TestCaller<LoomLock>>> for LoomLock {
+    fn new(state: PoolState<u32, TestCaller<LoomLock>>) -> Self {
         Self(loom::sync::Mutex::new(state))
     }
-    fn with<R>(&self, f: impl FnOnce(&mut Ledger<u32, Seat<LoomLock>>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut PoolState<u32, TestCaller<LoomLock>>) -> R) -> R {
         f(&mut self.0.lock().unwrap())
     }
 }
 
-type LoomPool = Pool<u32, Seat<LoomLock>, LoomLock>;
+type LoomPool = Pool<u32, TestCaller<LoomLock>, LoomLock>;
 
 #[test]
 fn in_every_interleaving_a_waiting_caller_gets_the_freed_slot() {
     loom::model(|| {
         let pool: LoomPool = Pool::new(1);
         pool.add(1);
-        let permit = pool.try_take().expect("it is free");
+        let permit = pool.try_acquire().expect("it is free");
         let other = pool;
-        let seat = Arc::new(Mutex::new(None));
-        let place = Arc::clone(&seat);
-        let caller =
-            loom::thread::spawn(
-                move || match other.join(Seat(Some(place)), LineLimit::Usual) {
-                    Ok(Joined::Now(permit)) => Some(permit),
-                    Ok(Joined::Waits) => None,
-                    Err(_) => panic!("the line has a place"),
-                },
-            );
+        let grant = Arc::new(Mutex::new(None));
+        let cell = Arc::clone(&grant);
+        let caller = loom::thread::spawn(move || {
+            match other.join(TestCaller(Some(cell)), QueueLimit::Configured) {
+                Ok(Joined::Granted(permit)) => Some(permit),
+                Ok(Joined::Queued) => None,
+                Err(_) => panic!("the queue is not full"),
+            }
+        });
         drop(permit);
         let now = caller.join().unwrap();
         assert!(
-            now.is_some() || seat.lock().unwrap().is_some(),
-            "the slot went nowhere"
+            now.is_some() || grant.lock().unwrap().is_some(),
+            "the slot is lost"
         );
     });
 }
@@ -203,7 +202,7 @@ fn in_every_interleaving_a_retired_slot_is_counted_once() {
         pool.add(1);
         let other = pool.clone();
         let user = loom::thread::spawn(move || {
-            if let Some(permit) = other.try_take() {
+            if let Some(permit) = other.try_acquire() {
                 permit.poison();
             }
         });
@@ -212,7 +211,7 @@ fn in_every_interleaving_a_retired_slot_is_counted_once() {
         pool.retire(|_| true);
         assert_eq!(
             pool.count(),
-            Count {
+            PoolCount {
                 idle: 0,
                 total: 0,
                 waiting: 0
@@ -222,18 +221,18 @@ fn in_every_interleaving_a_retired_slot_is_counted_once() {
 }
 
 #[test]
-fn in_every_interleaving_close_and_give_back_leave_nothing() {
+fn in_every_interleaving_close_and_release_leave_no_slot() {
     loom::model(|| {
         let pool: LoomPool = Pool::new(1);
         pool.add(1);
-        let permit = pool.try_take().expect("it is free");
+        let permit = pool.try_acquire().expect("it is free");
         let other = pool.clone();
         let closer = loom::thread::spawn(move || other.close());
         drop(permit);
         closer.join().unwrap();
         assert_eq!(
             pool.count(),
-            Count {
+            PoolCount {
                 idle: 0,
                 total: 0,
                 waiting: 0

@@ -1,70 +1,35 @@
-//! Carries one job over its slot's socket and reads what comes back.
+//! Sends one job over the socket of its slot and turns the child's messages into events.
 //!
-//! The courier is polled by the job's own task: no other task stands between the socket and the
-//! caller. It owns the permit, so the slot is free when the courier is dropped.
+//! The job's own task polls the courier: no other task is between the socket and the caller. The
+//! courier owns the permit, so the slot is free when the courier is dropped.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::port::{Admission, Running};
 use tidegate_core::{
-    Account, Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue,
-    Work,
+    Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work,
 };
 use tidegate_ipc::slot::{self, FileOutputKind, PredictRequest, SlotResponse, WireJobKind};
 use tidegate_ipc::{SPILL_ABOVE, frame};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::boot::log_source;
-use super::link::{Broken, Link};
+use super::queued_caller::SlotPermit;
+use super::slot_socket::SlotSocketError;
 use crate::scratch::Scratch;
-use crate::slots::{HasOwner, Ledger, Permit, Waiter};
-use crate::supervisor::LAST_BREATH;
+use crate::supervisor::EXIT_GRACE;
 
-/// Metrics nest less deep than this.
+/// The maximum nesting of a metric's name.
 const MAX_METRIC_DEPTH: usize = 8;
 
-/// A permit for one slot of a child.
-pub(crate) type SlotPermit = Permit<Link, Seat, Mutex<Ledger<Link, Seat>>>;
-
-/// Where a caller in the line finds its permit.
-pub(crate) struct Seat {
-    pub(crate) account: Account,
-    /// See [`HasOwner::number`].
-    pub(crate) number: u64,
-    pub(crate) permit: oneshot::Sender<SlotPermit>,
-}
-
-impl HasOwner for Seat {
-    type Owner = Account;
-
-    fn owner(&self) -> &Account {
-        &self.account
-    }
-
-    fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-impl Waiter<Link, Mutex<Ledger<Link, Seat>>> for Seat {
-    fn give(self, permit: SlotPermit) -> Result<(), SlotPermit> {
-        self.permit.send(permit)
-    }
-
-    fn has_left(&self) -> bool {
-        self.permit.is_closed()
-    }
-}
-
-/// An idle slot, waiting for its job.
+/// A permit for a slot, ready to start a job.
 pub(crate) struct Courier {
     pub(crate) permit: SlotPermit,
     pub(crate) cancel_grace: Duration,
@@ -77,58 +42,58 @@ impl Admission for Courier {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
         let mut permit = self.permit;
         permit.slot().child.used.store(true, Ordering::Relaxed);
-        let mut delivery = Delivery {
+        let mut job = SlotJob {
             permit: Some(permit),
             work_id: work.id.as_str().into(),
             outgoing: Vec::new(),
             sent: 0,
             nth: 0,
             files: Vec::new(),
-            refused: None,
+            rejected: None,
             spilled: None,
             ended: false,
             refreshes: false,
             cancel_grace: self.cancel_grace,
             kill_at: None,
         };
-        delivery.prepare(&work, &self.scratch).await;
-        Box::new(Guarded {
-            delivery: Some(delivery),
+        job.prepare(&work, &self.scratch).await;
+        Box::new(CancelOnDrop {
+            job: Some(job),
             tasks: self.tasks,
         })
     }
 }
 
-/// A job on a slot.
-struct Delivery {
-    /// Present until the job's child is lost.
+/// A job that runs on a slot.
+struct SlotJob {
+    /// Present until the child of the job is lost.
     permit: Option<SlotPermit>,
     work_id: Box<str>,
-    /// The job's frame, until all of it has been written.
+    /// The frame of the job, of which the first `sent` bytes were written.
     outgoing: Vec<u8>,
     sent: usize,
-    /// Which job of its slot it is.
+    /// The number of the job on its slot.
     nth: u64,
-    /// Files that belong into the next output.
+    /// Files that belong to the next output.
     files: Vec<OutputFile>,
-    /// Why the job could not be handed over; the slot is as good as before.
-    refused: Option<String>,
-    /// The input's file, which the child removes when it lives long enough.
+    /// Why the job could not be sent; the slot is still usable.
+    rejected: Option<String>,
+    /// The file of a large input. The child removes it, unless it dies before.
     spilled: Option<PathBuf>,
-    /// Whether the last event has been given out.
+    /// Whether the last event was returned.
     ended: bool,
-    /// Whether it has asked for another child.
+    /// Whether the job asked for a new child.
     refreshes: bool,
     cancel_grace: Duration,
-    /// When user code that ignores its cancellation loses its child.
+    /// When the child is killed because its code ignores the cancellation.
     kill_at: Option<Instant>,
 }
 
-impl Delivery {
+impl SlotJob {
     async fn prepare(&mut self, work: &Work, scratch: &Scratch) {
-        if let Err(error) = scratch.give_folder(&work.scratch) {
-            self.refused = Some(format!(
-                "could not make a folder for the job's files: {error}"
+        if let Err(error) = scratch.chown_job_dir(&work.scratch) {
+            self.rejected = Some(format!(
+                "could not create a folder for the job's files: {error}"
             ));
             return;
         }
@@ -136,27 +101,27 @@ impl Delivery {
             let path = work.scratch.with_extension("input");
             let written = spill(&path, &work.input)
                 .await
-                .and_then(|()| scratch.give(&path));
+                .and_then(|()| scratch.chown(&path));
             self.spilled = Some(path);
             if let Err(error) = written {
-                self.refused = Some(format!("could not write the input to a file: {error}"));
+                self.rejected = Some(format!("could not write the input to a file: {error}"));
                 return;
             }
         }
         self.outgoing = frame_of(work, self.spilled.as_deref());
         if self.outgoing.len() > frame::MAX {
-            self.refused = Some(format!(
-                "the job's context and files take more than the {} bytes that can be handed over",
+            self.rejected = Some(format!(
+                "the job's context and files have more than {} bytes, the limit of one message",
                 frame::MAX
             ));
         } else if let Some(permit) = &mut self.permit {
-            self.nth = permit.slot().count_job();
+            self.nth = permit.slot().next_job_number();
         }
     }
 
     async fn next(&mut self) -> Event {
         loop {
-            if let Some(error) = self.refused.take() {
+            if let Some(error) = self.rejected.take() {
                 return Event::Ended(Outcome::Failed { error });
             }
             let received = match self.kill_at {
@@ -168,30 +133,30 @@ impl Delivery {
             };
             let message = match received {
                 Ok(message) => message,
-                Err(Broken::Gone) => return self.lose().await,
-                Err(Broken::Garbage) => return self.garbage().await,
+                Err(SlotSocketError::Closed) => return self.lose().await,
+                Err(SlotSocketError::Malformed) => return self.malformed().await,
             };
-            match self.understand(&message) {
+            match self.parse(&message) {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
-                Err(()) => return self.garbage().await,
+                Err(()) => return self.malformed().await,
             }
         }
     }
 
-    /// Writes what is left of the job, then reads the next message. Safe to drop and call again.
-    async fn exchange(&mut self) -> Result<Bytes, Broken> {
-        let link = self.permit.as_mut().ok_or(Broken::Gone)?.slot();
+    /// Writes the rest of the job's frame, then reads the next message. Cancel-safe.
+    async fn exchange(&mut self) -> Result<Bytes, SlotSocketError> {
+        let socket = self.permit.as_mut().ok_or(SlotSocketError::Closed)?.slot();
         while self.sent < self.outgoing.len() {
-            self.sent += link.write_some(&self.outgoing[self.sent..]).await?;
+            self.sent += socket.write_some(&self.outgoing[self.sent..]).await?;
         }
-        link.receive().await
+        socket.receive().await
     }
 
-    /// The cancel was not heard in time: the child goes, and another comes.
+    /// Kills the child because the job did not react to its cancellation in time.
     async fn kill(&mut self) -> Event {
         if let Some(mut permit) = self.permit.take() {
-            tracing::warn!(job = %self.work_id, "canceled code does not stop, replacing its child");
+            tracing::warn!(job = %self.work_id, "canceled job does not stop, replacing its child");
             let child = Arc::clone(&permit.slot().child);
             child.kill();
             child.dead().await;
@@ -200,7 +165,7 @@ impl Delivery {
         Event::Ended(Outcome::Canceled)
     }
 
-    fn understand(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
+    fn parse(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
         let event = match serde_json::from_slice::<SlotResponse<'_>>(message).map_err(drop)? {
             SlotResponse::Log { source, data } => Event::Log {
                 source: log_source(source),
@@ -226,7 +191,7 @@ impl Delivery {
                 }
                 return Ok(None);
             }
-            // The child checks names; only something else than our code writes one like this.
+            // The child checks names, so a message like this does not come from our code.
             SlotResponse::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
                 return Err(());
             }
@@ -267,7 +232,7 @@ impl Delivery {
         Ok(Some(event))
     }
 
-    /// The last message of another job on this slot means that both sides no longer agree.
+    /// A last message with the id of another job means that server and child are out of step.
     fn check(&self, id: &str) -> Result<(), ()> {
         if *id == *self.work_id {
             Ok(())
@@ -276,8 +241,8 @@ impl Delivery {
         }
     }
 
-    /// The value without copying it out of the message, unless it is so small that it would hold on to
-    /// a read buffer much larger than itself.
+    /// The output value. A large value shares the bytes of the message; a small one is copied, so that
+    /// it does not keep a much larger read buffer alive.
     fn value(&mut self, message: &Bytes, json: &str) -> OutputValue {
         const SMALL: usize = 16 * 1024;
         let json = match json.len() {
@@ -291,20 +256,21 @@ impl Delivery {
         }
     }
 
-    /// The socket is closed. A child that has closed one of its slots is of no more use, dead or not.
+    /// Ends the job after its socket was closed. A child that closed one of its slots is unusable, dead
+    /// or not.
     async fn lose(&mut self) -> Event {
         let mut error = "Worker crashed";
         if let Some(mut permit) = self.permit.take() {
             let child = Arc::clone(&permit.slot().child);
-            // The permit is given back only when the child is dead, so that no other job gets it.
-            if tokio::time::timeout(LAST_BREATH, child.dead())
+            // The permit is dropped only when the child is dead, so that no other job gets the slot.
+            if tokio::time::timeout(EXIT_GRACE, child.dead())
                 .await
                 .is_err()
             {
                 child.kill();
                 child.dead().await;
             }
-            if child.ran_out_of_memory() {
+            if child.was_oom_killed() {
                 error = "Worker crashed: out of memory; the system has killed the model's process";
             }
             permit.poison();
@@ -319,8 +285,8 @@ impl Delivery {
         })
     }
 
-    async fn garbage(&mut self) -> Event {
-        tracing::error!(job = %self.work_id, "the child wrote garbage on its slot, replacing it");
+    async fn malformed(&mut self) -> Event {
+        tracing::error!(job = %self.work_id, "child wrote malformed bytes on its slot, replacing it");
         if let Some(permit) = &mut self.permit {
             permit.slot().child.kill();
         }
@@ -332,13 +298,13 @@ impl Delivery {
             && let Some(permit) = self.permit.as_mut()
         {
             self.kill_at = Some(Instant::now() + self.cancel_grace);
-            let link = permit.slot();
-            link.child.cancel(link.slot, self.nth);
+            let socket = permit.slot();
+            socket.child.cancel(socket.slot, self.nth);
         }
     }
 }
 
-/// The job's frame; the input is in it unless it was spilled to a file.
+/// The frame of the job, with the input unless it was spilled to a file.
 fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
     let predict = PredictRequest {
         id: work.id.as_str().into(),
@@ -374,59 +340,59 @@ async fn spill(path: &Path, input: &[u8]) -> std::io::Result<()> {
     file.flush().await
 }
 
-impl Drop for Delivery {
+impl Drop for SlotJob {
     fn drop(&mut self) {
         if let Some(path) = &self.spilled {
-            // Nearly always the child has removed it already.
+            // Usually the child has removed it already.
             std::fs::remove_file(path).ok();
         }
         if let Some(mut permit) = self.permit.take()
-            && permit.slot().child.takes_no_more()
+            && permit.slot().child.is_unusable()
         {
             permit.poison();
         }
     }
 }
 
-/// A delivery that is never left half done: when its owner goes, the job is stopped and the slot
-/// comes back when it has.
-struct Guarded {
-    delivery: Option<Delivery>,
+/// Cancels the job when its owner drops it; the slot is free when the job has stopped.
+struct CancelOnDrop {
+    job: Option<SlotJob>,
     tasks: TaskTracker,
 }
 
 #[async_trait]
-impl Running for Guarded {
+impl Running for CancelOnDrop {
     async fn next(&mut self) -> Event {
-        let delivery = self.delivery.as_mut().expect("present until dropped");
-        let event = delivery.next().await;
-        // The permit goes back when `self` is dropped, not yet: files of the output may still be read.
-        delivery.ended |= matches!(event, Event::Ended(_));
+        let job = self
+            .job
+            .as_mut()
+            .expect("the job is present until `self` is dropped");
+        let event = job.next().await;
+        // The permit is dropped with `self` and not here: files of the output may still be read.
+        job.ended |= matches!(event, Event::Ended(_));
         event
     }
 
     fn refreshes(&self) -> bool {
-        self.delivery
-            .as_ref()
-            .is_some_and(|delivery| delivery.refreshes)
+        self.job.as_ref().is_some_and(|job| job.refreshes)
     }
 
     fn cancel(&mut self) {
-        if let Some(delivery) = &mut self.delivery {
-            delivery.cancel();
+        if let Some(job) = &mut self.job {
+            job.cancel();
         }
     }
 }
 
-impl Drop for Guarded {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Some(mut delivery) = self.delivery.take() else {
+        let Some(mut job) = self.job.take() else {
             return;
         };
-        if !delivery.ended {
+        if !job.ended {
             self.tasks.spawn(async move {
-                delivery.cancel();
-                while !matches!(delivery.next().await, Event::Ended(_)) {}
+                job.cancel();
+                while !matches!(job.next().await, Event::Ended(_)) {}
             });
         }
     }

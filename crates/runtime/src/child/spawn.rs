@@ -1,4 +1,4 @@
-//! Starting the process: its channels, its environment, its place to wait for slots.
+//! Starts the process of a child: its channels, its environment and the socket for its slots.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -6,11 +6,11 @@ use std::process::Stdio;
 use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
-use crate::launch::LaunchConfig;
-use crate::leftovers::{Family, Mark};
+use crate::launch_config::LaunchConfig;
+use crate::reaper::{EnvTag, Reaper};
 use crate::scratch::Scratch;
 
-/// A process that has been started and told nothing yet.
+/// A started process that has not received a message yet.
 pub(crate) struct Spawned {
     pub(crate) process: tokio::process::Child,
     pub(crate) pid: u32,
@@ -18,10 +18,10 @@ pub(crate) struct Spawned {
     pub(crate) control_out: ChildStdout,
     pub(crate) slots: UnixListener,
     pub(crate) socket: PathBuf,
-    pub(crate) mark: Mark,
+    pub(crate) tag: EnvTag,
 }
 
-/// The process did not even start.
+/// The process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
     #[error("could not listen on `{path}` for the child's slots")]
@@ -45,26 +45,26 @@ pub(crate) enum SpawnError {
 }
 
 impl SpawnError {
-    /// Whether the machine may have room for it a moment later.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether a later attempt may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
         let (Self::Listen { source, .. }
         | Self::Start { source, .. }
         | Self::StartAs { source, .. }) = self;
-        is_shortage(source)
+        is_resource_shortage(source)
     }
 }
 
-/// Whether something has run out that may be there again a moment later.
-pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
+/// Whether the machine lacks a resource that may be available again soon.
+pub(crate) fn is_resource_shortage(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    let passing = [
+    let transient = [
         Errno::MFILE,
         Errno::NFILE,
         Errno::AGAIN,
         Errno::NOMEM,
         Errno::NOSPC,
     ];
-    passing
+    transient
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
@@ -72,16 +72,16 @@ pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
 pub(crate) fn spawn(
     launch: &LaunchConfig,
     scratch: &Scratch,
-    family: &Family,
+    reaper: &Reaper,
 ) -> Result<Spawned, SpawnError> {
     let socket = scratch.unique_path();
-    let deaf = |source| SpawnError::Listen {
+    let listen_failed = |source| SpawnError::Listen {
         path: socket.clone(),
         source,
     };
-    let slots = UnixListener::bind(&socket).map_err(deaf)?;
-    scratch.give(&socket).map_err(deaf)?;
-    let failed = |source| match &launch.run_as {
+    let slots = UnixListener::bind(&socket).map_err(listen_failed)?;
+    scratch.chown(&socket).map_err(listen_failed)?;
+    let start_failed = |source| match &launch.run_as {
         Some(user) => SpawnError::StartAs {
             python: launch.python.clone(),
             uid: user.uid,
@@ -92,16 +92,16 @@ pub(crate) fn spawn(
             source,
         },
     };
-    let mark = Mark::new(scratch.number());
-    let start = || {
-        let process = command(launch, scratch, &mark).spawn()?;
+    let tag = EnvTag::new(scratch.next_number());
+    let spawn = || {
+        let process = command(launch, scratch, &tag).spawn()?;
         let pid = process.id().expect("it has not been waited for");
         Ok(((process, pid), pid))
     };
-    let (mut process, pid) = family.add(&mark, start).map_err(failed)?;
+    let (mut process, pid) = reaper.spawn_registered(&tag, spawn).map_err(start_failed)?;
     Ok(Spawned {
         pid,
-        mark,
+        tag,
         control_in: process.stdin.take().expect("stdin is piped"),
         control_out: process.stdout.take().expect("stdout is piped"),
         process,
@@ -110,27 +110,27 @@ pub(crate) fn spawn(
     })
 }
 
-fn command(launch: &LaunchConfig, scratch: &Scratch, mark: &Mark) -> Command {
+fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &EnvTag) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-u", "-c", "from tidegate.child import main; main()"])
         // Not the model's folder: `-c` puts the working directory on the import path, and a `json.py`
-        // there would break the child before it can say so.
+        // there would break the child before it can report an error.
         .current_dir(scratch.path())
         .envs(launch.env.iter().map(|(key, value)| (key, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        // Its own group: a Ctrl-C in the terminal is for the server, which then drains.
+        // A process group of its own: Ctrl-C in the terminal must reach only the server, which drains.
         .process_group(0)
         .kill_on_drop(true);
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
-    let (name, value) = mark.variable();
+    let (name, value) = tag.variable();
     command.env(name, value);
     if let Some(user) = &launch.run_as {
-        // std gives up the supplementary groups as well.
+        // `uid` also drops the supplementary groups.
         command
             .gid(user.gid)
             .uid(user.uid)

@@ -1,4 +1,4 @@
-//! How the children of a model are, all together.
+//! The state of a model: the state of its children, its setup and its schema.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,55 +12,55 @@ use tidegate_core::pool_status::{DeathCause, PoolStatus};
 use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
 
-use crate::crew::{Notes, memory_of};
-use crate::parent::child::Child;
-use crate::slots::Count;
+use crate::child::process::ChildProcess;
+use crate::process_stats::{ProcessStats, memory_of};
+use crate::slots::PoolCount;
 
-/// What is known about a model; written by the supervisor, read by everybody.
-pub(crate) struct State {
+/// The state of a model. The supervisor writes it; the runtime and the APIs read it.
+pub(crate) struct ModelState {
     inner: Mutex<Inner>,
     deaths: Counters<DeathCause>,
-    /// Set once every child has been ready: until then there are no slots for callers.
+    /// Set once every child has been ready: before that, callers get no slots.
     open: AtomicBool,
-    /// Says that a child's code may want another number of jobs at once.
+    /// Notified when the desired concurrency of a child may have changed.
     pub(crate) desired_concurrency_changed: Notify,
 }
 
 struct Inner {
-    workers: Vec<Worker>,
-    /// What else is known about each of them.
-    notes: Vec<Notes>,
+    children: Vec<ChildState>,
+    /// One entry per child.
+    stats: Vec<ProcessStats>,
     setup: SetupReport,
     schema: Option<Arc<Bytes>>,
-    /// What the model's code says, which is known before it is loaded.
+    /// The schema as read from the model's code, known before the model is loaded.
     description: Option<Arc<Bytes>>,
     has_healthcheck: bool,
     python: Option<String>,
     sdk: Option<String>,
-    /// How the last child died; kept until one is ready again.
-    end: Option<String>,
+    /// How the last child died; `None` once a child is ready again.
+    last_death: Option<String>,
 }
 
-/// How one child is.
-pub(crate) enum Worker {
+/// The state of one child.
+pub(crate) enum ChildState {
     Starting,
-    Ready(Arc<Child>),
+    Ready(Arc<ChildProcess>),
     SetupFailed,
     Defunct,
 }
 
-/// Whether another child may still come up.
+/// Whether another child may still become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hope {
-    Some,
-    None,
+pub(crate) enum Recovery {
+    Possible,
+    Impossible,
 }
 
-/// Setup logs in the health report end here: a model that prints for ever must not eat the memory.
+/// The longest setup log in the health report: a model that prints forever must not fill the memory.
 const MAX_SETUP_LOGS: usize = 1024 * 1024;
 
-impl State {
-    pub(crate) fn new(workers: usize) -> Self {
+impl ModelState {
+    pub(crate) fn new(children: usize) -> Self {
         let setup = SetupReport {
             started_at: Timestamp::now(),
             completed_at: None,
@@ -68,15 +68,15 @@ impl State {
             logs: String::new(),
         };
         let inner = Inner {
-            workers: (0..workers).map(|_| Worker::Starting).collect(),
-            notes: (0..workers).map(|_| Notes::new()).collect(),
+            children: (0..children).map(|_| ChildState::Starting).collect(),
+            stats: (0..children).map(|_| ProcessStats::new()).collect(),
             setup,
             schema: None,
             description: None,
             has_healthcheck: false,
             python: None,
             sdk: None,
-            end: None,
+            last_death: None,
         };
         Self {
             inner: Mutex::new(inner),
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Whether callers may have slots: the promised number of children has been ready once.
+    /// Whether callers may get slots: every child has been ready once.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
@@ -105,9 +105,9 @@ impl State {
         });
     }
 
-    /// A process runs and loads the model.
-    pub(crate) fn loading(&self, worker: usize, pid: u32) {
-        self.with(|inner| inner.notes[worker].begun(pid));
+    /// Records that a process was started and loads the model.
+    pub(crate) fn loading(&self, number: usize, pid: u32) {
+        self.with(|inner| inner.stats[number].started(pid));
     }
 
     /// Counts the death of a child.
@@ -115,11 +115,11 @@ impl State {
         self.deaths.of(cause).inc();
     }
 
-    /// Who works here; `idle` has the process of each free slot.
+    /// The status of each child; `idle` has the process id of each free slot.
     pub(crate) fn pool_status(&self, idle: &[u32]) -> PoolStatus {
         let mut children = self.with(|inner| {
-            let each = inner.workers.iter().zip(&inner.notes).enumerate();
-            each.map(|(number, (worker, notes))| notes.member(number, worker, idle))
+            let each = inner.children.iter().zip(&inner.stats).enumerate();
+            each.map(|(number, (child, stats))| stats.status(number, child, idle))
                 .collect::<Vec<_>>()
         });
         for child in &mut children {
@@ -132,26 +132,27 @@ impl State {
         }
     }
 
-    /// How many jobs at once the children's code wants, together.
+    /// The sum of the desired concurrency of all children; `None` if no child reports it.
     pub(crate) fn desired_concurrency(&self) -> Option<usize> {
         self.with(|inner| {
-            let each = inner.workers.iter().filter_map(|worker| {
-                if let Worker::Ready(child) = worker {
-                    child.wanted()
+            let each = inner.children.iter().filter_map(|child| {
+                if let ChildState::Ready(child) = child {
+                    child.desired_concurrency()
                 } else {
                     None
                 }
             });
-            each.reduce(|all, one| all + one)
+            each.reduce(|sum, one| sum + one)
         })
     }
 
-    /// A child is there. Callers hear of it with [`State::open`], when they can have its slots.
-    pub(crate) fn ready(&self, worker: usize, child: Arc<Child>, ready: &Ready) {
+    /// Records that a child is ready. Callers see it after [`ModelState::open`], when its slots are
+    /// available.
+    pub(crate) fn ready(&self, number: usize, child: Arc<ChildProcess>, ready: &Ready) {
         self.with(|inner| {
-            inner.workers[worker] = Worker::Ready(child);
-            inner.notes[worker].ready(ready.slots.len());
-            inner.end = None;
+            inner.children[number] = ChildState::Ready(child);
+            inner.stats[number].ready(ready.slots.len());
+            inner.last_death = None;
             inner.schema = Some(inner.document(&ready.schema));
             inner.description.clone_from(&inner.schema);
             inner.has_healthcheck = ready.has_healthcheck;
@@ -160,14 +161,14 @@ impl State {
         });
     }
 
-    /// The slots of the children that are ready can be had. Said before that, who comes at once would be told that
-    /// they are all taken.
+    /// Records that the slots of the ready children are in the pool. Called earlier, a caller that
+    /// arrives at once would get the answer that all slots are in use.
     pub(crate) fn open(&self) {
         self.with(|inner| {
             let all = inner
-                .workers
+                .children
                 .iter()
-                .all(|worker| matches!(worker, Worker::Ready(_)));
+                .all(|child| matches!(child, ChildState::Ready(_)));
             if inner.setup.status == SetupStatus::Starting && all {
                 inner.setup.status = SetupStatus::Succeeded;
                 inner.setup.completed_at = Some(Timestamp::now());
@@ -177,8 +178,9 @@ impl State {
         self.desired_concurrency_changed.notify_one();
     }
 
-    /// A model that serves jobs goes on to take what it takes, whatever a new child reads.
-    pub(crate) fn described(&self, schema: &RawValue) {
+    /// Stores the schema that a starting child has read. A model that serves jobs keeps its schema,
+    /// whatever a new child reads.
+    pub(crate) fn schema_read(&self, schema: &RawValue) {
         self.with(|inner| {
             if inner.schema.is_none() {
                 inner.description = Some(inner.document(schema));
@@ -186,38 +188,42 @@ impl State {
         });
     }
 
-    pub(crate) fn starting(&self, worker: usize, reason: &str) {
+    pub(crate) fn starting(&self, number: usize, reason: &str) {
         self.with(|inner| {
-            inner.workers[worker] = Worker::Starting;
-            inner.notes[worker].ended(reason);
-            inner.end = Some(reason.to_owned());
+            inner.children[number] = ChildState::Starting;
+            inner.stats[number].ended(reason);
+            inner.last_death = Some(reason.to_owned());
         });
     }
 
-    pub(crate) fn setup_failed(&self, worker: usize, reason: &str) {
+    pub(crate) fn setup_failed(&self, number: usize, reason: &str) {
         self.with(|inner| {
-            inner.workers[worker] = Worker::SetupFailed;
-            inner.notes[worker].ended(reason);
+            inner.children[number] = ChildState::SetupFailed;
+            inner.stats[number].ended(reason);
             if inner.setup.status == SetupStatus::Starting {
                 inner.fail_setup(reason);
             }
         });
     }
 
-    pub(crate) fn defunct(&self, worker: usize, reason: &str) -> Hope {
+    pub(crate) fn defunct(&self, number: usize, reason: &str) -> Recovery {
         self.with(|inner| {
-            inner.workers[worker] = Worker::Defunct;
-            inner.notes[worker].ended(reason);
-            inner.end = Some(reason.to_owned());
+            inner.children[number] = ChildState::Defunct;
+            inner.stats[number].ended(reason);
+            inner.last_death = Some(reason.to_owned());
             if inner.setup.status == SetupStatus::Starting {
-                // It was ready and died before the others were: they will never all be.
+                // This child died before all children were ready, so they never will be.
                 inner.fail_setup(reason);
             }
-            let hope = inner
-                .workers
+            let recoverable = inner
+                .children
                 .iter()
-                .any(|worker| matches!(worker, Worker::Ready(_) | Worker::Starting));
-            if hope { Hope::Some } else { Hope::None }
+                .any(|child| matches!(child, ChildState::Ready(_) | ChildState::Starting));
+            if recoverable {
+                Recovery::Possible
+            } else {
+                Recovery::Impossible
+            }
         })
     }
 
@@ -229,19 +235,20 @@ impl State {
         self.with(|inner| inner.description.clone())
     }
 
-    /// How it is in one word. The slots are counted meanwhile: a number from before may be older than the rest.
-    pub(crate) fn health(&self, count: impl FnOnce() -> Count) -> Health {
+    /// The health of the model. The slots are counted under the lock: a count from before may be
+    /// older than the rest of the state.
+    pub(crate) fn health(&self, count: impl FnOnce() -> PoolCount) -> Health {
         self.with(|inner| inner.health(count()))
     }
 
-    pub(crate) fn report(&self, count: impl FnOnce() -> Count) -> HealthReport {
+    pub(crate) fn report(&self, count: impl FnOnce() -> PoolCount) -> HealthReport {
         self.with(|inner| {
             let health = inner.health(count());
             HealthReport {
                 health,
                 setup: Some(inner.setup.clone()),
                 health_error: inner
-                    .end
+                    .last_death
                     .clone()
                     .filter(|_| matches!(health, Health::Starting | Health::Defunct)),
                 python: inner.python.clone(),
@@ -250,11 +257,11 @@ impl State {
         })
     }
 
-    /// The children whose own health check can be asked.
-    pub(crate) fn checkable(&self) -> Vec<Arc<Child>> {
+    /// The children that can run the model's own health check.
+    pub(crate) fn checkable(&self) -> Vec<Arc<ChildProcess>> {
         self.with(|inner| {
             if inner.has_healthcheck {
-                inner.children()
+                inner.ready_children()
             } else {
                 Vec::new()
             }
@@ -263,28 +270,29 @@ impl State {
 }
 
 impl Inner {
-    /// At first all children must come up; later one that works is enough.
-    fn health(&self, count: Count) -> Health {
-        let any = |test: fn(&Worker) -> bool| self.workers.iter().any(test);
+    /// At first all children must become ready; later one ready child is enough.
+    fn health(&self, count: PoolCount) -> Health {
+        let any = |test: fn(&ChildState) -> bool| self.children.iter().any(test);
         match self.setup.status {
             SetupStatus::Starting => return Health::Starting,
             SetupStatus::Failed => return Health::SetupFailed,
             SetupStatus::Succeeded => {}
         }
-        if any(|worker| matches!(worker, Worker::Ready(_))) {
+        if any(|child| matches!(child, ChildState::Ready(_))) {
             if count.idle > 0 {
                 Health::Ready
             } else {
                 Health::Busy
             }
-        } else if any(|worker| matches!(worker, Worker::Starting)) {
+        } else if any(|child| matches!(child, ChildState::Starting)) {
             Health::Starting
         } else {
             Health::Defunct
         }
     }
 
-    /// The document that is known, if it is this one: who has read it need not do so again.
+    /// The schema as shared bytes. The known document is returned if it has the same content, so that
+    /// callers that compare by pointer need not parse it again.
     fn document(&self, schema: &RawValue) -> Arc<Bytes> {
         let bytes = schema.get().as_bytes();
         match [&self.schema, &self.description]
@@ -307,12 +315,12 @@ impl Inner {
         logs.push_str(reason);
     }
 
-    fn children(&self) -> Vec<Arc<Child>> {
-        let ready = |worker: &Worker| match worker {
-            Worker::Ready(child) => Some(Arc::clone(child)),
-            Worker::Starting | Worker::SetupFailed | Worker::Defunct => None,
+    fn ready_children(&self) -> Vec<Arc<ChildProcess>> {
+        let ready = |child: &ChildState| match child {
+            ChildState::Ready(child) => Some(Arc::clone(child)),
+            ChildState::Starting | ChildState::SetupFailed | ChildState::Defunct => None,
         };
-        self.workers.iter().filter_map(ready).collect()
+        self.children.iter().filter_map(ready).collect()
     }
 }
 
@@ -321,12 +329,17 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::leftovers::{Family, Mark};
+    use crate::reaper::{EnvTag, Reaper};
 
     #[test]
-    fn a_model_is_not_ready_before_its_slots_can_be_had() {
+    fn a_model_is_not_ready_before_its_slots_are_available() {
         let (requests, _requests) = mpsc::unbounded_channel();
-        let child = Arc::new(Child::new(1, Mark::new(1), Family::of_process(), requests));
+        let child = Arc::new(ChildProcess::new(
+            1,
+            EnvTag::new(1),
+            Reaper::global(),
+            requests,
+        ));
         let schema = RawValue::from_string("{}".to_owned()).unwrap();
         let ready = Ready {
             slots: Vec::new(),
@@ -336,9 +349,9 @@ mod tests {
             python: String::new(),
             sdk: None,
         };
-        let state = State::new(1);
+        let state = ModelState::new(1);
         let health = |idle| {
-            state.health(|| Count {
+            state.health(|| PoolCount {
                 idle,
                 total: idle,
                 waiting: 0,

@@ -1,4 +1,4 @@
-//! Reading and writing the control channel.
+//! Reads and writes the control channel of a child.
 
 use bytes::BytesMut;
 use tidegate_ipc::control::{ControlRequest, ControlResponse};
@@ -6,26 +6,26 @@ use tidegate_ipc::frame::{self, HEADER};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 
-/// What the child says, message by message.
-pub(crate) struct Reader {
+/// Reads the messages of the child.
+pub(crate) struct ControlReader {
     from: ChildStdout,
     buffer: BytesMut,
 }
 
-/// Why nothing more can be read.
+/// The control channel can no longer be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
+pub(crate) enum ControlReadError {
     #[error("the child closed its control channel")]
     Closed,
     #[error("could not read the control channel")]
     Io(#[source] std::io::Error),
-    #[error("something that is not a message came on the control channel")]
+    #[error("the control channel received bytes that are not a message")]
     Oversized(#[source] frame::Oversized),
-    #[error("a message on the control channel makes no sense")]
+    #[error("the control channel received a malformed message")]
     Malformed(#[source] serde_json::Error),
 }
 
-impl Reader {
+impl ControlReader {
     pub(crate) fn new(from: ChildStdout) -> Self {
         Self {
             from,
@@ -33,17 +33,20 @@ impl Reader {
         }
     }
 
-    /// The next message. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) -> Result<ControlResponse, ReadError> {
+    /// Reads the next message. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<ControlResponse, ControlReadError> {
         loop {
-            if let Some(length) = frame::complete(&self.buffer).map_err(ReadError::Oversized)? {
+            if let Some(length) =
+                frame::complete(&self.buffer).map_err(ControlReadError::Oversized)?
+            {
                 let message = self.buffer.split_to(HEADER + length);
-                return serde_json::from_slice(&message[HEADER..]).map_err(ReadError::Malformed);
+                return serde_json::from_slice(&message[HEADER..])
+                    .map_err(ControlReadError::Malformed);
             }
             match self.from.read_buf(&mut self.buffer).await {
-                Ok(0) => return Err(ReadError::Closed),
+                Ok(0) => return Err(ControlReadError::Closed),
                 Ok(_) => {}
-                Err(error) => return Err(ReadError::Io(error)),
+                Err(error) => return Err(ControlReadError::Io(error)),
             }
         }
     }

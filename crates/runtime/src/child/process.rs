@@ -1,4 +1,4 @@
-//! A child process as the rest of the runtime sees it.
+//! [`ChildProcess`]: the handle of a running child, for the supervisor and for jobs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,38 +12,38 @@ use tidegate_ipc::control::{ControlRequest, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::leftovers::{Family, Mark};
 use crate::oom;
+use crate::reaper::{EnvTag, Reaper};
 
-/// A running child. Its owner is the supervisor; jobs hold it to cancel and to notice its death.
-pub(crate) struct Child {
+/// A running child. The supervisor owns it; jobs hold it to cancel and to notice its death.
+pub(crate) struct ChildProcess {
     pid: u32,
     requests: mpsc::UnboundedSender<ControlRequest>,
     dead: CancellationToken,
-    /// It has asked to be replaced.
+    /// Cancelled when the child asks to be replaced.
     retired: CancellationToken,
-    /// How many jobs at once its code wants, and one more; zero until it has said.
-    wants: AtomicU32,
-    /// Whether we ended it ourselves.
+    /// The desired concurrency plus one; zero until the child has reported it.
+    desired_concurrency: AtomicU32,
+    /// Whether the server killed the child.
     killed: AtomicBool,
-    /// Whether the system ended it because memory ran out.
+    /// Whether the OOM killer killed the child.
     out_of_memory: AtomicBool,
-    /// Of what it died, once that is known.
+    /// The cause of death, once it is known.
     cause: OnceLock<DeathCause>,
     oom_kills_before: u64,
-    mark: Mark,
-    family: Arc<Family>,
-    /// Whether a job was ever given to it: if it dies, the job may be to blame and not the model.
+    tag: EnvTag,
+    reaper: Arc<Reaper>,
+    /// Whether the child ever received a job: if it dies, the job may be the cause and not the model.
     pub(crate) used: AtomicBool,
     healthchecks: Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>,
     next_healthcheck: AtomicU64,
 }
 
-impl Child {
+impl ChildProcess {
     pub(crate) fn new(
         pid: u32,
-        mark: Mark,
-        family: Arc<Family>,
+        tag: EnvTag,
+        reaper: Arc<Reaper>,
         requests: mpsc::UnboundedSender<ControlRequest>,
     ) -> Self {
         Self {
@@ -51,45 +51,45 @@ impl Child {
             requests,
             dead: CancellationToken::new(),
             retired: CancellationToken::new(),
-            wants: AtomicU32::new(0),
+            desired_concurrency: AtomicU32::new(0),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
             cause: OnceLock::new(),
-            oom_kills_before: oom::kills(),
-            mark,
-            family,
+            oom_kills_before: oom::kill_count(),
+            tag,
+            reaper,
             used: AtomicBool::new(false),
             healthchecks: Mutex::default(),
             next_healthcheck: AtomicU64::new(1),
         }
     }
 
-    /// The process.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Of what it died. What is not known was our own doing.
+    /// The cause of death. An unknown cause means that the server killed the child.
     pub(crate) fn cause(&self) -> DeathCause {
         self.cause.get().copied().unwrap_or(DeathCause::Killed)
     }
 
-    /// Asks the child to stop the nth job of a slot.
+    /// Asks the child to cancel job number `nth` of a slot.
     pub(crate) fn cancel(&self, slot: SlotId, nth: u64) {
         self.send(ControlRequest::Cancel { slot, nth });
     }
 
-    /// Asks the child to finish and exit.
+    /// Asks the child to finish its jobs and exit.
     pub(crate) fn shut_down(&self) {
         self.send(ControlRequest::Shutdown);
     }
 
     fn send(&self, request: ControlRequest) {
-        // The receiver is gone only when the child is.
+        // The receiver is dropped only when the child is dead.
         self.requests.send(request).ok();
     }
 
-    /// Ends the child and everything it has started that still belongs to its group.
+    /// Kills the child and all processes in its process group.
     pub(crate) fn kill(&self) {
         if !self.is_dead() {
             self.killed.store(true, Ordering::Relaxed);
@@ -97,25 +97,27 @@ impl Child {
         }
     }
 
-    /// Ends what the child has left behind: its group, and daemons that have left it.
-    pub(crate) async fn kill_leftovers(&self) {
+    /// Kills the processes that the child left behind: its process group, and daemons that have left
+    /// the group.
+    pub(crate) async fn kill_descendants(&self) {
         self.kill_group();
-        let (pid, mark, family) = (self.pid, self.mark.clone(), Arc::clone(&self.family));
-        // Looking through all processes of the machine takes a moment.
-        tokio::task::spawn_blocking(move || kill_daemons(&family, pid, &mark))
+        let (pid, tag, reaper) = (self.pid, self.tag.clone(), Arc::clone(&self.reaper));
+        // The search through all processes of the machine takes a moment.
+        tokio::task::spawn_blocking(move || kill_descendants_now(&reaper, pid, &tag))
             .await
             .ok();
     }
 
-    /// The same for those who cannot wait.
-    pub(crate) fn kill_daemons(&self) {
-        kill_daemons(&self.family, self.pid, &self.mark);
+    /// Like [`Self::kill_descendants`] without the process group, and blocking.
+    pub(crate) fn kill_descendants_now(&self) {
+        kill_descendants_now(&self.reaper, self.pid, &self.tag);
     }
 
-    /// Right after its death at the latest: later the number may be somebody else's.
+    /// Must be called right after the child's death at the latest: later the process id may belong to
+    /// another process.
     fn kill_group(&self) {
         if let Some(pid) = Pid::from_raw(self.pid as i32) {
-            // Mostly there is nobody left.
+            // Usually the group is empty.
             rustix::process::kill_process_group(pid, Signal::KILL).ok();
         }
     }
@@ -129,70 +131,71 @@ impl Child {
         self.dead.is_cancelled()
     }
 
-    /// Its code has said how many jobs at once it wants.
-    pub(crate) fn wants(&self, slots: u32) {
-        self.wants.store(slots.saturating_add(1), Ordering::Relaxed);
+    /// Records the desired concurrency that the child reported.
+    pub(crate) fn set_desired_concurrency(&self, slots: u32) {
+        self.desired_concurrency
+            .store(slots.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// How many jobs at once its code wants, if it says.
-    pub(crate) fn wanted(&self) -> Option<usize> {
-        self.wants
+    /// The desired concurrency, if the child reports it.
+    pub(crate) fn desired_concurrency(&self) -> Option<usize> {
+        self.desired_concurrency
             .load(Ordering::Relaxed)
             .checked_sub(1)
             .map(|slots| slots as usize)
     }
 
-    /// Gives it no more jobs. It ends by itself when the last of its slots is closed.
+    /// Sends the child no more jobs. It exits by itself when its last slot is closed.
     pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
-    /// Waits until it has asked to be replaced.
+    /// Waits until the child asks to be replaced.
     pub(crate) async fn retired(&self) {
         self.retired.cancelled().await;
     }
 
-    /// Whether it has asked to be replaced.
+    /// Whether the child has asked to be replaced.
     pub(crate) fn has_retired(&self) -> bool {
         self.retired.is_cancelled()
     }
 
-    /// Whether its slots are of no more use.
-    pub(crate) fn takes_no_more(&self) -> bool {
+    /// Whether the slots of the child can run no more jobs.
+    pub(crate) fn is_unusable(&self) -> bool {
         self.is_dead() || self.has_retired()
     }
 
-    /// Notes how the process ended, before it is buried; says it in words.
-    pub(crate) fn post_mortem(&self, ended: std::io::Result<ExitStatus>) -> String {
+    /// Records how the process exited, before [`Self::mark_dead`]; returns a description.
+    pub(crate) fn record_exit(&self, ended: std::io::Result<ExitStatus>) -> String {
         let status = match ended {
             Ok(status) => status,
             Err(error) => return error.to_string(),
         };
-        let by_us = self.killed.load(Ordering::Relaxed);
-        let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !by_us;
-        let starved = by_system && oom::kills() > self.oom_kills_before;
+        let by_server = self.killed.load(Ordering::Relaxed);
+        let by_system = status.signal() == Some(Signal::KILL.as_raw()) && !by_server;
+        let is_oom = by_system && oom::kill_count() > self.oom_kills_before;
         let cause = match status.signal() {
-            _ if starved => DeathCause::OutOfMemory,
-            _ if by_us => DeathCause::Killed,
+            _ if is_oom => DeathCause::OutOfMemory,
+            _ if by_server => DeathCause::Killed,
             Some(_) => DeathCause::Signal,
             None => DeathCause::Exit,
         };
-        // It dies once.
+        // A child dies once, so the cause is not set yet.
         self.cause.set(cause).ok();
-        if starved {
+        if is_oom {
             self.out_of_memory.store(true, Ordering::Relaxed);
             return format!("{status}: out of memory");
         }
         status.to_string()
     }
 
-    /// Whether it died because memory ran out.
-    pub(crate) fn ran_out_of_memory(&self) -> bool {
+    /// Whether the OOM killer killed the child.
+    pub(crate) fn was_oom_killed(&self) -> bool {
         self.out_of_memory.load(Ordering::Relaxed)
     }
 
-    /// Said once by the supervisor, when the process has been reaped.
-    pub(crate) fn bury(&self) {
+    /// Called by the supervisor when the process has been reaped.
+    pub(crate) fn mark_dead(&self) {
         self.dead.cancel();
         self.healthchecks
             .lock()
@@ -200,7 +203,8 @@ impl Child {
             .clear();
     }
 
-    /// Runs the user's health check: `Ok(None)` is well, `Err` is no answer because the child died.
+    /// Runs the model's health check. `Ok(None)` means healthy, `Ok(Some)` has the error, `Err` means
+    /// that the child died before it replied.
     pub(crate) async fn healthcheck(&self) -> Result<Option<String>, oneshot::error::RecvError> {
         let id = self.next_healthcheck.fetch_add(1, Ordering::Relaxed);
         let (tx, rx) = oneshot::channel();
@@ -210,28 +214,28 @@ impl Child {
             .insert(id, tx);
         self.send(ControlRequest::Healthcheck { id });
         if self.is_dead() {
-            self.bury();
+            self.mark_dead();
         }
         rx.await
     }
 
-    /// The child's answer to a health check.
-    pub(crate) fn healthcheck_answered(&self, id: u64, health_error: Option<String>) {
+    /// Forwards the child's reply to the caller of [`Self::healthcheck`].
+    pub(crate) fn healthcheck_replied(&self, id: u64, health_error: Option<String>) {
         let waiting = self
             .healthchecks
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .remove(&id);
         if let Some(waiting) = waiting {
-            // Whoever asked may have left.
+            // The caller may have left.
             waiting.send(health_error).ok();
         }
     }
 }
 
-fn kill_daemons(family: &Family, pid: u32, mark: &Mark) {
-    let daemons = family.bury(pid, mark);
+fn kill_descendants_now(reaper: &Reaper, pid: u32, tag: &EnvTag) {
+    let daemons = reaper.kill_descendants(pid, tag);
     if daemons > 0 {
-        tracing::warn!(daemons, "killed processes that the model had left behind");
+        tracing::warn!(daemons, "killed processes that the model left behind");
     }
 }

@@ -1,4 +1,4 @@
-//! From a bare process to a child that takes jobs: `ChildInit`, the setup's logs, the slots, `Ready`.
+//! Starts a child and waits until it is ready: `Init`, the logs of the setup, the slots, `Ready`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,26 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use super::child::Child;
-use super::control::{self, ReadError, Reader};
-use super::link::Link;
-use super::spawn::{self, SpawnError, is_shortage};
-use crate::launch::{LaunchConfig, Phase};
-use crate::leftovers::Family;
+use super::control_channel::{self, ControlReadError, ControlReader};
+use super::process::ChildProcess;
+use super::slot_socket::SlotSocket;
+use super::spawn::{self, SpawnError, is_resource_shortage};
+use crate::launch_config::LaunchConfig;
+use crate::observer::Phase;
+use crate::reaper::Reaper;
 use crate::scratch::Scratch;
 
-/// A child that takes jobs.
-pub(crate) struct Booted {
-    pub(crate) child: Arc<Child>,
+/// A child that is ready for jobs.
+pub(crate) struct ReadyChild {
+    pub(crate) child: Arc<ChildProcess>,
     pub(crate) process: tokio::process::Child,
-    pub(crate) control: Reader,
-    pub(crate) links: Vec<Link>,
+    pub(crate) control: ControlReader,
+    pub(crate) sockets: Vec<SlotSocket>,
     pub(crate) ready: Ready,
 }
 
-/// Why there is no such child.
+/// Why a child did not become ready. The texts begin like Cog's: `worker crashed`, `worker setup timed
+/// out`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(transparent)]
@@ -40,21 +42,23 @@ pub(crate) enum BootError {
     #[error("worker crashed during setup ({0})")]
     Crashed(String),
     #[error(
-        "worker crashed before it said a word ({status}); if `{python}` lacks the tidegate package, `tidegate doctor --python {python}` tells"
+        "worker crashed before it sent a message ({status}); run `tidegate doctor --python {python}` to check whether `{python}` has the tidegate package"
     )]
     Silent { status: String, python: String },
-    #[error("worker setup timed out after {0:?}; raise --setup-timeout if it needs longer")]
+    #[error(
+        "worker setup timed out after {0:?}; raise `--setup-timeout` if the model needs longer"
+    )]
     TimedOut(Duration),
-    #[error("could not take the child's slots")]
+    #[error("could not accept the connections of the child's slots")]
     Slots(#[source] std::io::Error),
 }
 
 impl BootError {
-    /// Whether it is the machine's fault and may be over in a moment.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether the machine lacks resources, so that a later attempt may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Spawn(error) => error.is_passing(),
-            Self::Slots(error) => is_shortage(error),
+            Self::Spawn(error) => error.is_transient(),
+            Self::Slots(error) => is_resource_shortage(error),
             Self::Fatal(_) | Self::Crashed(_) | Self::Silent { .. } | Self::TimedOut(_) => false,
         }
     }
@@ -67,39 +71,39 @@ fn describe(fatal: &Fatal) -> String {
     }
 }
 
-/// What a boot needs and whom it tells.
-pub(crate) struct Boot<'a> {
+/// What a boot needs, and the callbacks that it reports to.
+pub(crate) struct BootContext<'a> {
     pub(crate) launch: &'a LaunchConfig,
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
-    pub(crate) family: &'a Arc<Family>,
-    pub(crate) tell: &'a (dyn Fn(Phase<'_>) + Sync),
-    /// Told what the model takes, before it is loaded.
-    pub(crate) describe: &'a (dyn Fn(&RawValue) + Sync),
+    pub(crate) reaper: &'a Arc<Reaper>,
+    pub(crate) report: &'a (dyn Fn(Phase<'_>) + Sync),
+    /// Called with the schema of the model before the model is loaded.
+    pub(crate) on_schema: &'a (dyn Fn(&RawValue) + Sync),
 }
 
-impl Boot<'_> {
-    /// Starts a child and waits until it is ready. A child that does not get there is killed.
-    pub(crate) async fn run(&self) -> Result<Booted, BootError> {
-        let spawned = spawn::spawn(self.launch, self.scratch, self.family)?;
-        (self.tell)(Phase::Loading { pid: spawned.pid });
+impl BootContext<'_> {
+    /// Starts a child and waits until it is ready. A child that does not become ready is killed.
+    pub(crate) async fn run(&self) -> Result<ReadyChild, BootError> {
+        let spawned = spawn::spawn(self.launch, self.scratch, self.reaper)?;
+        (self.report)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
         requests
             .send(ControlRequest::Init(init))
-            .expect("the receiver is right here");
-        let child = Arc::new(Child::new(
+            .expect("the receiver is in scope");
+        let child = Arc::new(ChildProcess::new(
             spawned.pid,
-            spawned.mark,
-            Arc::clone(self.family),
+            spawned.tag,
+            Arc::clone(self.reaper),
             requests,
         ));
-        let mut unborn = Unborn(Some(Arc::clone(&child)));
+        let mut kill_on_drop = KillOnDrop(Some(Arc::clone(&child)));
         self.tasks
             .spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
 
         let mut process = spawned.process;
-        let mut control = Reader::new(spawned.control_out);
+        let mut control = ControlReader::new(spawned.control_out);
         let until_ready = self.until_ready(&mut control, spawned.slots, &child);
         let result = match self.launch.setup_timeout {
             None => until_ready.await,
@@ -107,34 +111,34 @@ impl Boot<'_> {
                 .await
                 .unwrap_or(Err(BootError::TimedOut(limit))),
         };
-        // The path has served its purpose; a missing file is no harm.
+        // All slots are connected, or never will be; the file may be missing already.
         tokio::fs::remove_file(&spawned.socket).await.ok();
         match result {
-            Ok((ready, links)) => {
-                unborn.0 = None;
-                Ok(Booted {
+            Ok((ready, sockets)) => {
+                kill_on_drop.0 = None;
+                Ok(ReadyChild {
                     child,
                     process,
                     control,
-                    links,
+                    sockets,
                     ready,
                 })
             }
             Err(error) => {
-                // A child that gave up exits by itself with its own status; the others are made to.
+                // A child that failed by itself exits with its own status; the others are killed.
                 if !matches!(
                     error,
                     BootError::Crashed(_) | BootError::Silent { .. } | BootError::Fatal(_)
                 ) {
                     child.kill();
                 }
-                let ended = tokio::time::timeout(Duration::from_secs(1), process.wait()).await;
+                let exited = tokio::time::timeout(Duration::from_secs(1), process.wait()).await;
                 child.kill();
-                let ended = match ended {
+                let exited = match exited {
                     Ok(status) => status,
                     Err(_) => process.wait().await,
                 };
-                Err(self.with_status(error, ended.ok()))
+                Err(self.with_status(error, exited.ok()))
             }
         }
     }
@@ -155,57 +159,62 @@ impl Boot<'_> {
         }
     }
 
-    /// Puts how the process ended into the error that its end caused.
+    /// Adds the exit status of the process to the error that its exit caused.
     fn with_status(&self, error: BootError, status: Option<std::process::ExitStatus>) -> BootError {
-        let how = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+        let status = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
         match error {
-            BootError::Crashed(why) if why.is_empty() => BootError::Crashed(how),
-            BootError::Silent { python, .. } => BootError::Silent {
-                status: how,
-                python,
-            },
+            BootError::Crashed(why) if why.is_empty() => BootError::Crashed(status),
+            BootError::Silent { python, .. } => BootError::Silent { status, python },
             other => other,
         }
     }
 
     async fn until_ready(
         &self,
-        control: &mut Reader,
+        control: &mut ControlReader,
         slots: UnixListener,
-        child: &Arc<Child>,
-    ) -> Result<(Ready, Vec<Link>), BootError> {
-        let mut links = Vec::new();
-        let mut heard = false;
+        child: &Arc<ChildProcess>,
+    ) -> Result<(Ready, Vec<SlotSocket>), BootError> {
+        let mut sockets = Vec::new();
+        let mut received_message = false;
         loop {
             let message = tokio::select! {
-                // The slots first: when `Ready` comes they are all connected.
+                // The slots first: the child connects them all before it sends `Ready`.
                 biased;
                 accepted = slots.accept() => {
                     let (stream, _) = accepted.map_err(BootError::Slots)?;
-                    links.push(Link::new(stream, links.len() as u32, Arc::clone(child)));
+                    sockets.push(SlotSocket::new(stream, sockets.len() as u32, Arc::clone(child)));
                     continue;
                 }
                 message = control.next() => message,
             };
-            heard |= message.is_ok();
+            received_message |= message.is_ok();
             match message {
                 Ok(ControlResponse::Ready(ready)) => {
-                    while links.len() < ready.slots.len() {
+                    while sockets.len() < ready.slots.len() {
                         let (stream, _) = slots.accept().await.map_err(BootError::Slots)?;
-                        links.push(Link::new(stream, links.len() as u32, Arc::clone(child)));
+                        sockets.push(SlotSocket::new(
+                            stream,
+                            sockets.len() as u32,
+                            Arc::clone(child),
+                        ));
                     }
-                    return Ok((ready, links));
+                    return Ok((ready, sockets));
                 }
-                Ok(ControlResponse::Log { source, data }) => (self.tell)(Phase::Log {
+                Ok(ControlResponse::Log { source, data }) => (self.report)(Phase::Log {
                     source: log_source(source),
                     text: &data,
                 }),
-                Ok(ControlResponse::DesiredConcurrency { slots }) => child.wants(slots),
-                Ok(ControlResponse::Schema { schema }) => (self.describe)(&schema),
+                Ok(ControlResponse::DesiredConcurrency { slots }) => {
+                    child.set_desired_concurrency(slots)
+                }
+                Ok(ControlResponse::Schema { schema }) => (self.on_schema)(&schema),
                 Ok(ControlResponse::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
-                Ok(other) => note(&other),
-                Err(ReadError::Closed) if heard => return Err(BootError::Crashed(String::new())),
-                Err(ReadError::Closed) => {
+                Ok(other) => log_message(&other),
+                Err(ControlReadError::Closed) if received_message => {
+                    return Err(BootError::Crashed(String::new()));
+                }
+                Err(ControlReadError::Closed) => {
                     return Err(BootError::Silent {
                         status: String::new(),
                         python: self.launch.python.display().to_string(),
@@ -219,31 +228,31 @@ impl Boot<'_> {
     }
 }
 
-/// A child that is not ready yet. When its boot is given up, by a failure or by the end of the server,
-/// it is killed and everybody who waits for its death is told.
-struct Unborn(Option<Arc<Child>>);
+/// Kills a child that is not ready yet when its boot fails or the server stops, and marks it as dead
+/// for the tasks that wait for its death.
+struct KillOnDrop(Option<Arc<ChildProcess>>);
 
-impl Drop for Unborn {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(child) = self.0.take() {
             child.kill();
-            child.bury();
-            child.kill_daemons();
+            child.mark_dead();
+            child.kill_descendants_now();
         }
     }
 }
 
-/// Writes what the child is told, until it is dead.
+/// Writes requests to the child until it is dead.
 async fn write_requests(
     mut to: ChildStdin,
     mut requests: mpsc::UnboundedReceiver<ControlRequest>,
-    child: Arc<Child>,
+    child: Arc<ChildProcess>,
 ) {
     loop {
         tokio::select! {
             request = requests.recv() => {
                 let Some(request) = request else { return };
-                if control::send(&mut to, &request).await.is_err() {
+                if control_channel::send(&mut to, &request).await.is_err() {
                     return;
                 }
             }
@@ -259,8 +268,8 @@ pub(crate) fn log_source(source: WireLogSource) -> LogSource {
     }
 }
 
-/// Messages that only an operator cares for.
-pub(crate) fn note(message: &ControlResponse) {
+/// Logs messages that concern only the operator.
+pub(crate) fn log_message(message: &ControlResponse) {
     match message {
         ControlResponse::Log { data, .. } => tracing::info!(target: "model", "{}", data.trim_end()),
         ControlResponse::ChildLog {
@@ -277,10 +286,10 @@ pub(crate) fn note(message: &ControlResponse) {
             count,
             interval_millis,
         } => {
-            tracing::warn!(target: "model", count, interval_millis, "lines were printed faster than they could be taken");
+            tracing::warn!(target: "model", count, interval_millis, "dropped log lines: the model printed them faster than the server read them");
         }
         ControlResponse::Failed { slot, error } => {
-            tracing::warn!(target: "child", slot, "slot broke: {error}")
+            tracing::warn!(target: "child", slot, error, "slot failed")
         }
         ControlResponse::Idle { .. }
         | ControlResponse::Cancelled { .. }

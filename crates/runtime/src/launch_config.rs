@@ -1,0 +1,71 @@
+//! The configuration of a model's child processes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_ipc::control::{ModelMode, ResourceLimits};
+
+/// A model and how to run it.
+#[derive(Debug, Clone)]
+pub struct LaunchConfig {
+    /// The Python interpreter.
+    pub python: PathBuf,
+    /// Folders at the front of the import path, for a checkout whose package is not installed.
+    pub python_path: Vec<PathBuf>,
+    /// The folder of the model.
+    pub model_dir: PathBuf,
+    /// The predictor, as `file.py:Name`.
+    pub predictor_ref: String,
+    /// The training function, as `file.py:name`.
+    pub train_ref: Option<String>,
+    /// The function that handles predictions.
+    pub mode: ModelMode,
+    /// The number of jobs that one child runs at a time. `None`: the model decides.
+    pub slots: Option<u32>,
+    /// The number of slots of a child whose code changes its desired concurrency at run time.
+    /// `None`: the child reads the desired concurrency once.
+    pub max_slots: Option<u32>,
+    /// The number of child processes.
+    pub children: usize,
+    /// How many callers of one account may wait for a slot.
+    pub queue_limit: usize,
+    /// The longest time that a setup may take.
+    pub setup_timeout: Option<Duration>,
+    /// How long a canceled job may continue before its child is killed.
+    pub cancel_grace: Duration,
+    /// Whether a child that died is replaced.
+    pub respawn: Respawn,
+    /// Variables that are added to the environment of the children.
+    pub env: Vec<(OsString, OsString)>,
+    /// Variables that are removed from the environment of the children: the server's secrets.
+    pub hidden_env: Vec<OsString>,
+    /// The user that the children run as. `None`: the user of the server.
+    pub run_as: Option<RunAs>,
+    /// Resource limits of each process of a child.
+    pub limits: ResourceLimits,
+}
+
+/// Another user for the children. Only root can start processes as another user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunAs {
+    /// The user id.
+    pub uid: u32,
+    /// The group id.
+    pub gid: u32,
+    /// The home directory of the user, for `HOME`.
+    pub home: Option<PathBuf>,
+}
+
+/// Whether a child that died is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Respawn {
+    /// With growing pauses. After `give_up_after` deaths in a row without a job, the model is
+    /// defunct; the supervisor still starts a child from time to time.
+    Backoff {
+        /// The number of deaths in a row that makes the model defunct.
+        give_up_after: u32,
+    },
+    /// Never: the model is defunct after the first death.
+    Never,
+}

@@ -1,0 +1,138 @@
+//! Facts about each child process, for the status reports to the operator.
+
+use jiff::Timestamp;
+use tidegate_core::pool_status::{ProcessState, ProcessStatus};
+
+use crate::model_state::ChildState;
+
+/// The longest part of a reason that is reported: its end, where a traceback has the exception.
+const MAX_REASON: usize = 2000;
+
+/// Facts about one child and about its predecessors with the same number.
+pub(crate) struct ProcessStats {
+    pid: Option<u32>,
+    /// When the present state began.
+    since: Timestamp,
+    slots: usize,
+    /// The number of processes that were started.
+    starts: u64,
+    last_end: Option<String>,
+}
+
+impl ProcessStats {
+    pub(crate) fn new() -> Self {
+        Self {
+            pid: None,
+            since: Timestamp::now(),
+            slots: 0,
+            starts: 0,
+            last_end: None,
+        }
+    }
+
+    /// Records that a process was started.
+    pub(crate) fn started(&mut self, pid: u32) {
+        self.pid = Some(pid);
+        self.starts += 1;
+        self.since = Timestamp::now();
+    }
+
+    /// Records that the process is ready for jobs.
+    pub(crate) fn ready(&mut self, slots: usize) {
+        self.slots = slots;
+        self.since = Timestamp::now();
+    }
+
+    /// Records that the process is gone or will not be started again.
+    pub(crate) fn ended(&mut self, reason: &str) {
+        // Called twice for one death: when it is noticed, and when the supervisor has decided
+        // whether to respawn.
+        if self.pid.take().is_some() || self.slots > 0 {
+            self.since = Timestamp::now();
+        }
+        self.slots = 0;
+        if !reason.is_empty() {
+            self.last_end = Some(tail(reason).to_owned());
+        }
+    }
+
+    /// The status of child `number`; `idle` has the process id of each free slot.
+    pub(crate) fn status(&self, number: usize, child: &ChildState, idle: &[u32]) -> ProcessStatus {
+        let state = match child {
+            ChildState::Starting => ProcessState::Starting,
+            ChildState::Ready(_) => ProcessState::Ready,
+            ChildState::SetupFailed => ProcessState::SetupFailed,
+            ChildState::Defunct => ProcessState::Defunct,
+        };
+        let free = idle.iter().filter(|pid| Some(**pid) == self.pid).count();
+        ProcessStatus {
+            number,
+            pid: self.pid,
+            state,
+            since: self.since,
+            slots: self.slots,
+            jobs: self.slots.saturating_sub(free),
+            memory: None,
+            restarts: self.starts.saturating_sub(1),
+            last_end: self.last_end.clone(),
+        }
+    }
+}
+
+fn tail(reason: &str) -> &str {
+    let from = reason.len().saturating_sub(MAX_REASON);
+    (from..)
+        .find_map(|from| reason.get(from..))
+        .unwrap_or_default()
+}
+
+/// The resident memory of a process, in bytes.
+pub(crate) fn memory_of(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_include_the_predecessors_of_a_child() {
+        let mut stats = ProcessStats::new();
+        stats.started(7);
+        stats.ready(2);
+        let status = stats.status(0, &ChildState::Starting, &[7, 8]);
+        assert_eq!(
+            (status.pid, status.slots, status.jobs, status.restarts),
+            (Some(7), 2, 1, 0)
+        );
+        stats.ended("it fell");
+        stats.ended("");
+        stats.started(9);
+        let status = stats.status(0, &ChildState::Starting, &[]);
+        assert_eq!(
+            (status.pid, status.slots, status.jobs, status.restarts),
+            (Some(9), 0, 0, 1)
+        );
+        assert_eq!(status.last_end.as_deref(), Some("it fell"));
+    }
+
+    #[test]
+    fn of_a_long_reason_the_end_is_reported() {
+        let long = format!("{}é the end", "ü".repeat(5000));
+        assert!(tail(&long).len() <= MAX_REASON && tail(&long).ends_with("the end"));
+    }
+
+    #[test]
+    fn the_memory_of_this_process_is_readable() {
+        assert!(memory_of(std::process::id()).is_some_and(|bytes| bytes > 1024 * 1024));
+        assert_eq!(memory_of(u32::MAX), None);
+    }
+}
