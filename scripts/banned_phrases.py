@@ -7,7 +7,7 @@ that has an established name (see docs/glossary.md), or it hides who does what.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ ACTOR = "the actor: the client, the caller, the worker, the server, the model"
 BANNED = (
     # Pronouns in place of the actor.
     Banned(r"whoever", ACTOR),
-    Banned(r"(?<!run-as )(?<![\"'])nobody", "`no client`, `no worker`, or what is absent"),
+    Banned(r"(?<!run-as\s)(?<![\"'])nobody", "`no client`, `no worker`, or what is absent"),
     Banned(r"somebody", ACTOR),
     Banned(r"anybody", "`any client` or another actor"),
     Banned(r"everybody", "`all clients` or another actor"),
@@ -80,16 +80,22 @@ BANNED = (
 # Files in which another system's own words may appear: `path: the phrases that are allowed there`.
 ALLOWED: dict[str, frozenset[str]] = {}
 
+# What may stand between two words of a phrase: blanks, or the end of a line and the mark of a comment.
+GAP = r"(?:[ \t]+|[ \t]*\n[ \t]*(?://[/!]?|#+|>)?[ \t]*)"
+
 ANY_BANNED = re.compile(
-    "|".join(rf"(?P<b{number}>\b(?:{phrase.pattern})\b)" for number, phrase in enumerate(BANNED)),
+    "|".join(
+        rf"(?P<b{number}>\b(?:{phrase.pattern.replace(' ', GAP)})\b)" for number, phrase in enumerate(BANNED)
+    ),
     re.IGNORECASE,
 )
 
 
-def banned_phrases(lines: Iterable[str], path: PurePath) -> Iterator[Hit]:
+def banned_phrases(text: str, path: PurePath) -> Iterator[Hit]:
     """Yield every use of a banned phrase in a file, whose path is relative to the repository."""
     allowed = ALLOWED.get(path.as_posix(), frozenset())
-    for number, line in enumerate(lines, 1):
-        for match in ANY_BANNED.finditer(line):
-            if match[0].lower() not in allowed:
-                yield Hit(number, match[0], BANNED[int((match.lastgroup or "b0")[1:])].instead)
+    for match in ANY_BANNED.finditer(text):
+        phrase = re.sub(GAP, " ", match[0])
+        if phrase.lower() not in allowed:
+            line = text.count("\n", 0, match.start()) + 1
+            yield Hit(line, phrase, BANNED[int((match.lastgroup or "b0")[1:])].instead)

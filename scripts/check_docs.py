@@ -136,7 +136,7 @@ def rows_without_tests(page: Path) -> Iterator[str]:
 def language_problems(file: Path) -> Iterator[str]:
     """Yield the banned phrases of a page or a source file."""
     path = file.relative_to(ROOT)
-    for hit in banned_phrases(file.read_text(encoding="utf-8").splitlines(), path):
+    for hit in banned_phrases(file.read_text(encoding="utf-8"), path):
         yield f'{path}:{hit.line}: banned phrase "{hit.text}": write {hit.instead} instead'
 
 

@@ -10,7 +10,7 @@ import pytest
 
 
 def phrases(*lines, path="docs/page.md"):
-    return [(hit.line, hit.text) for hit in banned_phrases.banned_phrases(lines, PurePath(path))]
+    return [(hit.line, hit.text) for hit in banned_phrases.banned_phrases("\n".join(lines), PurePath(path))]
 
 
 def test_a_banned_phrase_is_found_with_its_line_in_any_case():
@@ -36,6 +36,11 @@ def test_legitimate_uses_are_not_found(line):
 
 def test_only_whole_words_are_found():
     assert phrases("a desktop, a parcellation, embodying") == []
+
+
+def test_a_phrase_is_found_across_the_lines_of_a_comment():
+    assert phrases("fine", "    /// the client is", "    /// told the id") == [(2, "is told")]
+    assert phrases("# it was written", "# down") == [(1, "written down")]
 
 
 def test_a_phrase_can_be_allowed_in_one_file(monkeypatch):
