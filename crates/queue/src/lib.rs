@@ -1,7 +1,8 @@
-//! Who works on what next: the lines that jobs wait in, and the loops that keep them in order.
+//! The queues that jobs wait in, and the loops that keep them consistent.
 //!
-//! The port is `tidegate_core::queue::Queue`; [`MemoryQueue`] stands behind it on one machine. [`upkeep`] knows the
-//! port only, and asks a `UpkeepHandler` what became of the jobs. What a job is, and how it is run, is decided elsewhere.
+//! The port is `tidegate_core::queue::Queue`; [`MemoryQueue`] implements it for one process.
+//! [`upkeep`] uses only the port, and asks an `UpkeepHandler` for the state of the jobs. Other crates
+//! decide what a job is and how it runs.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

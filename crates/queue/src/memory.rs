@@ -1,7 +1,8 @@
-//! The queue of one process, in its memory. Nothing of it is written down: each entry follows from the record of a
-//! job in the store, and is made again from there. It does not matter who holds an entry: it is this process.
+//! [`MemoryQueue`]: the queues of one process, in its memory. Nothing is stored: each entry follows from
+//! the record of a job in the store and is created again from there. The consumer of a claim does not
+//! matter: it is always this process.
 
-mod line;
+mod model_queue;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,67 +10,72 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use line::{Gone, Line};
+use model_queue::{ModelQueue, RemovedEntry};
 use tidegate_core::queue::{Claim, Consumer, Queue, QueueDepth, QueueEntry, QueueError, QueueName};
 use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Lines in memory. Cloning gives another handle to the same.
+/// Queues in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryQueue {
-    lines: Arc<Mutex<Lines>>,
+    queues: Arc<Mutex<Queues>>,
 }
 
 #[derive(Default)]
-struct Lines {
-    lines: HashMap<QueueName, Line>,
-    /// Entries by their deadlines, by the clock that nobody sets; those of one moment by their numbers.
+struct Queues {
+    queues: HashMap<QueueName, ModelQueue>,
+    /// Entries by deadline, on the monotonic clock; entries with the same deadline by their number.
     deadlines: BTreeMap<(Instant, u64), (QueueName, QueueEntry)>,
-    /// The number of the entry that came last, or of the taking.
-    last: u64,
+    /// The last number that was given to an entry or to a lease.
+    last_number: u64,
 }
 
-impl Lines {
-    fn number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+impl Queues {
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    fn line(&mut self, name: &QueueName) -> &mut Line {
-        self.lines.entry(name.clone()).or_default()
+    fn queue(&mut self, name: &QueueName) -> &mut ModelQueue {
+        self.queues.entry(name.clone()).or_default()
     }
 
     fn push(&mut self, name: &QueueName, entry: QueueEntry) {
-        let number = self.number();
-        let due = entry.deadline.map(steady);
+        let number = self.next_number();
+        let due = entry.deadline.map(to_monotonic);
         let deadline = due.map(|due| ((due, number), (name.clone(), entry.clone())));
-        if self.line(name).push(number, entry, due) {
+        if self.queue(name).push(number, entry, due) {
             self.deadlines.extend(deadline);
         }
     }
 
-    fn forget(&mut self, name: &QueueName, Gone { number, due, again }: Gone) {
+    fn after_removal(&mut self, name: &QueueName, removed: RemovedEntry) {
+        let RemovedEntry {
+            number,
+            due,
+            pushed_again,
+        } = removed;
         due.map(|due| self.deadlines.remove(&(due, number)));
-        if let Some(entry) = again {
+        if let Some(entry) = pushed_again {
             self.push(name, entry);
         }
     }
 }
 
 impl MemoryQueue {
-    fn with<R>(&self, f: impl FnOnce(&mut Lines) -> R) -> R {
-        f(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<R>(&self, f: impl FnOnce(&mut Queues) -> R) -> R {
+        f(&mut self.queues.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn came(&self, line: &QueueName) -> Arc<Notify> {
-        self.with(|lines| Arc::clone(&lines.line(line).came))
+    fn pushed(&self, name: &QueueName) -> Arc<Notify> {
+        self.with(|queues| Arc::clone(&queues.queue(name).pushed))
     }
 
-    fn take_now(&self, name: &QueueName) -> Option<Claim> {
-        self.with(|lines| {
-            let lease = lines.number();
-            let entry = lines.line(name).take(lease)?;
+    fn try_take(&self, name: &QueueName) -> Option<Claim> {
+        self.with(|queues| {
+            let lease = queues.next_number();
+            let entry = queues.queue(name).take(lease)?;
             Some(Claim {
                 line: name.clone(),
                 entry,
@@ -79,8 +85,8 @@ impl MemoryQueue {
     }
 }
 
-/// A moment by the clock that nobody sets.
-fn steady(at: Timestamp) -> Instant {
+/// The instant on the monotonic clock, which no clock adjustment moves.
+fn to_monotonic(at: Timestamp) -> Instant {
     let (now, from_now) = (Instant::now(), at.duration_since(Timestamp::now()));
     let then = if from_now.is_negative() {
         now.checked_sub(from_now.unsigned_abs())
@@ -90,14 +96,14 @@ fn steady(at: Timestamp) -> Instant {
     then.unwrap_or(now)
 }
 
-/// The other way round.
-fn wall(due: Instant) -> Option<Timestamp> {
+/// The inverse of [`to_monotonic`].
+fn to_wall_clock(due: Instant) -> Option<Timestamp> {
     Timestamp::now()
         .checked_add(due.saturating_duration_since(Instant::now()))
         .ok()
 }
 
-/// The number on a ticket of ours; one of somebody else is no lease of anybody.
+/// The lease number in the claim's ticket. A ticket of another queue gives zero, which is no lease.
 fn lease(claim: &Claim) -> u64 {
     claim.ticket.parse().unwrap_or_default()
 }
@@ -105,17 +111,17 @@ fn lease(claim: &Claim) -> u64 {
 #[async_trait]
 impl Queue for MemoryQueue {
     async fn push(&self, name: &QueueName, entry: QueueEntry) -> Result<(), QueueError> {
-        self.with(|lines| lines.push(name, entry));
+        self.with(|queues| queues.push(name, entry));
         Ok(())
     }
 
     async fn waits(&self, name: &QueueName, more_than: usize) -> Result<usize, QueueError> {
-        let came = self.came(name);
+        let pushed = self.pushed(name);
         loop {
-            let notified = came.notified();
+            let notified = pushed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            let waiting = self.with(|lines| lines.line(name).depth().waiting);
+            let waiting = self.with(|queues| queues.queue(name).depth().waiting);
             if waiting > more_than {
                 return Ok(waiting);
             }
@@ -126,18 +132,18 @@ impl Queue for MemoryQueue {
     async fn take(
         &self,
         name: &QueueName,
-        _holder: &Consumer,
-        patience: Duration,
+        _consumer: &Consumer,
+        timeout: Duration,
     ) -> Result<Option<Claim>, QueueError> {
-        if let Some(claim) = self.take_now(name) {
+        if let Some(claim) = self.try_take(name) {
             return Ok(Some(claim));
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while tokio::time::timeout_at(until, self.waits(name, 0))
             .await
             .is_ok()
         {
-            if let Some(claim) = self.take_now(name) {
+            if let Some(claim) = self.try_take(name) {
                 return Ok(Some(claim));
             }
         }
@@ -145,19 +151,19 @@ impl Queue for MemoryQueue {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError> {
-        self.with(|lines| {
+        self.with(|queues| {
             claims
                 .iter()
-                .for_each(|claim| lines.line(&claim.line).renew(lease(claim)))
+                .for_each(|claim| queues.queue(&claim.line).renew(lease(claim)))
         });
         Ok(())
     }
 
     async fn ack(&self, claim: &Claim) -> Result<bool, QueueError> {
         Ok(
-            self.with(|lines| match lines.line(&claim.line).ack(lease(claim)) {
-                Some(gone) => {
-                    lines.forget(&claim.line, gone);
+            self.with(|queues| match queues.queue(&claim.line).ack(lease(claim)) {
+                Some(removed) => {
+                    queues.after_removal(&claim.line, removed);
                     true
                 }
                 None => false,
@@ -166,7 +172,7 @@ impl Queue for MemoryQueue {
     }
 
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError> {
-        self.with(|lines| lines.line(&claim.line).put_back(lease(claim)));
+        self.with(|queues| queues.queue(&claim.line).put_back(lease(claim)));
         Ok(())
     }
 
@@ -176,50 +182,53 @@ impl Queue for MemoryQueue {
         account: &Account,
         id: &JobId,
     ) -> Result<(), QueueError> {
-        self.with(|lines| {
-            if let Some(gone) = lines.line(name).remove(account, id) {
-                lines.forget(name, gone);
+        self.with(|queues| {
+            if let Some(removed) = queues.queue(name).remove(account, id) {
+                queues.after_removal(name, removed);
             }
         });
         Ok(())
     }
 
     async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
-        Ok(self.with(|lines| {
-            let later = lines.deadlines.split_off(&(steady(now), u64::MAX));
-            let overdue: Vec<_> = std::mem::replace(&mut lines.deadlines, later)
+        Ok(self.with(|queues| {
+            let later = queues.deadlines.split_off(&(to_monotonic(now), u64::MAX));
+            let overdue: Vec<_> = std::mem::replace(&mut queues.deadlines, later)
                 .into_values()
                 .collect();
             for (name, entry) in &overdue {
-                lines.line(name).remove(&entry.account, &entry.id);
+                queues.queue(name).remove(&entry.account, &entry.id);
             }
             overdue
         }))
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError> {
-        Ok(self.with(|lines| {
-            lines
+        Ok(self.with(|queues| {
+            queues
                 .deadlines
                 .keys()
                 .next()
-                .and_then(|(due, _)| wall(*due))
+                .and_then(|(due, _)| to_wall_clock(*due))
         }))
     }
 
     async fn lost(
         &self,
-        _holder: &Consumer,
+        _consumer: &Consumer,
         idle: Duration,
         limit: usize,
     ) -> Result<Vec<Claim>, QueueError> {
-        Ok(self.with(|lines| {
-            let names: Vec<QueueName> = lines.lines.keys().cloned().collect();
+        Ok(self.with(|queues| {
+            let names: Vec<QueueName> = queues.queues.keys().cloned().collect();
             let mut claims = Vec::new();
             for name in names {
-                for old in lines.line(&name).idle(idle, limit - claims.len()) {
-                    let lease = lines.number();
-                    if let Some(entry) = lines.line(&name).pass_on(old, lease) {
+                for expired in queues
+                    .queue(&name)
+                    .expired_leases(idle, limit - claims.len())
+                {
+                    let lease = queues.next_number();
+                    if let Some(entry) = queues.queue(&name).transfer(expired, lease) {
                         claims.push(Claim {
                             line: name.clone(),
                             entry,
@@ -233,9 +242,9 @@ impl Queue for MemoryQueue {
     }
 
     async fn collect(&self) -> Result<usize, QueueError> {
-        Ok(self.with(|lines| {
-            let count = lines.lines.values_mut().map(Line::collect).sum();
-            lines.lines.retain(|_, line| !line.is_deserted());
+        Ok(self.with(|queues| {
+            let count = queues.queues.values_mut().map(ModelQueue::collect).sum();
+            queues.queues.retain(|_, queue| !queue.is_unused());
             count
         }))
     }
@@ -245,11 +254,12 @@ impl Queue for MemoryQueue {
         before: Timestamp,
         limit: usize,
     ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
-        Ok(self.with(|lines| {
+        Ok(self.with(|queues| {
             let mut old: Vec<_> = Vec::new();
-            for (name, line) in &lines.lines {
+            for (name, queue) in &queues.queues {
                 old.extend(
-                    line.since_before(before)
+                    queue
+                        .older_than(before)
                         .map(|(number, entry)| (number, name.clone(), entry.clone())),
                 );
             }
@@ -262,7 +272,7 @@ impl Queue for MemoryQueue {
     }
 
     async fn depth(&self, name: &QueueName) -> Result<QueueDepth, QueueError> {
-        Ok(self.with(|lines| lines.line(name).depth()))
+        Ok(self.with(|queues| queues.queue(name).depth()))
     }
 }
 

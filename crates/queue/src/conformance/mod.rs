@@ -1,11 +1,12 @@
-//! What every backend of the queue promises, as tests. One suite; a bug found in one backend becomes a case here.
+//! The conformance suite: the guarantees of every queue backend, as tests. A bug found in one backend
+//! becomes a case here.
 //!
-//! A backend writes `tidegate_queue::conformance!(open);` in its tests, where `open` is an async function that gives
-//! an empty queue and something that cleans up behind it when dropped.
+//! A backend writes `tidegate_queue::conformance!(open);` in its tests, where `open` is an async function
+//! that returns an empty queue and a guard that cleans up when it is dropped.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod claims;
 pub mod deadlines;
-pub mod hands;
 pub mod order;
 pub mod upkeep;
 pub mod waiting;
@@ -15,17 +16,17 @@ use std::time::Duration;
 use tidegate_core::queue::{Claim, Consumer, Priority, Queue, QueueEntry, QueueName};
 use tidegate_core::{Account, JobId};
 
-/// The line of most cases.
-fn line() -> QueueName {
+/// The queue of most cases.
+fn queue_name() -> QueueName {
     QueueName::new("ann/model:1")
 }
 
-/// Whoever takes.
+/// The consumer of most cases.
 fn consumer() -> Consumer {
     Consumer::new("one")
 }
 
-/// A job of somebody.
+/// An entry for a job of `account`.
 fn entry(account: &str, id: &str) -> QueueEntry {
     QueueEntry {
         account: Account::parse(account).unwrap(),
@@ -35,62 +36,62 @@ fn entry(account: &str, id: &str) -> QueueEntry {
     }
 }
 
-/// The next of the line, if somebody waits.
-async fn next(queue: &dyn Queue) -> Option<Claim> {
+/// Takes the next entry, if one waits.
+async fn take_next(queue: &dyn Queue) -> Option<Claim> {
     queue
-        .take(&line(), &consumer(), Duration::ZERO)
+        .take(&queue_name(), &consumer(), Duration::ZERO)
         .await
         .unwrap()
 }
 
-/// All who wait, in their order, each done at once.
-async fn drained(queue: &dyn Queue) -> Vec<String> {
+/// Takes and acks all waiting entries; returns their ids in order.
+async fn drain(queue: &dyn Queue) -> Vec<String> {
     let mut ids = Vec::new();
-    while let Some(claim) = next(queue).await {
+    while let Some(claim) = take_next(queue).await {
         ids.push(claim.entry.id.to_string());
         assert!(queue.ack(&claim).await.unwrap());
     }
     ids
 }
 
-/// Makes a test of every case of the suite. `$open` is `async fn() -> (Guard, Arc<Backend>)`.
+/// Creates a test for every case of the suite. `$open` is `async fn() -> (Guard, Arc<Backend>)`.
 #[macro_export]
 macro_rules! conformance {
     ($open:ident) => {
         $crate::conformance!(@cases $open, order:
             one_account_is_first_come_first_served,
             a_large_batch_does_not_delay_others,
-            low_ranks_go_after_all_others_of_their_account,
-            lines_are_apart,
-            a_job_is_in_a_line_once,
-            a_job_may_come_again_when_it_is_done,
-            a_job_that_comes_while_it_is_in_hand_waits_again,
+            low_priority_comes_after_all_others_of_its_account,
+            queues_are_independent,
+            a_job_is_in_a_queue_once,
+            a_job_may_be_pushed_again_after_ack,
+            a_job_pushed_while_it_is_taken_waits_again,
         );
-        $crate::conformance!(@cases $open, hands:
-            what_is_taken_is_nobody_elses,
-            many_takers_get_each_job_once,
-            what_is_put_back_stands_where_it_stood,
-            what_is_renewed_is_not_lost,
-            what_is_not_renewed_goes_to_another,
-            no_more_are_taken_over_than_wanted,
+        $crate::conformance!(@cases $open, claims:
+            a_taken_entry_has_one_consumer,
+            concurrent_consumers_get_each_job_once,
+            an_entry_put_back_keeps_its_position,
+            a_renewed_claim_is_not_lost,
+            an_expired_claim_is_transferred,
+            at_most_limit_claims_are_transferred,
         );
         $crate::conformance!(@cases $open, waiting:
-            a_taker_waits_for_the_next,
-            a_taker_leaves_when_its_patience_ends,
-            who_asks_is_told_when_somebody_comes,
-            the_depth_is_counted,
+            take_waits_for_the_next_entry,
+            take_returns_at_its_timeout,
+            waits_returns_when_an_entry_is_pushed,
+            depth_counts_waiting_and_taken_entries,
         );
         $crate::conformance!(@cases $open, deadlines:
-            a_deadline_is_told_once,
-            what_is_taken_is_told_too,
-            what_is_done_has_no_deadline,
-            the_next_deadline_is_known,
+            an_overdue_entry_is_returned_once,
+            an_overdue_taken_entry_is_returned_too,
+            a_completed_entry_has_no_deadline,
+            next_deadline_is_the_earliest,
         );
         $crate::conformance!(@cases $open, upkeep:
-            what_was_struck_is_not_handed_out,
-            what_was_struck_takes_no_turn,
-            what_was_struck_is_collected,
-            what_is_in_hand_is_not_struck,
+            a_removed_entry_is_not_taken,
+            a_removed_entry_uses_no_turn,
+            removed_entries_are_collected,
+            a_taken_entry_is_not_removed,
             old_entries_are_found,
         );
     };

@@ -1,46 +1,47 @@
-//! Who is before whom.
+//! The order of the entries.
 
 use std::sync::Arc;
 
 use tidegate_core::queue::{Priority, Queue, QueueEntry, QueueName};
 
-use super::{consumer, drained, entry, line, next};
+use super::{consumer, drain, entry, queue_name, take_next};
 
-/// One account's jobs are handed out in the order in which they came.
+/// The jobs of one account are taken in the order in which they were pushed.
 pub async fn one_account_is_first_come_first_served(queue: Arc<dyn Queue>) {
     for n in 0..20 {
         queue
-            .push(&line(), entry("ann", &format!("{n:02}")))
+            .push(&queue_name(), entry("ann", &format!("{n:02}")))
             .await
             .unwrap();
     }
-    let ids = drained(&*queue).await;
+    let ids = drain(&*queue).await;
     assert!(ids.len() == 20 && ids.is_sorted(), "{ids:?}");
 }
 
-/// Two hundred jobs of one account, then four of each of three others: most of the others are served in the first half.
+/// Two hundred jobs of one account, then four of each of three others: most of the others are taken in
+/// the first half.
 pub async fn a_large_batch_does_not_delay_others(queue: Arc<dyn Queue>) {
     for n in 0..200 {
         queue
-            .push(&line(), entry("large", &format!("large-{n:03}")))
+            .push(&queue_name(), entry("large", &format!("large-{n:03}")))
             .await
             .unwrap();
     }
     for n in 0..4 {
         for account in ["bob", "cid", "dan"] {
             queue
-                .push(&line(), entry(account, &format!("{account}-{n}")))
+                .push(&queue_name(), entry(account, &format!("{account}-{n}")))
                 .await
                 .unwrap();
         }
     }
-    let ids = drained(&*queue).await;
+    let ids = drain(&*queue).await;
     assert_eq!(ids.len(), 212);
-    let mut places: Vec<usize> = (0..ids.len())
-        .filter(|place| !ids[*place].starts_with("large"))
+    let mut positions: Vec<usize> = (0..ids.len())
+        .filter(|position| !ids[*position].starts_with("large"))
         .collect();
-    places.sort_unstable();
-    assert!(places[places.len() / 2] < 106, "{places:?}");
+    positions.sort_unstable();
+    assert!(positions[positions.len() / 2] < 106, "{positions:?}");
     for account in ["large", "bob", "cid", "dan"] {
         assert!(
             ids.iter().filter(|id| id.starts_with(account)).is_sorted(),
@@ -49,11 +50,12 @@ pub async fn a_large_batch_does_not_delay_others(queue: Arc<dyn Queue>) {
     }
 }
 
-/// A job of low rank waits for all others of its account, also those that come later, and not for those of others.
-pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue>) {
+/// A low-priority job waits for all others of its account, also those that are pushed later, and not for
+/// those of other accounts.
+pub async fn low_priority_comes_after_all_others_of_its_account(queue: Arc<dyn Queue>) {
     queue
         .push(
-            &line(),
+            &queue_name(),
             QueueEntry {
                 priority: Priority::Low,
                 ..entry("ann", "low-1")
@@ -63,7 +65,7 @@ pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue
         .unwrap();
     queue
         .push(
-            &line(),
+            &queue_name(),
             QueueEntry {
                 priority: Priority::Low,
                 ..entry("ann", "low-2")
@@ -71,21 +73,27 @@ pub async fn low_ranks_go_after_all_others_of_their_account(queue: Arc<dyn Queue
         )
         .await
         .unwrap();
-    queue.push(&line(), entry("ann", "usual-1")).await.unwrap();
-    queue.push(&line(), entry("ann", "usual-2")).await.unwrap();
+    queue
+        .push(&queue_name(), entry("ann", "normal-1"))
+        .await
+        .unwrap();
+    queue
+        .push(&queue_name(), entry("ann", "normal-2"))
+        .await
+        .unwrap();
     assert_eq!(
-        drained(&*queue).await,
-        ["usual-1", "usual-2", "low-1", "low-2"]
+        drain(&*queue).await,
+        ["normal-1", "normal-2", "low-1", "low-2"]
     );
 }
 
-/// What waits in one line is not handed out in another.
-pub async fn lines_are_apart(queue: Arc<dyn Queue>) {
+/// An entry of one queue is not taken from another.
+pub async fn queues_are_independent(queue: Arc<dyn Queue>) {
     let other = QueueName::new("ann/other:1");
-    queue.push(&line(), entry("ann", "a")).await.unwrap();
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
     queue.push(&other, entry("ann", "a")).await.unwrap();
     queue.push(&other, entry("ann", "b")).await.unwrap();
-    assert_eq!(drained(&*queue).await, ["a"]);
+    assert_eq!(drain(&*queue).await, ["a"]);
     let first = queue
         .take(&other, &consumer(), std::time::Duration::ZERO)
         .await
@@ -94,34 +102,34 @@ pub async fn lines_are_apart(queue: Arc<dyn Queue>) {
     assert_eq!((first.line, first.entry.id.as_str()), (other, "a"));
 }
 
-/// Whoever stands in a line keeps the place, however often it is said.
-pub async fn a_job_is_in_a_line_once(queue: Arc<dyn Queue>) {
+/// A job that waits keeps its position when it is pushed again.
+pub async fn a_job_is_in_a_queue_once(queue: Arc<dyn Queue>) {
     for id in ["a", "b", "a"] {
-        queue.push(&line(), entry("ann", id)).await.unwrap();
+        queue.push(&queue_name(), entry("ann", id)).await.unwrap();
     }
-    let taken = next(&*queue).await.unwrap();
-    queue.push(&line(), entry("ann", "a")).await.unwrap();
+    let taken = take_next(&*queue).await.unwrap();
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
     assert_eq!(taken.entry.id.as_str(), "a");
-    assert_eq!(drained(&*queue).await, ["b"]);
+    assert_eq!(drain(&*queue).await, ["b"]);
     // Another account's job with the same id is another job.
-    queue.push(&line(), entry("bob", "a")).await.unwrap();
-    assert_eq!(drained(&*queue).await, ["a"]);
+    queue.push(&queue_name(), entry("bob", "a")).await.unwrap();
+    assert_eq!(drain(&*queue).await, ["a"]);
 }
 
-/// A job that comes while one with its id is in hand is not lost when that is done.
-pub async fn a_job_that_comes_while_it_is_in_hand_waits_again(queue: Arc<dyn Queue>) {
-    queue.push(&line(), entry("ann", "a")).await.unwrap();
-    let claim = next(&*queue).await.unwrap();
-    queue.push(&line(), entry("ann", "a")).await.unwrap();
-    assert_eq!(next(&*queue).await, None, "it is in hand");
+/// A job that is pushed while it is taken waits again after the ack.
+pub async fn a_job_pushed_while_it_is_taken_waits_again(queue: Arc<dyn Queue>) {
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
+    let claim = take_next(&*queue).await.unwrap();
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
+    assert_eq!(take_next(&*queue).await, None, "it is taken");
     assert!(queue.ack(&claim).await.unwrap());
-    assert_eq!(drained(&*queue).await, ["a"]);
+    assert_eq!(drain(&*queue).await, ["a"]);
 }
 
-/// A job that is done may be wanted again under its id.
-pub async fn a_job_may_come_again_when_it_is_done(queue: Arc<dyn Queue>) {
+/// A job can be pushed again under its id after it was acked.
+pub async fn a_job_may_be_pushed_again_after_ack(queue: Arc<dyn Queue>) {
     for _ in 0..3 {
-        queue.push(&line(), entry("ann", "a")).await.unwrap();
-        assert_eq!(drained(&*queue).await, ["a"]);
+        queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
+        assert_eq!(drain(&*queue).await, ["a"]);
     }
 }

@@ -1,76 +1,78 @@
-//! Waiting for somebody to come.
+//! Waiting for an entry.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::queue::{Queue, QueueDepth};
 
-use super::{consumer, entry, line, next};
+use super::{consumer, entry, queue_name, take_next};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Whoever takes from an empty line gets the first who comes.
-pub async fn a_taker_waits_for_the_next(queue: Arc<dyn Queue>) {
+/// `take` on an empty queue returns the first entry that is pushed.
+pub async fn take_waits_for_the_next_entry(queue: Arc<dyn Queue>) {
     let waiting = {
         let queue = Arc::clone(&queue);
-        async move { queue.take(&line(), &consumer(), LONG).await.unwrap() }
+        async move { queue.take(&queue_name(), &consumer(), LONG).await.unwrap() }
     };
     let pushes = async {
         tokio::task::yield_now().await;
-        queue.push(&line(), entry("ann", "a")).await.unwrap();
+        queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
     };
     let (claim, ()) = tokio::join!(waiting, pushes);
     assert_eq!(claim.unwrap().entry.id.as_str(), "a");
 }
 
-/// An empty line keeps nobody longer than they want.
-pub async fn a_taker_leaves_when_its_patience_ends(queue: Arc<dyn Queue>) {
+/// `take` on an empty queue returns at its timeout.
+pub async fn take_returns_at_its_timeout(queue: Arc<dyn Queue>) {
     assert_eq!(
         queue
-            .take(&line(), &consumer(), Duration::from_millis(50))
+            .take(&queue_name(), &consumer(), Duration::from_millis(50))
             .await
             .unwrap(),
         None
     );
-    // Whoever left does not swallow the next.
-    queue.push(&line(), entry("ann", "a")).await.unwrap();
-    assert!(next(&*queue).await.is_some());
+    // The call that timed out must not consume the next entry.
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
+    assert!(take_next(&*queue).await.is_some());
 }
 
-/// Whoever asks is told as soon as somebody stands in the line.
-pub async fn who_asks_is_told_when_somebody_comes(queue: Arc<dyn Queue>) {
-    let asks = async {
-        tokio::time::timeout(LONG, queue.waits(&line(), 0))
+/// `waits` returns as soon as more entries wait than it was given.
+pub async fn waits_returns_when_an_entry_is_pushed(queue: Arc<dyn Queue>) {
+    let waits = async {
+        tokio::time::timeout(LONG, queue.waits(&queue_name(), 0))
             .await
             .unwrap()
             .unwrap()
     };
     let pushes = async {
         tokio::task::yield_now().await;
-        queue.push(&line(), entry("ann", "a")).await.unwrap();
+        queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
     };
-    let (count, ()) = tokio::join!(asks, pushes);
+    let (count, ()) = tokio::join!(waits, pushes);
     assert_eq!(count, 1);
-    queue.push(&line(), entry("bob", "b")).await.unwrap();
-    assert_eq!(queue.waits(&line(), 1).await.unwrap(), 2);
-    let third = tokio::time::timeout(Duration::from_millis(50), queue.waits(&line(), 2)).await;
+    queue.push(&queue_name(), entry("bob", "b")).await.unwrap();
+    assert_eq!(queue.waits(&queue_name(), 1).await.unwrap(), 2);
+    let third =
+        tokio::time::timeout(Duration::from_millis(50), queue.waits(&queue_name(), 2)).await;
     assert!(third.is_err(), "there are no more than two");
-    next(&*queue).await.unwrap();
-    next(&*queue).await.unwrap();
-    let asks_again = tokio::time::timeout(Duration::from_millis(50), queue.waits(&line(), 0)).await;
-    assert!(asks_again.is_err(), "nobody waits any more");
+    take_next(&*queue).await.unwrap();
+    take_next(&*queue).await.unwrap();
+    let waits_again =
+        tokio::time::timeout(Duration::from_millis(50), queue.waits(&queue_name(), 0)).await;
+    assert!(waits_again.is_err(), "no entry waits any more");
 }
 
-/// Who waits and who is in hand is counted, struck ones not.
-pub async fn the_depth_is_counted(queue: Arc<dyn Queue>) {
+/// The depth counts waiting and taken entries, not removed ones.
+pub async fn depth_counts_waiting_and_taken_entries(queue: Arc<dyn Queue>) {
     for id in ["a", "b", "c", "d"] {
-        queue.push(&line(), entry("ann", id)).await.unwrap();
+        queue.push(&queue_name(), entry("ann", id)).await.unwrap();
     }
-    let claim = next(&*queue).await.unwrap();
-    next(&*queue).await.unwrap();
+    let claim = take_next(&*queue).await.unwrap();
+    take_next(&*queue).await.unwrap();
     assert_eq!(
-        queue.depth(&line()).await.unwrap(),
+        queue.depth(&queue_name()).await.unwrap(),
         QueueDepth {
             waiting: 2,
             taken: 2
@@ -78,11 +80,11 @@ pub async fn the_depth_is_counted(queue: Arc<dyn Queue>) {
     );
     queue.ack(&claim).await.unwrap();
     queue
-        .remove(&line(), &claim.entry.account, &entry("ann", "d").id)
+        .remove(&queue_name(), &claim.entry.account, &entry("ann", "d").id)
         .await
         .unwrap();
     assert_eq!(
-        queue.depth(&line()).await.unwrap(),
+        queue.depth(&queue_name()).await.unwrap(),
         QueueDepth {
             waiting: 1,
             taken: 1

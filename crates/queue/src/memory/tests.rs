@@ -1,3 +1,5 @@
+//! The conformance suite, and a property test against a reference model.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -11,52 +13,52 @@ async fn open() -> ((), Arc<MemoryQueue>) {
 
 crate::conformance!(open);
 
-/// What is done to a queue, with small numbers so that they meet.
+/// An operation on a queue. The numbers are small, so that operations meet the same entries.
 #[derive(Debug, Clone)]
-enum Move {
+enum Step {
     Push {
         account: u8,
         id: u8,
         priority: Priority,
     },
     Take,
-    Done {
-        which: u8,
+    Ack {
+        index: u8,
     },
     PutBack {
-        which: u8,
+        index: u8,
     },
-    Strike {
+    Remove {
         account: u8,
         id: u8,
     },
     Collect,
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let priority = prop_oneof![4 => Just(Priority::Normal), 1 => Just(Priority::Low)];
     let one = prop_oneof![
-        4 => (0..3u8, 0..8u8, priority).prop_map(|(account, id, priority)| Move::Push { account, id, priority }),
-        3 => Just(Move::Take),
-        2 => any::<u8>().prop_map(|which| Move::Done { which }),
-        1 => any::<u8>().prop_map(|which| Move::PutBack { which }),
-        1 => (0..3u8, 0..8u8).prop_map(|(account, id)| Move::Strike { account, id }),
-        1 => Just(Move::Collect),
+        4 => (0..3u8, 0..8u8, priority).prop_map(|(account, id, priority)| Step::Push { account, id, priority }),
+        3 => Just(Step::Take),
+        2 => any::<u8>().prop_map(|index| Step::Ack { index }),
+        1 => any::<u8>().prop_map(|index| Step::PutBack { index }),
+        1 => (0..3u8, 0..8u8).prop_map(|(account, id)| Step::Remove { account, id }),
+        1 => Just(Step::Collect),
     ];
     proptest::collection::vec(one, 0..120)
 }
 
-/// The same in a few words: who waits in which order, and who is in hand.
+/// A simple reference model: the waiting entries in order, and the taken ones.
 #[derive(Default)]
-struct Told {
+struct ReferenceModel {
     waiting: BTreeMap<String, BTreeSet<(Priority, u64, String)>>,
     taken: Vec<(Claim, u64)>,
-    /// Jobs that came once more while they were in hand.
-    again: Vec<(String, String, Priority)>,
+    /// Jobs that were pushed again while they were taken.
+    pushed_again: Vec<(String, String, Priority)>,
     last: u64,
 }
 
-impl Told {
+impl ReferenceModel {
     fn push(&mut self, account: String, id: String, priority: Priority) {
         self.last += 1;
         self.waiting
@@ -68,7 +70,7 @@ impl Told {
     fn waits(&self, account: &str, id: &str) -> bool {
         self.waiting
             .get(account)
-            .is_some_and(|line| line.iter().any(|(_, _, other)| other == id))
+            .is_some_and(|entries| entries.iter().any(|(_, _, other)| other == id))
     }
 
     fn is_taken(&self, account: &str, id: &str) -> bool {
@@ -78,21 +80,21 @@ impl Told {
     }
 }
 
-fn check(moves: Vec<Move>) {
+fn check(steps: Vec<Step>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let (queue, line, consumer) = (
+        let (queue, name, consumer) = (
             MemoryQueue::default(),
             QueueName::new("l"),
             Consumer::new("h"),
         );
-        let mut told = Told::default();
-        for step in moves {
+        let mut model = ReferenceModel::default();
+        for step in steps {
             match step {
-                Move::Push {
+                Step::Push {
                     account,
                     id,
                     priority,
@@ -104,7 +106,7 @@ fn check(moves: Vec<Move>) {
                     );
                     queue
                         .push(
-                            &line,
+                            &name,
                             QueueEntry {
                                 account: owner,
                                 id: job,
@@ -114,51 +116,55 @@ fn check(moves: Vec<Move>) {
                         )
                         .await
                         .expect("memory");
-                    if told.is_taken(&account, &id) {
-                        told.again
-                            .retain(|(other, name, _)| (other, name) != (&account, &id));
-                        told.again.push((account, id, priority));
-                    } else if !told.waits(&account, &id) {
-                        told.push(account, id, priority);
+                    if model.is_taken(&account, &id) {
+                        model
+                            .pushed_again
+                            .retain(|(other, other_id, _)| (other, other_id) != (&account, &id));
+                        model.pushed_again.push((account, id, priority));
+                    } else if !model.waits(&account, &id) {
+                        model.push(account, id, priority);
                     }
                 }
-                Move::Take => match queue
-                    .take(&line, &consumer, Duration::ZERO)
+                Step::Take => match queue
+                    .take(&name, &consumer, Duration::ZERO)
                     .await
                     .expect("memory")
                 {
                     None => assert!(
-                        told.waiting.values().all(BTreeSet::is_empty),
-                        "somebody waits"
+                        model.waiting.values().all(BTreeSet::is_empty),
+                        "an entry waits"
                     ),
                     Some(claim) => {
-                        let mine = told
+                        let mine = model
                             .waiting
                             .get_mut(claim.entry.account.as_str())
                             .expect("it was pushed");
                         let (_, number, id) = mine.pop_first().expect("it was pushed");
                         assert_eq!(claim.entry.id.as_str(), id, "first come, first served");
-                        told.taken.push((claim, number));
+                        model.taken.push((claim, number));
                     }
                 },
-                Move::Done { which } if !told.taken.is_empty() => {
-                    let (claim, _) = told
+                Step::Ack { index } if !model.taken.is_empty() => {
+                    let (claim, _) = model
                         .taken
-                        .swap_remove(usize::from(which) % told.taken.len());
+                        .swap_remove(usize::from(index) % model.taken.len());
                     assert!(queue.ack(&claim).await.expect("memory"));
-                    assert!(!queue.ack(&claim).await.expect("memory"), "once");
+                    assert!(
+                        !queue.ack(&claim).await.expect("memory"),
+                        "a claim is acked once"
+                    );
                     let same = |(account, id, _): &(String, String, Priority)| {
                         claim.entry.account.as_str() == account && claim.entry.id.as_str() == id
                     };
-                    if let Some(place) = told.again.iter().position(same) {
-                        let (account, id, priority) = told.again.remove(place);
-                        told.push(account, id, priority);
+                    if let Some(position) = model.pushed_again.iter().position(same) {
+                        let (account, id, priority) = model.pushed_again.remove(position);
+                        model.push(account, id, priority);
                     }
                 }
-                Move::PutBack { which } if !told.taken.is_empty() => {
-                    let (claim, number) = told
+                Step::PutBack { index } if !model.taken.is_empty() => {
+                    let (claim, number) = model
                         .taken
-                        .swap_remove(usize::from(which) % told.taken.len());
+                        .swap_remove(usize::from(index) % model.taken.len());
                     queue.put_back(&claim).await.expect("memory");
                     let QueueEntry {
                         account,
@@ -166,47 +172,48 @@ fn check(moves: Vec<Move>) {
                         priority,
                         ..
                     } = &claim.entry;
-                    told.again.retain(|(other, name, _)| {
-                        (account.as_str(), id.as_str()) != (other, name)
+                    model.pushed_again.retain(|(other, other_id, _)| {
+                        (account.as_str(), id.as_str()) != (other, other_id)
                     });
-                    told.waiting
+                    model
+                        .waiting
                         .entry(account.to_string())
                         .or_default()
                         .insert((*priority, number, id.to_string()));
                 }
-                Move::Strike { account, id } => {
+                Step::Remove { account, id } => {
                     let (account, id) = (format!("a{account}"), format!("j{id}"));
                     let (owner, job) = (
                         Account::parse(&account).expect("a name"),
                         JobId::parse(&id).expect("an id"),
                     );
-                    queue.remove(&line, &owner, &job).await.expect("memory");
-                    if let Some(mine) = told.waiting.get_mut(&account) {
+                    queue.remove(&name, &owner, &job).await.expect("memory");
+                    if let Some(mine) = model.waiting.get_mut(&account) {
                         mine.retain(|(_, _, other)| *other != id);
                     }
                 }
-                Move::Collect => drop(queue.collect().await),
-                Move::Done { .. } | Move::PutBack { .. } => {}
+                Step::Collect => drop(queue.collect().await),
+                Step::Ack { .. } | Step::PutBack { .. } => {}
             }
             let depth = QueueDepth {
-                waiting: told.waiting.values().map(BTreeSet::len).sum(),
-                taken: told.taken.len(),
+                waiting: model.waiting.values().map(BTreeSet::len).sum(),
+                taken: model.taken.len(),
             };
-            assert_eq!(queue.depth(&line).await.expect("memory"), depth);
+            assert_eq!(queue.depth(&name).await.expect("memory"), depth);
         }
     });
 }
 
 proptest! {
     #[test]
-    fn nobody_is_lost_or_handed_out_twice_or_out_of_order(moves in moves()) {
-        check(moves);
+    fn no_entry_is_lost_or_taken_twice_or_out_of_order(steps in steps()) {
+        check(steps);
     }
 }
 
 #[tokio::test]
-async fn accounts_take_turns_one_by_one() {
-    let (queue, line, consumer) = (
+async fn accounts_take_turns() {
+    let (queue, name, consumer) = (
         MemoryQueue::default(),
         QueueName::new("l"),
         Consumer::new("h"),
@@ -217,7 +224,7 @@ async fn accounts_take_turns_one_by_one() {
             let account = Account::parse(account).expect("a name");
             queue
                 .push(
-                    &line,
+                    &name,
                     QueueEntry {
                         account,
                         id,
@@ -232,7 +239,7 @@ async fn accounts_take_turns_one_by_one() {
     let mut first = Vec::new();
     for _ in 0..8 {
         let claim = queue
-            .take(&line, &consumer, Duration::ZERO)
+            .take(&name, &consumer, Duration::ZERO)
             .await
             .expect("memory")
             .expect("one waits");

@@ -1,20 +1,17 @@
-//! Removes what is left of entries that were struck: striking only says that one is not handed out any more.
+//! Frees the memory of removed entries: `Queue::remove` only marks an entry as removed.
 
 use std::time::Duration;
 
 use tidegate_core::queue::Queue;
 
-use super::said;
+use super::or_default;
 
-pub(super) async fn run(queue: &dyn Queue, every: Duration) {
+pub(super) async fn run(queue: &dyn Queue, interval: Duration) {
     loop {
-        tokio::time::sleep(every).await;
-        let count = said("what was struck", queue.collect().await);
+        tokio::time::sleep(interval).await;
+        let count = or_default("collect", queue.collect().await);
         if count > 0 {
-            tracing::debug!(
-                count,
-                "removed what was left of jobs that were over before their turn"
-            );
+            tracing::debug!(count, "collected removed queue entries");
         }
     }
 }

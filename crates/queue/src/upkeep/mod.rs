@@ -1,9 +1,10 @@
-//! What keeps the lines in order, one loop each: deadlines that come ([`cordon`]), entries whose holder is gone
-//! ([`sweep`]), what is left of entries that were struck ([`collect`]), and entries that all of these have missed
-//! ([`prune`]). Several processes may run them at once: the queue gives each entry to one of them.
+//! The loops that keep the queues consistent: enforce deadlines ([`deadlines`]), recover entries whose
+//! consumer is gone ([`sweep`]), free the memory of removed entries ([`collect`]), and remove entries
+//! that all of these have missed ([`prune`]). Several processes may run them at the same time: the queue
+//! returns each entry to one of them.
 
 mod collect;
-mod cordon;
+mod deadlines;
 mod prune;
 mod sweep;
 #[cfg(test)]
@@ -14,20 +15,21 @@ use std::time::Duration;
 
 use tidegate_core::queue::{Consumer, Queue, QueueError, UpkeepHandler};
 
-/// How often is looked, and what counts as too long.
+/// The intervals and time limits of the loops.
 #[derive(Debug, Clone, Copy)]
 pub struct UpkeepConfig {
-    /// The longest pause between two looks at deadlines.
-    pub cordon_every: Duration,
-    /// The pause between two looks for entries whose holder is gone; half of it more or less each time.
-    pub sweep_every: Duration,
-    /// An entry that was not renewed for so long has lost its holder.
+    /// The longest pause between two checks of the deadlines.
+    pub deadline_interval: Duration,
+    /// The mean pause between two searches for entries whose consumer is gone; the actual pause varies
+    /// by half of it.
+    pub sweep_interval: Duration,
+    /// A claim that was not renewed for this long has lost its consumer.
     pub lost_after: Duration,
-    /// The pause between two removals of what was struck.
-    pub collect_every: Duration,
-    /// The pause between two looks at old entries.
-    pub prune_every: Duration,
-    /// How old they are.
+    /// The pause between two collections of removed entries.
+    pub collect_interval: Duration,
+    /// The pause between two checks of old entries.
+    pub prune_interval: Duration,
+    /// The age of an old entry.
     pub old_after: Duration,
 }
 
@@ -35,36 +37,36 @@ impl Default for UpkeepConfig {
     fn default() -> Self {
         let second = Duration::from_secs(1);
         Self {
-            cordon_every: second,
-            sweep_every: 30 * second,
+            deadline_interval: second,
+            sweep_interval: 30 * second,
             lost_after: 30 * second,
-            collect_every: 30 * second,
-            prune_every: 3600 * second,
+            collect_interval: 30 * second,
+            prune_interval: 3600 * second,
             old_after: 24 * 3600 * second,
         }
     }
 }
 
-/// Keeps the lines in order, for ever.
+/// Runs all loops; never returns.
 pub async fn run(
     queue: Arc<dyn Queue>,
-    keeper: Arc<dyn UpkeepHandler>,
+    handler: Arc<dyn UpkeepHandler>,
     consumer: Consumer,
-    rules: UpkeepConfig,
+    config: UpkeepConfig,
 ) {
-    let (queue, keeper) = (&*queue, &*keeper);
+    let (queue, handler) = (&*queue, &*handler);
     tokio::join!(
-        cordon::run(queue, keeper, rules.cordon_every),
-        sweep::run(queue, keeper, &consumer, rules),
-        collect::run(queue, rules.collect_every),
-        prune::run(queue, keeper, rules),
+        deadlines::run(queue, handler, config.deadline_interval),
+        sweep::run(queue, handler, &consumer, config),
+        collect::run(queue, config.collect_interval),
+        prune::run(queue, handler, config),
     );
 }
 
-/// A look that did not come about is said, and taken again the next time.
-fn said<T: Default>(what: &'static str, looked: Result<T, QueueError>) -> T {
-    looked.unwrap_or_else(|error| {
-        tracing::warn!(%error, what, "the lines could not be looked after");
+/// Logs a failed call and returns the default value; the loop calls the queue again in its next round.
+fn or_default<T: Default>(operation: &'static str, result: Result<T, QueueError>) -> T {
+    result.unwrap_or_else(|error| {
+        tracing::warn!(%error, operation, "queue upkeep failed, retrying");
         T::default()
     })
 }

@@ -1,33 +1,31 @@
-//! Finds jobs whose holder is gone: they were taken, and nobody renews them.
+//! Recovers jobs whose consumer is gone: they were taken, and their claim is not renewed.
 
 use std::time::Duration;
 
 use tidegate_core::queue::{Consumer, Disposition, Queue, UpkeepHandler};
 
-use super::{UpkeepConfig, said};
+use super::{UpkeepConfig, or_default};
 
-/// How many are taken over at once.
+/// The number of claims that are taken over in one call.
 const BATCH: usize = 100;
 
 pub(super) async fn run(
     queue: &dyn Queue,
-    keeper: &dyn UpkeepHandler,
+    handler: &dyn UpkeepHandler,
     consumer: &Consumer,
-    rules: UpkeepConfig,
+    config: UpkeepConfig,
 ) {
     loop {
-        tokio::time::sleep(about(rules.sweep_every)).await;
+        tokio::time::sleep(jittered(config.sweep_interval)).await;
         loop {
-            // This process may have stood still for longer than that.
-            said("lost jobs", queue.renew(&keeper.in_hand()).await);
-            let lost = said(
-                "lost jobs",
-                queue.lost(consumer, rules.lost_after, BATCH).await,
-            );
+            // This process may have been suspended for longer than `lost_after`; its own claims are
+            // not lost.
+            or_default("renew", queue.renew(&handler.in_hand()).await);
+            let lost = or_default("lost", queue.lost(consumer, config.lost_after, BATCH).await);
             for claim in &lost {
-                tracing::warn!(line = %claim.line, job = %claim.entry.id, "whoever worked on a job is gone");
-                match keeper.lost(claim).await {
-                    Disposition::Remove => drop(said("lost jobs", queue.ack(claim).await)),
+                tracing::warn!(queue = %claim.line, job = %claim.entry.id, "consumer of job is gone");
+                match handler.lost(claim).await {
+                    Disposition::Remove => drop(or_default("ack", queue.ack(claim).await)),
                     Disposition::Keep => {}
                 }
             }
@@ -38,10 +36,10 @@ pub(super) async fn run(
     }
 }
 
-/// Half of it more or less, so that several processes do not look at the same moment.
-fn about(pause: Duration) -> Duration {
+/// The pause, varied randomly by half, so that several processes do not sweep at the same time.
+fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 4];
-    // Without random bits, all look at the same moment.
+    // Without random bytes, all processes sweep at the same time.
     getrandom::fill(&mut random).ok();
     pause.mul_f64(0.5 + f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX))
 }
@@ -51,8 +49,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_half_more_or_less() {
-        let pauses: Vec<Duration> = (0..1000).map(|_| about(Duration::from_secs(30))).collect();
+    fn a_pause_varies_by_half() {
+        let pauses: Vec<Duration> = (0..1000)
+            .map(|_| jittered(Duration::from_secs(30)))
+            .collect();
         let bounds = Duration::from_secs(15)..=Duration::from_secs(45);
         assert!(pauses.iter().all(|pause| bounds.contains(pause)));
         assert!(

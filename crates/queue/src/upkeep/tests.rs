@@ -1,4 +1,4 @@
-//! The loops beside a real queue. The clock of tokio is paused: it jumps to the next sleep by itself.
+//! The loops with a real queue. Tokio's clock is paused: it advances to the next sleep by itself.
 
 use std::sync::Mutex;
 
@@ -10,30 +10,30 @@ use tidegate_core::{Account, JobId};
 use super::*;
 use crate::MemoryQueue;
 
-/// Notes what it is told; jobs called `over…` are over.
+/// Records its calls; jobs with the id `over…` have ended.
 #[derive(Default)]
-struct Noting {
-    told: Mutex<Vec<String>>,
-    held: Mutex<Vec<Claim>>,
+struct RecordingHandler {
+    calls: Mutex<Vec<String>>,
+    claims: Mutex<Vec<Claim>>,
 }
 
-impl Noting {
-    fn note(&self, what: &str, entry: &QueueEntry) {
-        self.told
+impl RecordingHandler {
+    fn record(&self, what: &str, entry: &QueueEntry) {
+        self.calls
             .lock()
-            .expect("nobody panics with it")
+            .expect("no test panics while it holds the lock")
             .push(format!("{what} {}", entry.id));
     }
 }
 
 #[async_trait]
-impl UpkeepHandler for Noting {
+impl UpkeepHandler for RecordingHandler {
     async fn overdue(&self, entry: &QueueEntry) {
-        self.note("overdue", entry);
+        self.record("overdue", entry);
     }
 
     async fn lost(&self, claim: &Claim) -> Disposition {
-        self.note("lost", &claim.entry);
+        self.record("lost", &claim.entry);
         if claim.entry.id.as_str().starts_with("unknown") {
             Disposition::Keep
         } else {
@@ -42,7 +42,10 @@ impl UpkeepHandler for Noting {
     }
 
     fn in_hand(&self) -> Vec<Claim> {
-        self.held.lock().expect("nobody panics with it").clone()
+        self.claims
+            .lock()
+            .expect("no test panics while it holds the lock")
+            .clone()
     }
 
     async fn is_over(&self, entry: &QueueEntry) -> bool {
@@ -50,18 +53,18 @@ impl UpkeepHandler for Noting {
     }
 }
 
-struct Place {
+struct TestQueue {
     queue: Arc<MemoryQueue>,
-    keeper: Arc<Noting>,
-    line: QueueName,
+    handler: Arc<RecordingHandler>,
+    name: QueueName,
 }
 
-impl Place {
+impl TestQueue {
     fn new() -> Self {
         Self {
             queue: Arc::default(),
-            keeper: Arc::default(),
-            line: QueueName::new("l"),
+            handler: Arc::default(),
+            name: QueueName::new("l"),
         }
     }
 
@@ -72,164 +75,151 @@ impl Place {
             priority: Priority::Normal,
             deadline,
         };
-        self.queue.push(&self.line, entry).await.expect("memory");
+        self.queue.push(&self.name, entry).await.expect("memory");
     }
 
     async fn take(&self) -> Claim {
         self.queue
-            .take(&self.line, &Consumer::new("h"), Duration::ZERO)
+            .take(&self.name, &Consumer::new("h"), Duration::ZERO)
             .await
             .expect("memory")
             .expect("one waits")
     }
 
-    /// What is told within this time.
-    async fn told_within(&self, time: Duration, rules: UpkeepConfig) -> Vec<String> {
-        let keeping = run(
+    /// The calls of the handler within this time.
+    async fn calls_within(&self, time: Duration, config: UpkeepConfig) -> Vec<String> {
+        let upkeep = run(
             Arc::clone(&self.queue) as _,
-            Arc::clone(&self.keeper) as _,
+            Arc::clone(&self.handler) as _,
             Consumer::new("sweeper"),
-            rules,
+            config,
         );
-        tokio::time::timeout(time, keeping)
+        tokio::time::timeout(time, upkeep)
             .await
-            .expect_err("it runs for ever");
-        std::mem::take(&mut *self.keeper.told.lock().expect("nobody panics with it"))
+            .expect_err("it never returns");
+        std::mem::take(
+            &mut *self
+                .handler
+                .calls
+                .lock()
+                .expect("no test panics while it holds the lock"),
+        )
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_ended_at_its_deadline() {
-    let place = Place::new();
-    place
-        .push("late", Some(Timestamp::now() - Duration::from_secs(1)))
+    let test = TestQueue::new();
+    test.push("late", Some(Timestamp::now() - Duration::from_secs(1)))
         .await;
-    place
-        .push(
-            "in-time",
-            Some(Timestamp::now() + Duration::from_secs(3600)),
-        )
-        .await;
+    test.push(
+        "in-time",
+        Some(Timestamp::now() + Duration::from_secs(3600)),
+    )
+    .await;
     assert_eq!(
-        place
-            .told_within(Duration::from_secs(3), UpkeepConfig::default())
+        test.calls_within(Duration::from_secs(3), UpkeepConfig::default())
             .await,
         ["overdue late"]
     );
-    assert_eq!(place.take().await.entry.id.as_str(), "in-time");
+    assert_eq!(test.take().await.entry.id.as_str(), "in-time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_holder_is_gone_is_found_once() {
-    let place = Place::new();
-    place.push("a", None).await;
-    place.push("waits", None).await;
-    let before = place.take().await;
+async fn a_job_whose_consumer_is_gone_is_found_once() {
+    let test = TestQueue::new();
+    test.push("a", None).await;
+    test.push("waits", None).await;
+    let before = test.take().await;
     assert_eq!(
-        place
-            .told_within(Duration::from_secs(14), UpkeepConfig::default())
+        test.calls_within(Duration::from_secs(14), UpkeepConfig::default())
             .await,
         [""; 0],
-        "it may still be at it"
+        "the consumer may still be alive"
     );
     assert_eq!(
-        place
-            .told_within(Duration::from_secs(200), UpkeepConfig::default())
+        test.calls_within(Duration::from_secs(200), UpkeepConfig::default())
             .await,
         ["lost a"]
     );
-    assert!(!place.queue.ack(&before).await.expect("memory"));
+    assert!(!test.queue.ack(&before).await.expect("memory"));
     assert_eq!(
-        place
-            .queue
-            .depth(&place.line)
-            .await
-            .expect("memory")
-            .waiting,
+        test.queue.depth(&test.name).await.expect("memory").waiting,
         1,
-        "who waits is not lost"
+        "a waiting job is not lost"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_which_nothing_can_be_said_is_found_again() {
-    let place = Place::new();
-    place.push("unknown", None).await;
-    place.take().await;
-    let told = place
-        .told_within(Duration::from_secs(200), UpkeepConfig::default())
+async fn a_lost_job_that_the_handler_keeps_is_found_again() {
+    let test = TestQueue::new();
+    test.push("unknown", None).await;
+    test.take().await;
+    let calls = test
+        .calls_within(Duration::from_secs(200), UpkeepConfig::default())
         .await;
     assert!(
-        told.len() > 1 && told.iter().all(|told| told == "lost unknown"),
-        "{told:?}"
+        calls.len() > 1 && calls.iter().all(|call| call == "lost unknown"),
+        "{calls:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_hand_here_is_not_lost_though_nobody_could_renew_it() {
-    let place = Place::new();
-    place.push("a", None).await;
-    let claim = place.take().await;
-    place
-        .keeper
-        .held
+async fn claims_of_a_suspended_process_are_not_lost() {
+    let test = TestQueue::new();
+    test.push("a", None).await;
+    let claim = test.take().await;
+    test.handler
+        .claims
         .lock()
-        .expect("nobody panics with it")
+        .expect("no test panics while it holds the lock")
         .push(claim.clone());
     tokio::time::advance(Duration::from_secs(3600)).await;
     assert_eq!(
-        place
-            .told_within(Duration::from_secs(200), UpkeepConfig::default())
+        test.calls_within(Duration::from_secs(200), UpkeepConfig::default())
             .await,
         [""; 0]
     );
-    assert!(place.queue.ack(&claim).await.expect("memory"));
+    assert!(test.queue.ack(&claim).await.expect("memory"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_renewed_is_left_alone() {
-    let place = Place::new();
-    place.push("a", None).await;
-    let claim = place.take().await;
+async fn a_renewed_claim_is_not_lost() {
+    let test = TestQueue::new();
+    test.push("a", None).await;
+    let claim = test.take().await;
     let renews = async {
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            place
-                .queue
+            test.queue
                 .renew(std::slice::from_ref(&claim))
                 .await
                 .expect("memory");
         }
     };
-    let (told, ()) = tokio::join!(
-        place.told_within(Duration::from_secs(200), UpkeepConfig::default()),
+    let (calls, ()) = tokio::join!(
+        test.calls_within(Duration::from_secs(200), UpkeepConfig::default()),
         renews
     );
-    assert_eq!(told, [""; 0]);
-    assert!(place.queue.ack(&claim).await.expect("memory"));
+    assert_eq!(calls, [""; 0]);
+    assert!(test.queue.ack(&claim).await.expect("memory"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_entries_of_jobs_that_are_over_go_and_those_that_wait_stay() {
-    let place = Place::new();
+async fn old_entries_of_ended_jobs_are_removed_and_waiting_ones_stay() {
+    let test = TestQueue::new();
     for id in ["over-1", "waits", "over-2"] {
-        place.push(id, None).await;
+        test.push(id, None).await;
     }
-    let rules = UpkeepConfig {
+    let config = UpkeepConfig {
         old_after: Duration::ZERO,
         ..UpkeepConfig::default()
     };
-    place
-        .told_within(Duration::from_secs(2 * 3600), rules)
+    test.calls_within(Duration::from_secs(2 * 3600), config)
         .await;
-    assert_eq!(place.take().await.entry.id.as_str(), "waits");
+    assert_eq!(test.take().await.entry.id.as_str(), "waits");
     assert_eq!(
-        place
-            .queue
-            .depth(&place.line)
-            .await
-            .expect("memory")
-            .waiting,
+        test.queue.depth(&test.name).await.expect("memory").waiting,
         0
     );
 }

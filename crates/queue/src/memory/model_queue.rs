@@ -1,0 +1,232 @@
+//! The in-memory queue of one model: the waiting entries and the leases on taken ones.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tidegate_core::fair_queue::{FairQueue, HasOwner};
+use tidegate_core::queue::{Priority, QueueDepth, QueueEntry};
+use tidegate_core::{Account, JobId};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Set in the numbers of low-priority entries, so that they come after all others of their account.
+const LOW: u64 = 1 << 63;
+
+/// The queue of one model.
+#[derive(Default)]
+pub(super) struct ModelQueue {
+    /// The waiting entries, and removed ones that were not collected yet.
+    order: FairQueue<OrderKey>,
+    /// All entries, waiting or taken, by their number. Removed entries are absent.
+    entries: HashMap<u64, StoredEntry>,
+    numbers: HashMap<(Account, JobId), u64>,
+    /// The leases on taken entries, by lease number.
+    leases: HashMap<u64, EntryLease>,
+    /// Notified when an entry begins to wait.
+    pub(super) pushed: Arc<Notify>,
+}
+
+/// The position of an entry in the fair queue.
+struct OrderKey {
+    account: Account,
+    number: u64,
+    priority: Priority,
+}
+
+impl HasOwner for OrderKey {
+    type Owner = Account;
+
+    fn owner(&self) -> &Account {
+        &self.account
+    }
+
+    fn number(&self) -> u64 {
+        match self.priority {
+            Priority::Normal => self.number,
+            Priority::Low => LOW | self.number,
+        }
+    }
+}
+
+struct StoredEntry {
+    entry: QueueEntry,
+    since: Timestamp,
+    /// The deadline on the monotonic clock.
+    due: Option<Instant>,
+    /// The same job, pushed again while this entry was taken.
+    pushed_again: Option<QueueEntry>,
+}
+
+/// An entry that was removed.
+pub(super) struct RemovedEntry {
+    /// The number of the entry.
+    pub(super) number: u64,
+    pub(super) due: Option<Instant>,
+    /// The same job, to be pushed now.
+    pub(super) pushed_again: Option<QueueEntry>,
+}
+
+/// The right of a claim to one entry.
+struct EntryLease {
+    number: u64,
+    renewed: Instant,
+}
+
+impl EntryLease {
+    fn new(number: u64) -> Self {
+        Self {
+            number,
+            renewed: Instant::now(),
+        }
+    }
+}
+
+impl ModelQueue {
+    /// Adds an entry unless its job is already in the queue; returns whether it was added.
+    pub(super) fn push(&mut self, number: u64, entry: QueueEntry, due: Option<Instant>) -> bool {
+        let key = (entry.account.clone(), entry.id.clone());
+        if let Some(number) = self.numbers.get(&key) {
+            if self.leases.values().any(|lease| lease.number == *number)
+                && let Some(stored) = self.entries.get_mut(number)
+            {
+                stored.pushed_again = Some(entry);
+            }
+            return false;
+        }
+        self.numbers.insert(key, number);
+        self.order.push(OrderKey {
+            account: entry.account.clone(),
+            number,
+            priority: entry.priority,
+        });
+        self.entries.insert(
+            number,
+            StoredEntry {
+                entry,
+                since: Timestamp::now(),
+                due,
+                pushed_again: None,
+            },
+        );
+        self.pushed.notify_waiters();
+        true
+    }
+
+    /// Takes the next entry under a new lease.
+    pub(super) fn take(&mut self, lease: u64) -> Option<QueueEntry> {
+        let entries = &self.entries;
+        let OrderKey { number, .. } = self
+            .order
+            .pop_where(|key| entries.contains_key(&key.number))?;
+        self.leases.insert(lease, EntryLease::new(number));
+        Some(self.entries.get(&number)?.entry.clone())
+    }
+
+    pub(super) fn renew(&mut self, lease: u64) {
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.renewed = Instant::now();
+        }
+    }
+
+    /// Removes a taken entry, if the lease is still valid.
+    pub(super) fn ack(&mut self, lease: u64) -> Option<RemovedEntry> {
+        let EntryLease { number, .. } = self.leases.remove(&lease)?;
+        self.remove_number(number)
+    }
+
+    /// Makes a taken entry wait again, at its old position.
+    pub(super) fn put_back(&mut self, lease: u64) {
+        let Some(EntryLease { number, .. }) = self.leases.remove(&lease) else {
+            return;
+        };
+        if let Some(StoredEntry {
+            entry,
+            pushed_again,
+            ..
+        }) = self.entries.get_mut(&number)
+        {
+            // The entry waits again, so the second push has nothing left to do.
+            *pushed_again = None;
+            self.order.push(OrderKey {
+                account: entry.account.clone(),
+                number,
+                priority: entry.priority,
+            });
+            self.pushed.notify_waiters();
+        }
+    }
+
+    /// Removes a waiting entry. A taken entry stays.
+    pub(super) fn remove(&mut self, account: &Account, id: &JobId) -> Option<RemovedEntry> {
+        let number = *self.numbers.get(&(account.clone(), id.clone()))?;
+        if self.leases.values().any(|lease| lease.number == number) {
+            return None;
+        }
+        self.remove_number(number)
+    }
+
+    fn remove_number(&mut self, number: u64) -> Option<RemovedEntry> {
+        let StoredEntry {
+            entry,
+            due,
+            pushed_again,
+            ..
+        } = self.entries.remove(&number)?;
+        self.numbers.remove(&(entry.account, entry.id));
+        Some(RemovedEntry {
+            number,
+            due,
+            pushed_again,
+        })
+    }
+
+    /// The leases that were not renewed for `idle`.
+    pub(super) fn expired_leases(&self, idle: Duration, limit: usize) -> Vec<u64> {
+        self.leases
+            .iter()
+            .filter(|(_, lease)| lease.renewed.elapsed() >= idle)
+            .map(|(lease, _)| *lease)
+            .take(limit)
+            .collect()
+    }
+
+    /// Transfers an entry from one lease to another.
+    pub(super) fn transfer(&mut self, from: u64, to: u64) -> Option<QueueEntry> {
+        let EntryLease { number, .. } = self.leases.remove(&from)?;
+        let entry = self.entries.get(&number)?.entry.clone();
+        self.leases.insert(to, EntryLease::new(number));
+        Some(entry)
+    }
+
+    /// Drops the order keys of removed entries; returns their number.
+    pub(super) fn collect(&mut self) -> usize {
+        let before = self.order.len();
+        let entries = &self.entries;
+        self.order
+            .retain_all(|key| entries.contains_key(&key.number));
+        before - self.order.len()
+    }
+
+    /// The entries that were pushed before this time.
+    pub(super) fn older_than(&self, before: Timestamp) -> impl Iterator<Item = (u64, &QueueEntry)> {
+        self.entries
+            .iter()
+            .filter(move |(_, stored)| stored.since < before)
+            .map(|(number, stored)| (*number, &stored.entry))
+    }
+
+    /// Whether the queue is empty and no consumer waits for an entry.
+    pub(super) fn is_unused(&self) -> bool {
+        self.entries.is_empty() && self.order.is_empty() && Arc::strong_count(&self.pushed) == 1
+    }
+
+    pub(super) fn depth(&self) -> QueueDepth {
+        let taken = self.leases.len();
+        QueueDepth {
+            waiting: self.entries.len() - taken,
+            taken,
+        }
+    }
+}
