@@ -69,7 +69,7 @@ fuzz: ## Fuzz every target for SECONDS=600, or only TARGET=name; see docs/fuzzin
 torture: $(VENV)/tools native ## Random clients and faults for six minutes (SEEDS="…" SECONDS=…); see docs/torture.md
 	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed --seed $(SEEDS) --seconds $(SECONDS)
-	$(VENV)/bin/python -m torture --profile killed-line --seed $(SEEDS) --seconds $(SECONDS)
+	$(VENV)/bin/python -m torture --profile killed-replicate --seed $(SEEDS) --seconds $(SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

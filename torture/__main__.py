@@ -1,4 +1,4 @@
-"""The command: `python -m torture` runs, `python -m torture check LOG` looks at a saved log again."""
+"""The command line: `python -m torture` runs, `python -m torture check LOG` checks a saved log again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torture.rules_jobs import Violation
 from torture.run import Settings, torture
 from torture.server import ROOT
 
-#: So many violations are shown in full; of the rest only the number.
+#: The number of violations that are shown in full.
 SHOWN = 12
 
 
 def main() -> int:
-    """Run what was asked for; the exit code says whether everything held."""
+    """Run every seed; the exit code is 1 if there was a violation."""
     arguments = _arguments()
     if arguments.command == "check":
         return _check(arguments.log)
     binary = arguments.server.absolute()
     if not binary.exists():
-        print(f"there is no server at {binary}; build it with `cargo build -p tidegate`", file=sys.stderr)
+        print(f"there is no server at {binary}; build it with `make native`", file=sys.stderr)
         return 64
     failed = 0
     for seed in arguments.seed:
@@ -44,19 +44,17 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__, allow_abbrev=False)
     parser.set_defaults(command="run")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long each run is under load")
-    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of load in each run")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run per seed")
     default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
-    parser.add_argument("--settle", type=float, help="how long to wait for the rest after the load")
-    parser.add_argument("--server", type=Path, default=default, help="the program under torture")
-    parser.add_argument("--profile", choices=NAMES, default="storm", help="what happens how often")
-    parser.add_argument(
-        "--plant", default="", metavar="BUG", help="a bug of an unoptimised build to switch on"
-    )
-    parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="where logs are saved")
-    parser.add_argument("--keep", action="store_true", help="keep the logs of runs in which all held, too")
+    parser.add_argument("--settle", type=float, help="seconds to wait for pending jobs after the load")
+    parser.add_argument("--server", type=Path, default=default, help="the server binary")
+    parser.add_argument("--profile", choices=NAMES, default="storm", help="the kind of run")
+    parser.add_argument("--plant", default="", metavar="BUG", help="enable a planted bug of a debug build")
+    parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="the folder for logs")
+    parser.add_argument("--keep", action="store_true", help="also keep the logs of runs without violations")
     commands = parser.add_subparsers(dest="command_given")
-    again = commands.add_parser("check", help="look at a saved log again")
+    again = commands.add_parser("check", help="check a saved log again")
     again.add_argument("log", type=Path)
     arguments = parser.parse_args()
     arguments.command = arguments.command_given or "run"
@@ -64,7 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _one(settings: Settings, arguments: argparse.Namespace) -> bool:
-    """One run; says whether all held."""
+    """Run one seed; returns whether there was no violation."""
     arguments.logs.mkdir(parents=True, exist_ok=True)
     plant = f"-{settings.plant}" if settings.plant else ""
     log = arguments.logs / f"{settings.profile.name}-{settings.seed}{plant}.jsonl"

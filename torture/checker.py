@@ -1,4 +1,4 @@
-"""Decides from a log alone whether everything held."""
+"""Checks the log of a run against every invariant."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from torture.rules_jobs import Violation
 
 RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     jobs.every_accepted_job_ends,
-    jobs.all_ends_agree,
-    jobs.states_only_rise,
-    jobs.ends_are_told,
+    jobs.all_observed_ends_agree,
+    jobs.states_never_go_back,
+    jobs.terminal_webhooks_are_delivered,
     jobs.jobs_run_once,
-    jobs.nothing_begins_after_the_end,
-    jobs.cancels_count,
+    jobs.no_execution_starts_after_the_end,
+    jobs.acknowledged_cancels_take_effect,
     jobs.canceled_code_stops,
-    jobs.nothing_begins_too_late,
-    server.slots_are_kept,
-    jobs.output_is_its_own,
-    jobs.logs_are_its_own,
-    server.made_ids_are_new,
+    jobs.no_execution_starts_after_the_deadline,
+    server.slot_count_is_constant,
+    jobs.outputs_are_not_mixed,
+    jobs.logs_are_not_mixed,
+    server.generated_ids_are_unique,
     jobs.times_are_in_order,
-    jobs.refused_is_refused,
+    jobs.refused_jobs_do_not_run,
     server.requests_are_answered,
-    server.health_answers,
-    server.streams_are_whole,
-    server.first_come_first_served,
-    server.lists_are_whole,
-    server.it_serves_again,
-    server.it_ends_in_time,
-    server.replays_change_nothing,
-    jobs.success_means_returned,
-    server.tenants_are_served_fairly,
-    server.accounts_do_not_meet,
+    server.health_responds_in_time,
+    server.streams_are_complete,
+    server.queue_order_is_kept,
+    server.lists_are_complete,
+    server.server_recovers_after_faults,
+    server.server_exits_in_time,
+    server.repeated_puts_change_nothing,
+    jobs.succeeded_means_returned,
+    server.accounts_are_served_fairly,
+    server.accounts_are_isolated,
     jobs.retries_keep_their_id,
-    server.it_does_not_grow,
+    server.resources_are_bounded,
 )
 
 
@@ -49,11 +49,11 @@ def check(history: History) -> list[Violation]:
 
 def explain(violation: Violation, log: Path, most: int = 8) -> str:
     """A violation with the lines of the log that show it."""
-    wanted = violation.lines[:most]
+    numbers = violation.lines[:most]
     shown = []
     with log.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
-            if number in wanted:
+            if number in numbers:
                 shown.append(f"    {number}: {line.rstrip()[:400]}")
-    whose = f" {violation.nonce}" if violation.nonce else ""
-    return "\n".join([f"{violation.invariant}{whose}: {violation.what}", *shown])
+    subject = f" {violation.nonce}" if violation.nonce else ""
+    return "\n".join([f"{violation.invariant}{subject}: {violation.what}", *shown])

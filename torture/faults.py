@@ -1,4 +1,4 @@
-"""What goes wrong around the server. Each fault opens a window in the log and closes it."""
+"""Faults of the server and its environment. Each fault opens and closes a window in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 
-from torture.events import EventLog
+from torture.event_log import EventLog
 from torture.profiles import Profile, Weights, pick
 from torture.receiver import Receiver
 from torture.server import Server
@@ -28,7 +28,7 @@ _TLS_HELLO = bytes.fromhex("160301005a0100005603035f") + b"\x11" * 60
 
 
 class Faults:
-    """Breaks one thing after another, as its seed says."""
+    """Injects random faults, decided by the seed."""
 
     def __init__(
         self, server: Server, receiver: Receiver, log: EventLog, profile: Profile, seed: int
@@ -41,14 +41,16 @@ class Faults:
         self._windows = 0
 
     async def run(self, until: float) -> None:
-        """Go on until it is time to stop; everything is whole again then."""
+        """Inject faults until the time `until`; all faults are over when this returns."""
         lanes = [
             {name: self._profile.faults[name] for name in lane & set(self._profile.faults)} for lane in LANES
         ]
-        await asyncio.gather(*(self._lane(number, lane, until) for number, lane in enumerate(lanes) if lane))
+        await asyncio.gather(
+            *(self._run_lane(number, lane, until) for number, lane in enumerate(lanes) if lane)
+        )
 
-    async def _lane(self, number: int, weights: Weights, until: float) -> None:
-        """One fault after another; those of other lanes may overlap."""
+    async def _run_lane(self, number: int, weights: Weights, until: float) -> None:
+        """Inject the faults of one lane in sequence; faults of other lanes may overlap."""
         rng = random.Random(f"{self._seed}/faults/{number}")
         while True:
             pause = rng.uniform(*self._profile.fault_pause)
@@ -70,28 +72,28 @@ class Faults:
         finally:
             self._log.write("fault", w=number, name=name, phase="close")
 
-    def _worker(self, rng: random.Random) -> int | None:
+    def _pick_child(self, rng: random.Random) -> int | None:
         workers = sorted(self._server.workers)
         return rng.choice(workers) if workers else None
 
     async def kill_worker(self, rng: random.Random) -> None:
-        if worker := self._worker(rng):
+        if worker := self._pick_child(rng):
             self._log.write("killed", pid=worker)
             _signal(worker, signal.SIGKILL)
 
     async def stop_worker(self, rng: random.Random) -> None:
         seconds = rng.uniform(1, 4)
-        if worker := self._worker(rng):
-            await self._stopped(worker, seconds)
+        if worker := self._pick_child(rng):
+            await self._pause_process(worker, seconds)
 
     async def stop_server(self, rng: random.Random) -> None:
-        await self._stopped(self._server.pid, rng.uniform(0.2, 1.5))
+        await self._pause_process(self._server.pid, rng.uniform(0.2, 1.5))
 
     async def kill_server(self, rng: random.Random) -> None:
-        """The server dies with all it has in memory, and another takes its place."""
+        """Kill the server with its in-memory state and start it again."""
         await self._server.crash(rng.choice((0.0, 0.0, 0.1, 0.5)))
 
-    async def _stopped(self, pid: int, seconds: float) -> None:
+    async def _pause_process(self, pid: int, seconds: float) -> None:
         self._log.write("stopped", pid=pid, seconds=round(seconds, 3))
         _signal(pid, signal.SIGSTOP)
         try:
@@ -100,29 +102,29 @@ class Faults:
             _signal(pid, signal.SIGCONT)
 
     async def hook_error(self, rng: random.Random) -> None:
-        await self._mood("error", rng)
+        await self._set_receiver_mode("error", rng)
 
     async def hook_hang(self, rng: random.Random) -> None:
-        await self._mood("hang", rng)
+        await self._set_receiver_mode("hang", rng)
 
     async def hook_refuse(self, rng: random.Random) -> None:
-        await self._mood("refuse", rng)
+        await self._set_receiver_mode("refuse", rng)
 
     async def hook_slow(self, rng: random.Random) -> None:
-        await self._mood("slow", rng)
+        await self._set_receiver_mode("slow", rng)
 
     async def hook_redirect(self, rng: random.Random) -> None:
-        await self._mood("redirect", rng)
+        await self._set_receiver_mode("redirect", rng)
 
-    async def _mood(self, mood: str, rng: random.Random) -> None:
-        await self._receiver.be(mood)
+    async def _set_receiver_mode(self, mode: str, rng: random.Random) -> None:
+        await self._receiver.set_mode(mode)
         try:
             await asyncio.sleep(rng.uniform(0.5, 3))
         finally:
-            await self._receiver.be("ok")
+            await self._receiver.set_mode("ok")
 
     async def nofile(self, rng: random.Random) -> None:
-        """Hardly any descriptors are left."""
+        """Leave the server almost no file descriptors."""
         pid = self._server.pid
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -134,7 +136,7 @@ class Faults:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
     async def garbage_bytes(self, rng: random.Random) -> None:
-        """Connections that do not speak HTTP."""
+        """Open connections that do not send HTTP."""
         for number in range(20):
             what = (rng.randbytes(200), _TLS_HELLO, b"\r\n\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n")[number % 4]
             with contextlib.suppress(OSError):
@@ -151,14 +153,14 @@ class Faults:
     async def idle_connections(self, rng: random.Random) -> None:
         await self._hold(IDLE_CONNECTIONS, (b"",), rng.uniform(0.5, 2))
 
-    async def _hold(self, count: int, said: tuple[bytes, ...], seconds: float) -> None:
-        """Open connections, say something that is not a whole request, and stay."""
+    async def _hold(self, count: int, data: tuple[bytes, ...], seconds: float) -> None:
+        """Open connections, send incomplete requests, and keep them open."""
         writers = []
         try:
             for number in range(count):
                 with contextlib.suppress(OSError):
                     _, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
-                    writer.write(said[number % len(said)])
+                    writer.write(data[number % len(data)])
                     writers.append(writer)
             await asyncio.sleep(seconds)
         finally:

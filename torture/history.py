@@ -1,4 +1,4 @@
-"""A saved log, read into jobs, requests, executions and windows: what the checker asks about."""
+"""A log, parsed into jobs, requests, executions and fault windows for the checker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torture.events import TERMINAL, Event, read_log
+from torture.event_log import TERMINAL, Event, read_log
 
 RANKS = {"starting": 0, "processing": 1, **dict.fromkeys(TERMINAL, 2)}
 NEVER = float("inf")
@@ -15,7 +15,7 @@ NEVER = float("inf")
 
 @dataclass
 class Request:
-    """A request and what came back."""
+    """A request and its response."""
 
     event: Event
     reply: Event | None = None
@@ -62,11 +62,11 @@ class Request:
 
 
 @dataclass
-class Seen:
-    """Somebody saw a job in a state."""
+class Observation:
+    """A status of a job that a client or the receiver has observed."""
 
     t: float
-    #: When the question was asked; `None` for what came unasked.
+    #: When the request was sent; `None` for webhooks and stream events.
     asked: float | None
     status: str
     body: Event
@@ -80,7 +80,7 @@ class Seen:
 
 @dataclass
 class Execution:
-    """What the model's journal says about one run of a job."""
+    """One execution of a job in the model's journal."""
 
     begin: float
     pid: int
@@ -97,13 +97,13 @@ class Execution:
 
 @dataclass
 class Job:
-    """All that is known about the job with one nonce."""
+    """Everything known about the job with one nonce."""
 
     nonce: str
     creates: list[Request] = field(default_factory=list)
     cancels: list[Request] = field(default_factory=list)
     hooks: list[Event] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[Observation] = field(default_factory=list)
     executions: list[Execution] = field(default_factory=list)
 
     @property
@@ -111,17 +111,17 @@ class Job:
         return next((request for request in self.creates if request.accepted), None)
 
     @property
-    def terminals(self) -> list[Seen]:
+    def terminals(self) -> list[Observation]:
         return [seen for seen in self.seen if seen.rank == 2]
 
     @property
     def first_end(self) -> float:
-        """When its end was first seen."""
+        """When its end was first observed."""
         return min((seen.t for seen in self.terminals), default=NEVER)
 
     @property
-    def stops(self) -> list[float]:
-        """When its end was asked for: by a cancel, by leaving, or because its time was over."""
+    def stop_times(self) -> list[float]:
+        """When it was asked to stop: by a cancel, a disconnect or its deadline."""
         drops = [request.dropped["t"] for request in self.creates if request.dropped]
         due = [
             request.t + request.event["deadline"] for request in self.creates if request.event.get("deadline")
@@ -129,8 +129,8 @@ class Job:
         return sorted([request.t for request in self.cancels] + drops + due)
 
     @property
-    def due(self) -> float:
-        """After this moment nobody wants it any more."""
+    def deadline_at(self) -> float:
+        """The time of its deadline."""
         within = self.accepted.event.get("deadline") if self.accepted else None
         return self.accepted.answered + within if self.accepted and within else NEVER
 
@@ -174,22 +174,22 @@ class History:
         """The job of a nonce."""
         return self.jobs.setdefault(nonce, Job(nonce))
 
-    def inside(self, since: float, until: float, *names: str, slack: float = 0.0) -> bool:
-        """Whether some window of one of these faults touches the time."""
+    def overlaps_any(self, since: float, until: float, *names: str, slack: float = 0.0) -> bool:
+        """Whether a window of one of these faults overlaps the period."""
         return any(self.overlaps(since, until, *names, slack=slack))
 
     def overlaps(self, since: float, until: float, *names: str, slack: float = 0.0) -> Iterator[float]:
-        """How long each such window lasts within the time."""
+        """The length of each such overlap."""
         for name, opened, closed in self.windows:
             if name in names and opened - slack <= until and closed + slack >= since:
                 yield max(0.0, min(until, closed + slack) - max(since, opened - slack))
 
     def killed(self, since: float, until: float) -> int:
-        """How often the server was killed within the time."""
+        """How often the server was killed in the period."""
         return sum(since <= kill <= until for kill in self.kills)
 
     def runs_allowed(self, job: Job) -> int:
-        """How often a job may run: once, and once more for every server that died with it."""
+        """How often a job may run: once, and once more for each kill of the server during the job."""
         accepted = job.accepted or next(iter(job.creates), None)
         return 1 + (self.killed(accepted.t, job.first_end) if accepted else 0)
 
@@ -221,12 +221,14 @@ class History:
             job.hooks.append(event)
             status = event["body"].get("status")
             if status in RANKS:
-                job.seen.append(Seen(event["t"], None, status, event["body"], event["line"], "webhook"))
+                job.seen.append(
+                    Observation(event["t"], None, status, event["body"], event["line"], "webhook")
+                )
         for event in self.of("hook_answered"):
             self.answers[event["h"]] = event["status"]
 
     def owner(self, request: Request, body: Event) -> str | None:
-        """Whose state an answer shows."""
+        """The nonce of the job that a response shows."""
         if body.get("input"):
             return str(body["input"])
         if request.op == "create":
@@ -241,17 +243,21 @@ class History:
         owner = self.owner(request, body)
         if owner and body.get("status") in RANKS:
             line = request.reply["line"]
-            seen = Seen(request.reply["t"], request.t, body["status"], body, line, request.event["method"])
+            seen = Observation(
+                request.reply["t"], request.t, body["status"], body, line, request.event["method"]
+            )
             self.job(owner).seen.append(seen)
 
     def _see_events(self, request: Request) -> None:
         owner = self.owner(request, {})
         for event in request.sse:
             if owner and event["event"] == "start":
-                self.job(owner).seen.append(Seen(event["t"], None, "processing", {}, event["line"], "stream"))
+                self.job(owner).seen.append(
+                    Observation(event["t"], None, "processing", {}, event["line"], "stream")
+                )
             elif owner and event["event"] == "completed":
                 body = event["body"]
-                seen = Seen(event["t"], None, body["status"], body, event["line"], "stream")
+                seen = Observation(event["t"], None, body["status"], body, event["line"], "stream")
                 self.job(owner).seen.append(seen)
 
     def _read_executions(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run is made of: which model, how many of everything, how often what happens."""
+"""The kinds of runs: model, number of clients, and how often each action and fault happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 Weights = dict[str, float]
 
-#: What clients do.
+#: Actions of clients and their weights.
 EVERYTHING: Weights = {
     "wait": 5,
     "later": 5,
@@ -21,7 +21,7 @@ EVERYTHING: Weights = {
     "foreign": 1,
 }
 
-#: What jobs do, when nothing is meant to break.
+#: Behaviours of jobs that do not break anything.
 HARMLESS: Weights = {
     "ok": 6,
     "sleep": 4,
@@ -34,7 +34,7 @@ HARMLESS: Weights = {
     "late": 1,
 }
 
-#: What jobs do when some of them are hostile.
+#: Behaviours of jobs, some of them hostile.
 HOSTILE: Weights = HARMLESS | {
     "endless": 1.5,
     "swallow": 1,
@@ -47,7 +47,7 @@ HOSTILE: Weights = HARMLESS | {
     "daemon": 0.3,
 }
 
-#: What happens to the server and around it.
+#: Faults of the server and its environment.
 FAULTS: Weights = {
     "kill_worker": 3,
     "stop_worker": 2,
@@ -64,7 +64,7 @@ FAULTS: Weights = {
 }
 
 
-#: What webhooks ask to be told; `None` is everything.
+#: Event filters of webhooks; `None` means every event.
 FILTERS: tuple[list[str] | None, ...] = (
     None,
     ["completed"],
@@ -85,33 +85,33 @@ class Profile:
     slots: int = 1
     queue: int = 8
     clients: int = 10
-    #: Accounts with tokens; with one there are no tokens.
-    tenants: int = 1
-    #: How long jobs take.
+    #: The number of accounts; with one account the server has no tokens.
+    accounts: int = 1
+    #: Durations of jobs.
     seconds: tuple[float, ...] = (0.0, 0.0, 0.02, 0.1, 0.4)
-    #: How many of the jobs have a webhook, and what it may ask for.
-    hooked: float = 0.6
+    #: The share of jobs with a webhook, and their event filters.
+    webhook_share: float = 0.6
     filters: tuple[list[str] | None, ...] = FILTERS
-    #: How large inputs are beside what they say, and how many such inputs may wait in the server's memory.
+    #: Additional bytes in each input, and how many waiting inputs fit into the server's memory.
     padding: int = 0
-    in_memory: int = 1
-    #: Pauses of a client between two things it does.
+    inputs_in_memory: int = 1
+    #: The average pause of a client between two actions.
     pause: float = 0.05
     ops: Weights = field(default_factory=lambda: dict(EVERYTHING))
     behaviours: Weights = field(default_factory=lambda: dict(HOSTILE))
     faults: Weights = field(default_factory=lambda: dict(FAULTS))
-    #: Pauses between two faults.
+    #: The range of pauses between two faults.
     fault_pause: tuple[float, float] = (0.2, 1.5)
-    #: How long accepted work may take to be heard of after the load has ended.
+    #: Seconds until every accepted job must have ended after the load.
     settle: float = 20.0
-    #: How long accepted work may go on after SIGTERM, in seconds.
+    #: The drain timeout after SIGTERM, in seconds.
     drain: int = 10
-    #: Whether SIGTERM meets a busy server, which is then started again.
+    #: Whether SIGTERM is sent to a busy server, which is then started again.
     restart: bool = True
 
     @property
     def streams(self) -> bool:
-        """Whether the model answers with server-sent events."""
+        """Whether the model supports server-sent events."""
         return self.variant not in ("Sync", "Checked")
 
     @property
@@ -119,12 +119,12 @@ class Profile:
         return self.workers * self.slots
 
 
-#: The models in the order in which seeds take them.
-_FLEET = (
+#: The variants of the storm; the seed selects one.
+_STORM_VARIANTS = (
     {"variant": "Sync", "workers": 2, "slots": 1},
     {"variant": "AsyncStream", "workers": 2, "slots": 4, "clients": 16},
     {"variant": "Stream", "workers": 1, "slots": 1, "clients": 6},
-    {"variant": "Async", "workers": 2, "slots": 3, "clients": 12, "tenants": 3},
+    {"variant": "Async", "workers": 2, "slots": 3, "clients": 12, "accounts": 3},
     {"variant": "Checked", "workers": 2, "slots": 1},
 )
 
@@ -133,14 +133,14 @@ _CALM = Profile("calm", behaviours=dict(HARMLESS), faults={}, settle=4.0, drain=
 _BASES: dict[str, Profile] = {
     "storm": Profile("storm"),
     "calm": _CALM,
-    #: One slot: here the order of starts is the order of acceptance.
+    #: One slot: jobs start in the order of acceptance.
     "queue": replace(_CALM, name="queue", workers=1, behaviours={"ok": 2, "sleep": 3, "fail": 2}, clients=8),
-    #: Three accounts want the one slot all the time.
+    #: Three accounts compete for one slot all the time.
     "accounts": replace(
         _CALM,
         name="accounts",
         workers=1,
-        tenants=3,
+        accounts=3,
         queue=64,
         clients=24,
         ops={"later": 1},
@@ -148,7 +148,7 @@ _BASES: dict[str, Profile] = {
         seconds=(0.03,),
         settle=10.0,
     ),
-    #: Short jobs on several slots: what belongs to whom.
+    #: Short jobs on several slots: outputs and logs must not mix.
     "crowd": replace(
         _CALM,
         name="crowd",
@@ -167,19 +167,19 @@ _BASES: dict[str, Profile] = {
         ops={"cancel": 4, "replay": 4, "wait": 2, "later": 4, "drop": 1},
         behaviours={"ok": 2, "sleep": 5, "prints": 2},
     ),
-    #: A receiver that takes its time: messages queue up.
+    #: A slow receiver: messages queue up.
     "patience": replace(
         _CALM,
         name="patience",
         variant="Stream",
         ops={"later": 3, "wait": 2},
         behaviours={"ok": 1, "chunks": 4},
-        hooked=1.0,
+        webhook_share=1.0,
         filters=(None,),
         faults={"hook_slow": 1},
         fault_pause=(0.0, 0.05),
     ),
-    #: Processes die, of themselves and by force.
+    #: Children crash and are killed.
     "crash": replace(
         _CALM,
         name="crash",
@@ -187,7 +187,7 @@ _BASES: dict[str, Profile] = {
         faults={"kill_worker": 1},
         fault_pause=(0.4, 1.0),
     ),
-    #: The server itself is killed and started again in the middle of the work of one slot.
+    #: The server itself is killed and started again while jobs run on one slot.
     "killed": replace(
         _CALM,
         name="killed",
@@ -196,7 +196,7 @@ _BASES: dict[str, Profile] = {
         clients=12,
         pause=0.02,
         seconds=(0.0, 0.02, 0.05, 0.2),
-        hooked=0.9,
+        webhook_share=0.9,
         filters=(None, ["completed"]),
         ops={"later": 8, "wait": 2, "replay": 2, "cancel": 1},
         behaviours={"ok": 3, "sleep": 4, "prints": 2, "fail": 1},
@@ -204,27 +204,27 @@ _BASES: dict[str, Profile] = {
         fault_pause=(0.2, 1.0),
         settle=20.0,
     ),
-    #: The same with predictions of Replicate's API, of three accounts, whose inputs wait on the disk.
-    "killed-line": replace(
+    #: The same with predictions of the Replicate API by three accounts, whose inputs wait on disk.
+    "killed-replicate": replace(
         _CALM,
-        name="killed-line",
+        name="killed-replicate",
         workers=1,
-        tenants=3,
+        accounts=3,
         queue=64,
         clients=12,
         pause=0.1,
         padding=3000,
-        in_memory=2,
+        inputs_in_memory=2,
         seconds=(0.0, 0.02, 0.05, 0.1),
-        hooked=0.9,
+        webhook_share=0.9,
         filters=(None, ["completed"]),
-        ops={"make": 10, "unmake": 3, "hurry": 2, "pages": 2},
+        ops={"replicate_create": 10, "replicate_cancel": 3, "replicate_deadline": 2, "replicate_list": 2},
         behaviours={"ok": 3, "sleep": 4, "prints": 2, "fail": 1},
         faults={"kill_server": 1, "hook_error": 2, "hook_refuse": 1},
         fault_pause=(0.3, 1.5),
         settle=20.0,
     ),
-    #: Processes die while descriptors are short.
+    #: Children die while file descriptors run short.
     "scarce": replace(
         _CALM,
         name="scarce",
@@ -239,13 +239,13 @@ NAMES = tuple(_BASES)
 
 
 def profile_of(name: str, seed: int) -> Profile:
-    """The profile of this name; a storm takes another model with every seed."""
+    """The profile with this name; the variant of a storm depends on the seed."""
     base = _BASES[name]
     if name != "storm":
         return base
-    return replace(base, **_FLEET[seed % len(_FLEET)])  # type: ignore[arg-type]
+    return replace(base, **_STORM_VARIANTS[seed % len(_STORM_VARIANTS)])  # type: ignore[arg-type]
 
 
 def pick(rng: random.Random, weights: Weights) -> str:
-    """One of the names, the heavier the likelier."""
+    """A random name, by weight."""
     return rng.choices(list(weights), list(weights.values()))[0]

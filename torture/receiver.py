@@ -1,4 +1,4 @@
-"""The receiver of webhooks, and its moods."""
+"""The webhook receiver and its modes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from torture.events import EventLog, digest
-from torture.wire import Broken, read_body, read_head
+from torture.event_log import EventLog, digest
+from torture.http_stream import ConnectionBroken, read_body, read_head
 
-#: How the receiver can be: takes messages; answers 500; never answers; cannot be reached; is slow.
-MOODS = ("ok", "error", "hang", "refuse", "slow", "redirect")
+#: Accept; respond 500; never respond; refuse connections; respond slowly; redirect.
+MODES = ("ok", "error", "hang", "refuse", "slow", "redirect")
 
-_ANSWERS = {"ok": 200, "slow": 200, "error": 500, "redirect": 302}
-_SLOWNESS = 0.4
+_STATUSES = {"ok": 200, "slow": 200, "error": 500, "redirect": 302}
+_SLOW_DELAY = 0.4
 
 
 class Receiver:
-    """Writes every message it gets into the log, then answers as its mood says."""
+    """Logs every message, then responds according to its mode."""
 
-    def __init__(self, log: EventLog, taken: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(self, log: EventLog, on_delivered: Callable[[str, dict[str, Any]], None]) -> None:
         self._log = log
-        self._taken = taken
+        self._on_delivered = on_delivered
         self._numbers = itertools.count(1)
-        self._mood = "ok"
+        self._mode = "ok"
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
         self._open: set[asyncio.Task[Any]] = set()
@@ -42,31 +42,31 @@ class Receiver:
         """Close everything."""
         if self._server:
             self._server.close()
-        self._hang_up()
+        self._close_connections()
         if self._socket:
             self._socket.close()
 
     def url(self, nonce: str) -> str:
-        """The address that a job's messages go to."""
+        """The webhook URL of a job."""
         return f"http://127.0.0.1:{self.port}/hook/{nonce}"
 
-    async def be(self, mood: str) -> None:
-        """Change the mood. Who was left hanging is hung up on."""
-        before, self._mood = self._mood, mood
-        if before in ("hang", "refuse") or mood == "refuse":
-            self._hang_up()
-        if mood == "refuse" and self._server:
+    async def set_mode(self, mode: str) -> None:
+        """Change the mode and close the connections of a hanging mode."""
+        before, self._mode = self._mode, mode
+        if before in ("hang", "refuse") or mode == "refuse":
+            self._close_connections()
+        if mode == "refuse" and self._server:
             self._server.close()
             self._server = None
             # Bound but not listening: the port stays ours and connections are refused.
             self._socket = _bound(self.port)
-        elif mood != "refuse" and self._server is None:
+        elif mode != "refuse" and self._server is None:
             await self._listen()
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, sock=self._socket, limit=1 << 20, backlog=512)
 
-    def _hang_up(self) -> None:
+    def _close_connections(self) -> None:
         for talk in list(self._open):
             talk.cancel()
 
@@ -76,7 +76,7 @@ class Receiver:
         self._open.add(talk)
         try:
             # A cancel is how we hang up, not something for the loop to report.
-            with contextlib.suppress(Broken, OSError, asyncio.CancelledError):
+            with contextlib.suppress(ConnectionBroken, OSError, asyncio.CancelledError):
                 while head := await read_head(reader):
                     body = await read_body(reader, head)
                     if not await self._answer(head.first, head.headers, body, writer):
@@ -88,23 +88,23 @@ class Receiver:
     async def _answer(
         self, first: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
     ) -> bool:
-        mood, number = self._mood, next(self._numbers)
+        mode, number = self._mode, next(self._numbers)
         nonce = first.split(" ")[1].rpartition("/")[2]
         seen = digest(body)
         kept = {name: value for name, value in headers.items() if name.startswith("webhook-")}
-        self._log.write("hook", h=number, n=nonce, mood=mood, headers=kept, body=seen)
-        if mood in ("hang", "refuse"):
+        self._log.write("hook", h=number, n=nonce, mode=mode, headers=kept, body=seen)
+        if mode in ("hang", "refuse"):
             await asyncio.sleep(60)
             return False
-        if mood == "slow":
-            await asyncio.sleep(_SLOWNESS)
-        status = _ANSWERS[mood]
+        if mode == "slow":
+            await asyncio.sleep(_SLOW_DELAY)
+        status = _STATUSES[mode]
         extra = f"Location: {self.url(nonce)}\r\n" if status == 302 else ""
-        writer.write(f"HTTP/1.1 {status} {mood}\r\n{extra}Content-Length: 0\r\n\r\n".encode())
+        writer.write(f"HTTP/1.1 {status} {mode}\r\n{extra}Content-Length: 0\r\n\r\n".encode())
         await writer.drain()
         self._log.write("hook_answered", h=number, n=nonce, status=status)
         if status == 200:
-            self._taken(nonce, seen)
+            self._on_delivered(nonce, seen)
         return True
 
 

@@ -1,4 +1,4 @@
-"""One run: load and faults, then quiet, then the questions that only a quiet server can answer."""
+"""One run: load with faults, then the checks that need a quiet server, then the shutdown."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.calls import TOKEN, Book, Calls, Job
-from torture.clients import ASYNC, JSON, Client, Crowd
-from torture.events import EventLog
+from torture.api_client import TOKEN, ApiClient, Job, JobTracker
+from torture.clients import ASYNC, JSON, Client, ClientGroup
+from torture.event_log import EventLog
 from torture.faults import Faults
 from torture.profiles import Profile
 from torture.receiver import Receiver
 from torture.server import CANCEL_GRACE, HealthPoller, Server, watch
 
-#: How long the probe waits for its jobs to run side by side.
+#: Seconds until the jobs of the probe must run at once.
 PROBE_LIMIT = 12.0
 GRACE = CANCEL_GRACE + 1
-LOOKED_AT_AGAIN = 60
+RECHECKED_JOBS = 60
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for."""
+    """The parameters of a run."""
 
     binary: Path
     profile: Profile
@@ -36,7 +36,7 @@ class Settings:
 
 
 def torture(settings: Settings, log_path: Path) -> str:
-    """Run once and leave the log at `log_path`; gives the end of the server's own log."""
+    """Run once and write the log to `log_path`; returns the end of the server's own log."""
     with tempfile.TemporaryDirectory(prefix="torture-") as scratch:
         log = EventLog(log_path)
         run = Run(settings, Path(scratch), log)
@@ -56,18 +56,20 @@ class Run:
         self.settings = settings
         self.profile = settings.profile
         self.log = log
-        self.book = Book()
-        self.receiver = Receiver(log, self.book.taken)
+        self.tracker = JobTracker()
+        self.receiver = Receiver(log, self.tracker.record_delivery)
         self.server = Server(settings.binary, settings.profile, scratch, log)
         self.server.plant = settings.plant
-        tenants = settings.profile.tenants
-        self.calls = Calls(self.server.port, log, self.book, self.receiver, settings.seed, settings.profile)
-        if tenants > 1:
-            self.server.tokens = ",".join(f"{TOKEN}{number}:account{number}" for number in range(tenants))
-        self.crowd = Crowd(self.calls, settings.profile)
+        accounts = settings.profile.accounts
+        self.api = ApiClient(
+            self.server.port, log, self.tracker, self.receiver, settings.seed, settings.profile
+        )
+        if accounts > 1:
+            self.server.tokens = ",".join(f"{TOKEN}{number}:account{number}" for number in range(accounts))
+        self.group = ClientGroup(self.api, settings.profile)
 
     async def all(self) -> None:
-        """From the start of the server to its end."""
+        """The whole run, from the start of the server to its exit."""
         profile = self.profile
         self.log.write(
             "run",
@@ -78,8 +80,8 @@ class Run:
             workers=profile.workers,
             slots=profile.slots,
             queue=profile.queue,
-            tenants=profile.tenants,
-            fair=profile.tenants > 1,
+            accounts=profile.accounts,
+            fair=profile.accounts > 1,
             grace=GRACE,
             exit_limit=self.server.exit_limit,
             plant=self.settings.plant,
@@ -92,13 +94,13 @@ class Run:
         try:
             await self._warm_up()
             self.server.sample("before")
-            await self._load()
-            await self._canary()
+            await self._run_load()
+            await self._wait_until_served()
             await self._settle()
-            await self._look_again()
+            await self._recheck_finished()
             await self._probe()
             self.server.sample("after")
-            await self._end(health)
+            await self._terminate(health)
         finally:
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -107,23 +109,23 @@ class Run:
             await self.receiver.stop()
 
     async def _warm_up(self) -> None:
-        """Let everything that is made once be there before its cost is measured."""
-        client = Client(90, self.crowd)
+        """Use every slot once, so that one-time allocations are not counted as growth."""
+        client = Client(90, self.group)
         for _ in range(self.profile.total_slots):
             job = client.job(client.rng, "ok")
-            await self.calls.create(job, "wait", JSON, put=False)
+            await self.api.create(job, "wait", JSON, put=False)
 
-    async def _load(self) -> None:
+    async def _run_load(self) -> None:
         until = time.monotonic() + self.settings.seconds
-        crowd = [Client(number, self.crowd).run(until) for number in range(self.profile.clients)]
-        clients = [asyncio.ensure_future(client) for client in crowd]
+        group = [Client(number, self.group).run(until) for number in range(self.profile.clients)]
+        clients = [asyncio.ensure_future(client) for client in group]
         faults = Faults(self.server, self.receiver, self.log, self.profile, self.settings.seed)
         self.log.write("load", phase="open")
         await faults.run(until)
         _, late = await asyncio.wait(clients, timeout=until - time.monotonic() + self.profile.settle)
         while pending := [client for client in late if not client.done()]:
             for client in pending:
-                # Up to Python 3.11 `wait_for` may swallow a cancel: it is repeated.
+                # Repeated, because `wait_for` may swallow a cancel up to Python 3.11.
                 client.cancel()
             await asyncio.wait(pending, timeout=0.2)
         for result in await asyncio.gather(*clients, return_exceptions=True):
@@ -131,43 +133,43 @@ class Run:
                 raise result
         self.log.write("load", phase="close", late=len(late))
 
-    async def _canary(self) -> None:
-        """Try until something is served again, now that nothing is broken any more."""
-        client = Client(94, self.crowd)
+    async def _wait_until_served(self) -> None:
+        """Send requests until one is served; all faults are over."""
+        client = Client(94, self.group)
         until = time.monotonic() + self.profile.settle
         served = False
         while not served and time.monotonic() < until:
             job = client.job(client.rng, "ok")
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.calls.create(job, "wait", JSON, put=False), self.profile.settle)
+                await asyncio.wait_for(self.api.create(job, "wait", JSON, put=False), self.profile.settle)
             served = job.over
             await asyncio.sleep(0.1)
 
     async def _settle(self) -> None:
-        """Wait until nothing is open, or long enough."""
+        """Wait until no job is pending, up to the settle time."""
         self.log.write("settle", phase="open")
         until = time.monotonic() + self.profile.settle
-        while (still_open := self.book.open()) and time.monotonic() < until:
+        while (still_open := self.tracker.open()) and time.monotonic() < until:
             for job in still_open:
                 if not job.over:
-                    await self.calls.show(job)
+                    await self.api.look_up(job)
             await asyncio.sleep(0.1)
-        self.log.write("settle", phase="close", open=[job.nonce for job in self.book.open()])
+        self.log.write("settle", phase="close", open=[job.nonce for job in self.tracker.open()])
 
-    async def _look_again(self) -> None:
-        """See that what is over stays as it was."""
-        named = [job for job in self.book.jobs.values() if job.accepted and job.over and job.id]
-        for job in named[-LOOKED_AT_AGAIN:]:
-            await self.calls.show(job)
+    async def _recheck_finished(self) -> None:
+        """Look finished jobs up again; they must not change."""
+        named = [job for job in self.tracker.jobs.values() if job.accepted and job.over and job.id]
+        for job in named[-RECHECKED_JOBS:]:
+            await self.api.look_up(job)
 
     async def _probe(self) -> None:
-        """See that every slot can be used at once, and no more than that."""
+        """Fill every slot and submit one job more."""
         gate = self.server.model / "gate"
         total = self.profile.total_slots
         until = time.monotonic() + min(PROBE_LIMIT, self.profile.settle)
         while await asyncio.to_thread(self.server.health) != "READY" and time.monotonic() < until:
             await asyncio.sleep(0.05)
-        client = Client(91, self.crowd)
+        client = Client(91, self.group)
         jobs = [client.job(client.rng, "gate") for _ in range(total + 1)]
         for job in jobs:
             job.id = f"p-{job.nonce}"
@@ -175,15 +177,15 @@ class Run:
         nonces = [job.nonce for job in jobs]
         self.log.write("probe", phase="open", nonces=nonces, slots=total)
         for job in jobs:
-            await self.calls.create(job, "later", ASYNC, put=True)
-        while self._begun(nonces) < total and time.monotonic() < until:
+            await self.api.create(job, "later", ASYNC, put=True)
+        while self._started_count(nonces) < total and time.monotonic() < until:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
         self.log.write("probe", phase="close")
         gate.touch()
         await self._follow(jobs)
 
-    def _begun(self, nonces: list[str]) -> int:
+    def _started_count(self, nonces: list[str]) -> int:
         if not self.server.journal.exists():
             return 0
         entries = map(json.loads, self.server.journal.read_text().splitlines())
@@ -191,32 +193,32 @@ class Run:
 
     async def _follow(self, jobs: list[Job]) -> None:
         limit = self.profile.settle
-        await asyncio.gather(*(self.calls.follow(job, 0.05, limit) for job in jobs if job.accepted))
+        await asyncio.gather(*(self.api.poll_until_end(job, 0.05, limit) for job in jobs if job.accepted))
 
-    async def _end(self, health: HealthPoller) -> None:
-        """SIGTERM: in the middle of work if the profile wants it, with another start after it."""
+    async def _terminate(self, health: HealthPoller) -> None:
+        """Send SIGTERM; with `restart`, to a busy server first, which is started again."""
         if self.profile.restart:
-            jobs = await self._burst()
+            jobs = await self._submit_burst()
             health.pause()
             await self.server.terminate()
             self.log.write("drained", nonces=[job.nonce for job in jobs])
             await self.server.start()
             health.resume()
-            await self._warm_up_again()
+            await self._serve_after_restart()
         health.pause()
         await self.server.terminate()
 
-    async def _burst(self) -> list[Job]:
-        """Fill the slots and the line with jobs that only a webhook tells of."""
-        client = Client(92, self.crowd)
+    async def _submit_burst(self) -> list[Job]:
+        """Fill the slots and the queue with jobs whose end only a webhook reports."""
+        client = Client(92, self.group)
         jobs = [client.job(client.rng, "sleep") for _ in range(self.profile.total_slots + 4)]
         for job in jobs:
             job.input["seconds"], job.hook, job.filter = 0.3, True, None
-        await asyncio.gather(*(self.calls.create(job, "later", ASYNC, put=False) for job in jobs))
+        await asyncio.gather(*(self.api.create(job, "later", ASYNC, put=False) for job in jobs))
         return jobs
 
-    async def _warm_up_again(self) -> None:
-        client = Client(93, self.crowd)
+    async def _serve_after_restart(self) -> None:
+        client = Client(93, self.group)
         job = client.job(client.rng, "ok")
-        await self.calls.create(job, "wait", JSON, put=False)
+        await self.api.create(job, "wait", JSON, put=False)
         await self._settle()

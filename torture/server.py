@@ -1,4 +1,4 @@
-"""The server under torture: its process, the processes below it, and how it is watched."""
+"""The server under test: its process, its descendants, and the monitoring of both."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import threading
 import time
 from pathlib import Path
 
-from torture.events import EventLog
+from torture.event_log import EventLog
 from torture.profiles import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 START_LIMIT = 30.0
 CANCEL_GRACE = 2
-#: Last messages, connections, children: each of them has its own limit after the drain.
-AFTER_THE_DRAIN = 15
-#: How long the processes of a server that was killed may outlive it, and its successor's start.
+#: Additional seconds after the drain for webhooks, connections and children.
+EXIT_MARGIN = 15
+#: Seconds after which processes of a killed server must be gone once the next one is ready.
 ORPHANS_LIMIT = 3.0
 
 #: Variables of the developer's shell that would change what the server does.
@@ -38,16 +38,16 @@ _FOREIGN = (
     "WEBHOOK_AUTH_TOKEN",
 )
 
-#: A look at the processes every 50 ms that comes this late says that the machine is busy.
+#: A process scan (every 50 ms) that is this late means that the machine is busy.
 LATE = 0.25
-#: So does a server that waited this long for a processor since the last look.
+#: So does a server that waited this long for a processor since the last scan.
 STARVED = 0.15
 
 Process = tuple[int, str]
 
 
 class Server:
-    """One server on one port; it can be started again after its end."""
+    """A server process on a fixed port; it can be started again."""
 
     def __init__(self, binary: Path, profile: Profile, scratch: Path, log: EventLog) -> None:
         self._binary = binary
@@ -72,8 +72,8 @@ class Server:
 
     @property
     def exit_limit(self) -> int:
-        """How long the end may take, in seconds."""
-        return self._profile.drain + AFTER_THE_DRAIN
+        """Seconds in which the server must exit after SIGTERM."""
+        return self._profile.drain + EXIT_MARGIN
 
     @property
     def pid(self) -> int:
@@ -98,8 +98,8 @@ class Server:
             "--log-level": "info,model=off",
         }
         if profile.padding:
-            # A little more for what the inputs say.
-            flags["--waiting-memory"] = f"{profile.in_memory * (profile.padding + 500)}B"
+            # 500 bytes more for the other fields of an input.
+            flags["--waiting-memory"] = f"{profile.inputs_in_memory * (profile.padding + 500)}B"
         if profile.slots > 1:
             flags["--concurrency"] = profile.slots
         pairs = [str(part) for pair in flags.items() for part in pair]
@@ -124,7 +124,7 @@ class Server:
             )
         self._log.write("server", state="started", pid=self.pid)
         deadline = time.monotonic() + START_LIMIT
-        # One that has found work of the server before it is busy with that.
+        # A server that resumes jobs of the previous run is busy.
         while (status := await asyncio.to_thread(self.health)) not in ("READY", "BUSY"):
             if not self.running or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not become ready ({status}):\n{self.tail()}")
@@ -132,7 +132,7 @@ class Server:
         self._log.write("server", state="ready", pid=self.pid)
 
     def health(self) -> str:
-        """The word of the health check, or why there is none."""
+        """The status of the health check, or the name of the error."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/health-check")
@@ -143,9 +143,9 @@ class Server:
             connection.close()
 
     async def terminate(self) -> None:
-        """Send SIGTERM, wait for the end, and see what is left behind."""
+        """Send SIGTERM, wait for the exit, and log the processes that are left."""
         assert self._process is not None
-        self.look()
+        self.scan_processes()
         self._log.write("term", pid=self.pid)
         self._process.terminate()
         try:
@@ -160,9 +160,9 @@ class Server:
         self.kill()
 
     async def crash(self, pause: float) -> None:
-        """Kill the server itself, start it again after a pause, and see that nothing is left of the first."""
+        """Kill the server, start it again after a pause, and log processes of the first that are left."""
         assert self._process is not None
-        self.look()
+        self.scan_processes()
         orphans, self.seen = self.seen, set()
         before = self.pid
         self._log.write("server", state="killed", pid=before)
@@ -178,20 +178,20 @@ class Server:
         self.seen |= {(pid, born) for pid, born in orphans if pid in left}
 
     def kill(self) -> None:
-        """End every process that this server has started and that is still there."""
+        """Kill the server and every process that it has started."""
         if self._process is not None and self._process.poll() is None:
-            self.look()
+            self.scan_processes()
             self._process.kill()
             self._process.wait(10)
         for pid, born in self.seen:
-            if _born(pid) == born:
+            if _start_time(pid) == born:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self.seen.clear()
         self.workers.clear()
 
-    def look(self) -> None:
-        """See which processes there are below the server."""
+    def scan_processes(self) -> None:
+        """Find the descendants of the server and log changes of its children."""
         if not self.running:
             return
         direct = set(_children(self.pid))
@@ -203,20 +203,20 @@ class Server:
         frontier = list(direct)
         while frontier:
             pid = frontier.pop()
-            if born := _born(pid):
+            if born := _start_time(pid):
                 self.seen.add((pid, born))
                 frontier += _children(pid)
 
     def sample(self, moment: str) -> None:
-        """Write what the server uses."""
+        """Log the descriptors and the memory of the server."""
         with contextlib.suppress(OSError):
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
             fds = len(os.listdir(f"/proc/{self.pid}/fd"))
             memory = pages * os.sysconf("SC_PAGE_SIZE")
             self._log.write("sample", moment=moment, pid=self.pid, fds=fds, memory=memory)
 
-    def waited_for_cpu(self) -> float:
-        """How long the server's threads could have run and were not let, in seconds."""
+    def cpu_wait_seconds(self) -> float:
+        """Seconds that the server's runnable threads have waited for a processor."""
         total = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
             for task in os.listdir(f"/proc/{self.pid}/task"):
@@ -224,16 +224,16 @@ class Server:
         return total / 1e9
 
     def tail(self) -> str:
-        """The last of what the server has written."""
+        """The end of the server's log."""
         return self.output.read_text(errors="replace")[-300_000:]
 
 
 async def watch(server: Server, log: EventLog) -> None:
-    """Note the coming and going of processes, what the server uses and lacks, until canceled."""
-    rounds, before, waited = 0, time.monotonic(), server.waited_for_cpu()
+    """Log processes, resource usage and stalls until canceled."""
+    rounds, before, waited = 0, time.monotonic(), server.cpu_wait_seconds()
     while True:
-        server.look()
-        now, waits = time.monotonic(), server.waited_for_cpu()
+        server.scan_processes()
+        now, waits = time.monotonic(), server.cpu_wait_seconds()
         late, starved = now - before, min(waits - waited, now - before)
         if late > LATE or starved > STARVED:
             lost = late if late > LATE else starved
@@ -246,7 +246,7 @@ async def watch(server: Server, log: EventLog) -> None:
 
 
 class HealthPoller(threading.Thread):
-    """Asks for the health ten times a second over one connection, apart from everything else."""
+    """Polls the health check ten times a second over one connection, in its own thread."""
 
     def __init__(self, server: Server, log: EventLog) -> None:
         super().__init__(daemon=True)
@@ -256,15 +256,15 @@ class HealthPoller(threading.Thread):
         self._paused = threading.Event()
 
     def pause(self) -> None:
-        """The server is about to end on purpose."""
+        """Stop polling while the server shuts down."""
         self._paused.set()
 
     def resume(self) -> None:
-        """The server is there again."""
+        """Poll again after a restart."""
         self._paused.clear()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """End the thread."""
         self._over.set()
         self.join(15)
 
@@ -308,11 +308,11 @@ def _children(pid: int) -> list[int]:
 
 
 def _alive(processes: set[Process]) -> list[int]:
-    return sorted(pid for pid, born in processes if _born(pid) == born)
+    return sorted(pid for pid, born in processes if _start_time(pid) == born)
 
 
-def _born(pid: int) -> str:
-    """When a living process was started, in the kernel's count; empty if there is none."""
+def _start_time(pid: int) -> str:
+    """The start time of a live process in clock ticks; empty if there is none."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

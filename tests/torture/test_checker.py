@@ -47,11 +47,11 @@ def ran(n=N, t=1.02, how="ok"):
 
 
 def shown(t, r, status="succeeded", n=N, **body):
-    told = {"status": status, "input": n}
-    told |= {"out": "x", "out_nonces": [n]} if status == "succeeded" else {}
+    sent = {"status": status, "input": n}
+    sent |= {"out": "x", "out_nonces": [n]} if status == "succeeded" else {}
     return [
         asked(t, r, op="get", n=n),
-        event(t + 0.01, "reply", r=r, status=200, body={"json": True, **told, **body}),
+        event(t + 0.01, "reply", r=r, status=200, body={"json": True, **sent, **body}),
     ]
 
 
@@ -60,8 +60,8 @@ def canceled(t, r, status=200, n=N):
 
 
 def hook(t, h, status, n=N, answer=200):
-    told = {"status": status} | ({"out": "x", "out_nonces": [n]} if status == "succeeded" else {})
-    return [event(t, "hook", h=h, n=n, body=told), event(t + 0.01, "hook_answered", h=h, n=n, status=answer)]
+    sent = {"status": status} | ({"out": "x", "out_nonces": [n]} if status == "succeeded" else {})
+    return [event(t, "hook", h=h, n=n, body=sent), event(t + 0.01, "hook_answered", h=h, n=n, status=answer)]
 
 
 def fault(name, opened, closed):
@@ -80,8 +80,8 @@ def stream(t, r, indices, *names):
     chunks = [{"event": "output", "index": index, "out": f"o{index}", "out_nonces": [N]} for index in indices]
     body = {"status": "succeeded", "out": "all", "out_nonces": [N], "chunks": ["o0", "o1"]}
     finals = [{"event": name, "body": body} for name in names]
-    told = [event(t + 0.02 + 0.01 * i, "sse", r=r, n=N, **one) for i, one in enumerate([*chunks, *finals])]
-    return [*events, *told, event(t + 0.2, "stream_end", r=r)]
+    sent = [event(t + 0.02 + 0.01 * i, "sse", r=r, n=N, **one) for i, one in enumerate([*chunks, *finals])]
+    return [*events, *sent, event(t + 0.2, "stream_end", r=r)]
 
 
 def violated(*events):
@@ -92,15 +92,15 @@ def violated(*events):
     return {violation.invariant for violation in check(History(sorted(lines, key=lambda one: one["t"])))}
 
 
-def made(t, r, n=N, tenant=0, **fields):
+def made(t, r, n=N, account=0, **fields):
     """A prediction of Replicate's API."""
-    asked_for = asked(t, r, n=n, id=None, face="replicate", tenant=tenant, **fields)
+    asked_for = asked(t, r, n=n, id=None, api="replicate", account=account, **fields)
     return [asked_for, reply(t + 0.01, r, 201, id=f"r-{n}", status="starting", input=n)]
 
 
-def listed(t, r, *nonces, tenant=0):
+def listed(t, r, *nonces, account=0):
     page = event(t + 0.01, "reply", r=r, status=200, body={"json": True, "listed": list(nonces)})
-    return [event(t, "request", r=r, op="list", method="GET", path="/x", tenant=tenant), page]
+    return [event(t, "request", r=r, op="list", method="GET", path="/x", account=account), page]
 
 
 BOTH = [*made(1, 1), *ran(), *shown(2, 2), *made(1.2, 5, M), *ran(M, 1.3), *shown(2, 6, n=M)]
@@ -182,7 +182,7 @@ HOLDS = {
     "I21 another input is refused": [GOOD, asked(3, 3, op="replay", n=M, id=f"p-{N}"), reply(3.1, 3, 409)],
     "I18 another account is before it": [
         made(1, 1),
-        made(1.1, 5, M, tenant=1),
+        made(1.1, 5, M, account=1),
         ran(M, 1.2),
         ran(N, 1.4),
         shown(2, 2),
@@ -311,7 +311,7 @@ def test_a_violation_is_found(invariant, history):
 
 @pytest.mark.parametrize(
     "page",
-    [listed(3, 9, N), listed(3, 9), listed(3, 9, M, N, tenant=1)],
+    [listed(3, 9, N), listed(3, 9), listed(3, 9, M, N, account=1)],
     ids=["one short", "empty", "of another"],
 )
 def test_a_wrong_list_is_found(page):
@@ -319,12 +319,12 @@ def test_a_wrong_list_is_found(page):
 
 
 def test_an_unfairly_delayed_account_is_found():
-    fair = RUN | {"fair": True, "tenants": 2}
-    mine = [accepted(N, 1, 1, tenant="a"), accepted(M, 1.1, 2, tenant="a"), ran(N, 2), ran(M, 20)]
+    fair = RUN | {"fair": True, "accounts": 2}
+    mine = [accepted(N, 1, 1, account="a"), accepted(M, 1.1, 2, account="a"), ran(N, 2), ran(M, 20)]
     others = []
     for number in range(4):
         nonce = f"n1c2k{number}z"
-        others += [accepted(nonce, 1.2, 10 + number, tenant="b"), ran(nonce, 3 + number)]
+        others += [accepted(nonce, 1.2, 10 + number, account="b"), ran(nonce, 3 + number)]
     flat = [fair, *[one for part in [*mine, *others] for one in part]]
     lines = [one | {"line": number} for number, one in enumerate(flat, 1)]
     found = check(History(sorted(lines, key=lambda one: one["t"])))

@@ -33,10 +33,10 @@ PLANTED = [
     ("lost-letter", "killed", 4, "I04"),
     ("another-letter", "killed", 4, "C6"),
     ("mixed-queue", "killed", 4, "I18"),
-    ("unwritten-job", "killed-line", 3, "I01"),
-    ("mixed-queue", "killed-line", 4, "I18"),
-    ("forgotten-cancel", "killed-line", 4, "I06"),
-    ("foreign-input", "killed-line", 2, "I10"),
+    ("unwritten-job", "killed-replicate", 3, "I01"),
+    ("mixed-queue", "killed-replicate", 4, "I18"),
+    ("forgotten-cancel", "killed-replicate", 4, "I06"),
+    ("foreign-input", "killed-replicate", 2, "I10"),
 ]
 
 

@@ -15,7 +15,7 @@ def test_a_short_storm_violates_no_invariant(seed, tmp_path):
     assert re.search(r"[1-9]\d* jobs accepted.*[1-9]\d* faults", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("profile", ["killed", "killed-line"])
+@pytest.mark.parametrize("profile", ["killed", "killed-replicate"])
 def test_repeated_kills_lose_no_job(profile, tmp_path):
     done = run_torture("--seconds", "8", "--profile", profile, "--seed", "5", "--keep", logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,7 @@
 
 The journal is a file beside this one: a line when an execution begins and one when it ends, each
 written with a single `write` to a descriptor in append mode, so that lines of several processes do
-not mix. Whoever reads it knows what really ran, whatever the server says.
+not mix. It shows what really ran, independently of the server.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Execution:
         self.over = False
 
     def begin(self, behave: str) -> None:
-        # A cancel may come at any point: better an end without a begin than the other way round.
+        # A cancel may come at any point: an end without a begin is better than the opposite.
         self.begun = True
         note("begin", self.nonce, behave)
 
@@ -56,7 +56,7 @@ class Execution:
         self.end("fail" if isinstance(error, Exception) else "canceled")
 
 
-# What a behaviour asks of whoever drives it: ("sleep", seconds) or ("give", value).
+# The steps of a behaviour: ("sleep", seconds) or ("give", value).
 Steps = Generator[tuple[str, Any], None, None]
 
 
@@ -84,7 +84,7 @@ def prints(job: Execution, seconds: float, count: int) -> Steps:
 
 
 def late(job: Execution, seconds: float, count: int) -> Steps:
-    """A thread prints when its job is over; those lines belong to nobody."""
+    """A thread prints after the end of its job; those lines belong to no job."""
 
     def talk() -> None:
         for number in range(count):
@@ -113,7 +113,7 @@ def chunks_then_fail(job: Execution, seconds: float, count: int) -> Steps:
 
 
 def endless(job: Execution, seconds: float, count: int) -> Steps:
-    """Goes on until it is stopped; a lost cancel must not hold up the whole run for ever."""
+    """Runs until it is stopped, at most 25 s, so that a lost cancel does not block the run."""
     number, until = 0, time.monotonic() + 25
     while time.monotonic() < until:
         yield "give", f"{job.nonce} {number}"
@@ -136,7 +136,7 @@ def segfault(job: Execution, seconds: float, count: int) -> Steps:
 
 
 def garbage(job: Execution, seconds: float, count: int) -> Steps:
-    """Writes nonsense on every descriptor, that of the server's socket too."""
+    """Writes garbage to every descriptor, including the socket to the server."""
     yield "sleep", seconds
     job.end("crash")
     for descriptor in range(3, 64):
@@ -150,7 +150,7 @@ def garbage(job: Execution, seconds: float, count: int) -> Steps:
 
 
 def swallow(job: Execution, seconds: float, count: int) -> Steps:
-    """Does not stop when it is told to: finishes what it has begun first."""
+    """Ignores cancels and finishes its work."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
@@ -158,7 +158,7 @@ def swallow(job: Execution, seconds: float, count: int) -> Steps:
         except GeneratorExit:
             raise
         except BaseException:
-            print(f"{job.nonce} was told to stop and does not")
+            print(f"{job.nonce} ignores a cancel")
     yield "give", f"{job.nonce} finished"
 
 
@@ -194,7 +194,7 @@ def daemon(job: Execution, seconds: float, count: int) -> Steps:
 
 
 def gate(job: Execution, seconds: float, count: int) -> Steps:
-    """Holds its slot until a file is there."""
+    """Holds its slot until a file exists."""
     until = time.monotonic() + seconds
     path = os.path.join(os.path.dirname(JOURNAL), "gate")
     while not os.path.exists(path) and time.monotonic() < until:
@@ -207,7 +207,7 @@ def steps(job: Execution, behave: str, seconds: float, count: int) -> Steps:
 
 
 def thrown(script: Steps, error: BaseException) -> "tuple[str, Any] | None":
-    """Let the behaviour meet an exception where it slept; its next step, if it goes on."""
+    """Raise an exception where the behaviour slept; returns its next step, if it continues."""
     try:
         return script.throw(error)
     except StopIteration:
@@ -215,7 +215,7 @@ def thrown(script: Steps, error: BaseException) -> "tuple[str, Any] | None":
 
 
 def work(nonce: str, behave: str, seconds: float, count: int) -> Iterator[Any]:
-    """Drive a behaviour in sync code: sleeps here, gives what it gives."""
+    """Run the steps of a behaviour in sync code."""
     job = Execution(nonce)
     try:
         job.begin(behave)
@@ -239,7 +239,7 @@ def work(nonce: str, behave: str, seconds: float, count: int) -> Iterator[Any]:
 
 
 async def work_async(nonce: str, behave: str, seconds: float, count: int) -> AsyncIterator[Any]:
-    """Drive a behaviour on the event loop."""
+    """Run the steps of a behaviour on the event loop."""
     job = Execution(nonce)
     try:
         job.begin(behave)
@@ -281,7 +281,7 @@ class Stream(BasePredictor):
 
 
 class Async(BasePredictor):
-    """Several at once on one event loop; returns one value."""
+    """Concurrent async functions that return one value."""
 
     @cog.streaming
     async def predict(self, nonce: str, behave: str, seconds: float = 0.0, count: int = 1) -> Any:
@@ -290,7 +290,7 @@ class Async(BasePredictor):
 
 
 class AsyncStream(BasePredictor):
-    """Several async generators at once on one event loop."""
+    """Concurrent async generators."""
 
     @cog.streaming
     async def predict(
@@ -301,7 +301,7 @@ class AsyncStream(BasePredictor):
 
 
 class Checked(BasePredictor):
-    """Like `Sync`, with a health check of its own that may take its time."""
+    """Like `Sync`, with a health check of the model."""
 
     def healthcheck(self) -> bool:
         return True

@@ -1,7 +1,7 @@
 """The event log of a run: one file of JSON lines, all times CLOCK_MONOTONIC.
 
-Every part of a run writes here what it sees, when it sees it. What the model's journal says is added
-at the end, so that one file is all the checker needs.
+Every part of a run writes its observations here at once. The model's journal is added at the end, so
+the checker needs one file only.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: What identifies a job in its input, output and logs.
+#: The text that identifies a job in its input, output and logs.
 NONCE = re.compile(r"n\d+c\d+k\d+z")
 
-#: The server's own lines in the logs of a job.
-_NOTICE = "the rest of the logs was left out"
+#: The server's own line at the end of truncated logs.
+_NOTICE = re.compile(r"\[.*MiB\]")
 
 Event = dict[str, Any]
 
-#: The states of a job that is over.
+#: The statuses of a finished job.
 TERMINAL = ("succeeded", "failed", "canceled", "aborted")
 
 
@@ -35,7 +35,7 @@ class EventLog:
         self._lock = threading.Lock()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> float:
-        """Write an event that happens now, or happened at `t`; returns its time."""
+        """Write an event with the current time, or with the time `t`; returns its time."""
         moment = time.monotonic() if t is None else t
         line = json.dumps({"t": round(moment, 6), "k": kind, **fields}, separators=(",", ":"))
         with self._lock:
@@ -44,7 +44,7 @@ class EventLog:
         return moment
 
     def add_journal(self, journal: Path) -> None:
-        """Add what the model has noted."""
+        """Add the model's journal."""
         if not journal.exists():
             return
         for line in journal.read_text(encoding="utf-8").splitlines():
@@ -52,13 +52,13 @@ class EventLog:
             self.write(entry.pop("e"), **entry)
 
     def close(self) -> None:
-        """Finish the file; later events are dropped."""
+        """Close the file; later events are dropped."""
         with self._lock:
             self._file.close()
 
 
 def read_log(path: Path) -> list[Event]:
-    """All events of a saved log by time; `line` is where each stands in the file."""
+    """All events of a saved log by time; `line` is the line number of the event."""
     events = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -69,7 +69,7 @@ def read_log(path: Path) -> list[Event]:
 
 
 def digest(body: bytes) -> Event:
-    """What the checker needs to know about the body of an answer or a message."""
+    """The parts of a response or webhook body that the checker needs."""
     try:
         job = json.loads(body)
     except ValueError:
@@ -94,7 +94,7 @@ def digest(body: bytes) -> Event:
 
 
 def page_digest(body: bytes) -> Event:
-    """Which jobs are on a page of a list, in its order."""
+    """The jobs on a page of a list, in order."""
     try:
         results = json.loads(body)["results"]
     except (ValueError, KeyError):
@@ -103,17 +103,17 @@ def page_digest(body: bytes) -> Event:
 
 
 def output_digest(output: Any) -> Event:
-    """A value of the model's: its fingerprint and whose nonces are in it."""
+    """The hash of an output value and the nonces in it."""
     text = json.dumps(output, sort_keys=True)
     nonces = sorted(set(NONCE.findall(text)))
     return {"out": hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16], "out_nonces": nonces}
 
 
 def logs_digest(logs: str) -> Event:
-    """Whose nonces are in the lines, and the first line that has none."""
+    """The nonces in the log lines, and the first line without one."""
     seen: Event = {"log_nonces": sorted(set(NONCE.findall(logs)))}
     for line in logs.splitlines():
-        if line.strip() and not NONCE.search(line) and _NOTICE not in line:
+        if line.strip() and not NONCE.search(line) and not _NOTICE.fullmatch(line):
             seen["log_bare"] = line[:200]
             break
     return seen

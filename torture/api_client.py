@@ -1,4 +1,4 @@
-"""Requests of the clients, each with its traces in the log, and the book of what is still open."""
+"""The API client of the random clients, which logs every request, and the tracker of pending jobs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from torture.events import TERMINAL, Event, EventLog, digest, output_digest, page_digest
+from torture.event_log import TERMINAL, Event, EventLog, digest, output_digest, page_digest
+from torture.http_stream import Connection, ConnectionBroken, Head
 from torture.profiles import Profile
 from torture.receiver import Receiver
-from torture.wire import Broken, Connection, Head
 
-#: Longer than anything that a healthy server makes a client wait for.
-PATIENCE = 40.0
-#: What tokens begin with; the number of the account follows.
+#: Longer than any response of a healthy server takes.
+REQUEST_TIMEOUT = 40.0
+#: The prefix of tokens; the number of the account follows.
 TOKEN = "torture-token-of-account-"
-#: Where each API has its predictions, and where it takes new ones.
+#: The paths of predictions in each API, and the paths that create them.
 PREDICTIONS = {"cog": "/predictions", "replicate": "/v1/predictions"}
 NEW = {"cog": "/predictions", "replicate": "/v1/models/local/model/predictions"}
-#: How a call can end without an answer.
-FAILURES = (OSError, Broken, asyncio.TimeoutError)
+#: The ways a request can end without a response.
+FAILURES = (OSError, ConnectionBroken, asyncio.TimeoutError)
 
 
 @dataclass
 class Job:
-    """What a client knows about a job it has asked for."""
+    """A client's view of a job that it has requested."""
 
     nonce: str
     input: dict[str, Any]
@@ -37,13 +37,13 @@ class Job:
     hook: bool = False
     accepted: bool = False
     over: bool = False
-    told: bool = False
-    #: Another job has its id now: it can no longer be asked for.
-    displaced: bool = False
-    tenant: int = 0
-    #: By which API it is made.
-    face: str = "cog"
-    #: After so many seconds nobody wants it any more.
+    delivered: bool = False
+    #: Another job uses its id now, so it cannot be looked up any more.
+    id_reused: bool = False
+    account: int = 0
+    #: The API that creates it.
+    api: str = "cog"
+    #: The value of `Cancel-After`, in seconds.
     deadline: int | None = None
 
     @property
@@ -52,60 +52,60 @@ class Job:
 
     @property
     def open(self) -> bool:
-        """Whether something is still to be heard of it."""
-        if self.displaced and not self.waits_for_hook:
+        """Whether its end or its terminal webhook is pending."""
+        if self.id_reused and not self.waits_for_hook:
             return False
-        return self.accepted and (not self.over or (self.waits_for_hook and not self.told))
+        return self.accepted and (not self.over or (self.waits_for_hook and not self.delivered))
 
 
 @dataclass
-class Book:
+class JobTracker:
     """All jobs of a run."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
 
-    def taken(self, nonce: str, seen: Event) -> None:
-        """The receiver has taken a message."""
+    def record_delivery(self, nonce: str, seen: Event) -> None:
+        """Record a webhook that the receiver has accepted."""
         job = self.jobs.get(nonce)
         if job and seen.get("status") in TERMINAL:
-            job.told = job.over = True
+            job.delivered = job.over = True
 
     def open(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.open]
 
 
-class Calls:
-    """Makes requests and writes them into the log."""
+class ApiClient:
+    """Sends requests and writes them to the log."""
 
     def __init__(
-        self, port: int, log: EventLog, book: Book, receiver: Receiver, seed: int, profile: Profile
+        self, port: int, log: EventLog, tracker: JobTracker, receiver: Receiver, seed: int, profile: Profile
     ) -> None:
         self.port = port
         self.log = log
-        self.book = book
+        self.tracker = tracker
         self.receiver = receiver
         self.seed = seed
         self.profile = profile
-        self.tenants = profile.tenants
+        self.accounts = profile.accounts
         self._numbers = itertools.count(1)
 
-    def token(self, tenant: int) -> dict[str, str]:
-        """The header that says who calls; nothing when nobody is asked."""
-        return {"Authorization": f"Bearer {TOKEN}{tenant}"} if self.tenants > 1 else {}
+    def token(self, account: int) -> dict[str, str]:
+        """The header with the account's token; empty if the server has no tokens."""
+        return {"Authorization": f"Bearer {TOKEN}{account}"} if self.accounts > 1 else {}
 
     def new_job(self, client: int, count: int, input: dict[str, Any], rng: random.Random) -> Job:
-        """A job with a nonce of its own and perhaps a webhook; nothing is sent yet."""
+        """A new job with a unique nonce and perhaps a webhook; nothing is sent yet."""
         nonce = f"n{self.seed}c{client}k{count}z"
-        hook = rng.random() < self.profile.hooked
-        tenant = client % self.tenants
+        hook = rng.random() < self.profile.webhook_share
+        account = client % self.accounts
         job = Job(
             nonce,
             {"nonce": nonce, **input},
             hook=hook,
             filter=rng.choice(self.profile.filters),
-            tenant=tenant,
+            account=account,
         )
-        self.book.jobs[nonce] = job
+        self.tracker.jobs[nonce] = job
         return job
 
     def body(self, job: Job) -> bytes:
@@ -117,13 +117,13 @@ class Calls:
                 envelope["webhook_events_filter"] = job.filter
         return json.dumps(envelope).encode()
 
-    def began(self, op: str, method: str, path: str, **fields: Any) -> int:
-        """Write a request that is about to be sent; gives its number."""
+    def log_request(self, op: str, method: str, path: str, **fields: Any) -> int:
+        """Log a request before it is sent; returns its number."""
         number = next(self._numbers)
         self.log.write("request", r=number, op=op, method=method, path=path, **fields)
         return number
 
-    async def simple(
+    async def call(
         self,
         op: str,
         method: str,
@@ -131,12 +131,12 @@ class Calls:
         *,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
-        tenant: int = 0,
+        account: int = 0,
         **fields: Any,
     ) -> Event | None:
-        """A request and its whole answer; `None` if the connection broke."""
-        number = self.began(op, method, path, tenant=tenant, **fields)
-        all_headers = (headers or {}) | self.token(tenant)
+        """Send a request and return its response; `None` if the connection broke."""
+        number = self.log_request(op, method, path, account=account, **fields)
+        all_headers = (headers or {}) | self.token(account)
 
         async def exchange() -> Event:
             async with Connection(self.port) as connection:
@@ -145,7 +145,7 @@ class Calls:
                 return self.answered(number, head, await connection.body(head), op)
 
         try:
-            return await asyncio.wait_for(exchange(), PATIENCE)
+            return await asyncio.wait_for(exchange(), REQUEST_TIMEOUT)
         except asyncio.CancelledError:
             self.log.write("dropped", r=number)
             raise
@@ -154,7 +154,7 @@ class Calls:
             return None
 
     def answered(self, number: int, head: Head, body: bytes, op: str = "") -> Event:
-        """Write an answer."""
+        """Log a response."""
         seen = page_digest(body) if op == "list" and head.status == 200 else digest(body)
         self.log.write("reply", r=number, status=head.status, body=seen)
         return {"code": head.status, **seen}
@@ -162,73 +162,73 @@ class Calls:
     async def create(
         self, job: Job, mode: str, headers: dict[str, str], *, put: bool, op: str = "create"
     ) -> Event | None:
-        """Ask for a job and wait for the answer, whichever way it comes."""
-        method, path, body = self.target(job, put=put)
+        """Create a job and wait for the response."""
+        method, path, body = self.create_request(job, put=put)
         fields = self.fields(job, mode)
-        answer = await self.simple(op, method, path, body=body, headers=headers, **fields)
+        answer = await self.call(op, method, path, body=body, headers=headers, **fields)
         if answer and op == "create":
-            self.note(job, answer)
+            self.record_reply(job, answer)
         if answer and answer["code"] == 503:
             await asyncio.sleep(0.1)
         return answer
 
-    def target(self, job: Job, *, put: bool) -> tuple[str, str, bytes]:
+    def create_request(self, job: Job, *, put: bool) -> tuple[str, str, bytes]:
         """Method, path and body of a create request."""
         body = self.body(job)
         if put:
             return "PUT", f"/predictions/{job.id}", body
         if job.id:
             body = json.dumps({**json.loads(body), "id": job.id}).encode()
-        return "POST", NEW[job.face], body
+        return "POST", NEW[job.api], body
 
     def fields(self, job: Job, mode: str) -> Event:
-        """What the log says about a create request."""
+        """The log fields of a create request."""
         hooks = {"hook": job.waits_for_hook, "any_hook": job.hook}
-        what = {"face": job.face, "deadline": job.deadline}
-        return {"n": job.nonce, "id": job.id, "tenant": job.tenant, "mode": mode, **hooks, **what}
+        what = {"api": job.api, "deadline": job.deadline}
+        return {"n": job.nonce, "id": job.id, "account": job.account, "mode": mode, **hooks, **what}
 
-    def note(self, job: Job, answer: Event) -> None:
-        """Keep what an answer says about a job."""
+    def record_reply(self, job: Job, answer: Event) -> None:
+        """Record what a response says about a job."""
         if answer["code"] in (200, 201, 202):
             job.accepted = True
             job.id = job.id or answer.get("id")
-        self.see(job, answer)
+        self.record_end(job, answer)
 
-    def see(self, job: Job, answer: Event) -> None:
-        """Keep the end of a job, if this is one."""
+    def record_end(self, job: Job, answer: Event) -> None:
+        """Record the end of a job, if the response shows it."""
         if answer.get("status") in TERMINAL and answer.get("code", 200) == 200:
             job.over = True
 
-    async def show(self, job: Job) -> Event | None:
+    async def look_up(self, job: Job) -> Event | None:
         """Look a job up."""
-        path = f"{PREDICTIONS[job.face]}/{job.id}"
-        answer = await self.simple("get", "GET", path, tenant=job.tenant, id=job.id, n=job.nonce)
+        path = f"{PREDICTIONS[job.api]}/{job.id}"
+        answer = await self.call("get", "GET", path, account=job.account, id=job.id, n=job.nonce)
         if answer and answer.get("input") == job.nonce:
-            self.see(job, answer)
+            self.record_end(job, answer)
         elif answer and answer.get("input"):
-            job.displaced = True
+            job.id_reused = True
         return answer
 
     async def cancel(self, job: Job) -> Event | None:
-        """Ask for a job's end."""
-        path = f"{PREDICTIONS[job.face]}/{job.id}/cancel"
-        return await self.simple("cancel", "POST", path, tenant=job.tenant, id=job.id, n=job.nonce)
+        """Cancel a job."""
+        path = f"{PREDICTIONS[job.api]}/{job.id}/cancel"
+        return await self.call("cancel", "POST", path, account=job.account, id=job.id, n=job.nonce)
 
-    async def follow(self, job: Job, pause: float, limit: float = PATIENCE) -> None:
-        """Look a job up again and again until it is over."""
+    async def poll_until_end(self, job: Job, pause: float, limit: float = REQUEST_TIMEOUT) -> None:
+        """Look a job up repeatedly until it has ended."""
         until = time.monotonic() + limit
-        while not (job.over or job.displaced) and time.monotonic() < until:
-            answer = await self.show(job)
+        while not (job.over or job.id_reused) and time.monotonic() < until:
+            answer = await self.look_up(job)
             if answer and answer["code"] == 404:
                 return
             await asyncio.sleep(pause)
 
     async def stream(self, job: Job, *, put: bool, leave_after: int | None, op: str = "create") -> None:
-        """Read a job's events to the end, or leave after so many."""
-        method, path, body = self.target(job, put=put)
-        number = self.began(op, method, path, **self.fields(job, "stream"))
+        """Read the events of a job to the end, or disconnect after `leave_after` events."""
+        method, path, body = self.create_request(job, put=put)
+        number = self.log_request(op, method, path, **self.fields(job, "stream"))
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        headers |= self.token(job.tenant)
+        headers |= self.token(job.account)
 
         async def exchange() -> None:
             async with Connection(self.port) as connection:
@@ -243,7 +243,7 @@ class Calls:
                 await self._events(connection, head, number, job, leave_after)
 
         try:
-            await asyncio.wait_for(exchange(), PATIENCE)
+            await asyncio.wait_for(exchange(), REQUEST_TIMEOUT)
         except asyncio.CancelledError:
             self.log.write("dropped", r=number)
             raise
@@ -258,7 +258,7 @@ class Calls:
             self.log.write("sse", r=number, n=job.nonce, event=name, **_event_digest(name, data))
             job.id = job.id or data.get("id")
             if name == "completed":
-                self.see(job, {"status": data["status"]})
+                self.record_end(job, {"status": data["status"]})
             count += 1
             if leave_after is not None and count >= leave_after:
                 self.log.write("dropped", r=number)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as plainly as the torture needs it: over asyncio streams, and able to leave at any point."""
+"""A minimal HTTP/1.1 client over asyncio streams that can disconnect at any point."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 LIMIT = 1 << 20
 
 
-class Broken(Exception):
-    """The other side closed the connection, or did not speak HTTP."""
+class ConnectionBroken(Exception):
+    """The peer closed the connection or did not send HTTP."""
 
 
 @dataclass
@@ -30,19 +30,19 @@ class Head:
         try:
             return int(self.first.split(" ", 2)[1])
         except (IndexError, ValueError) as error:
-            raise Broken(f"no status line: {self.first!r}") from error
+            raise ConnectionBroken(f"no status line: {self.first!r}") from error
 
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """Read the head of a message; `None` when the other side has nothing more to say."""
+    """Read the head of a message; `None` at the end of the connection."""
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if not error.partial:
             return None
-        raise Broken(f"closed within a head: {error.partial[:80]!r}") from error
+        raise ConnectionBroken(f"closed within a head: {error.partial[:80]!r}") from error
     except asyncio.LimitOverrunError as error:
-        raise Broken("the head does not end") from error
+        raise ConnectionBroken("the head does not end") from error
     first, *rest = raw.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in rest if line)
     return Head(first, {name.strip().lower(): value.strip() for name, _, value in pairs})
@@ -54,12 +54,12 @@ async def read_body(reader: asyncio.StreamReader, head: Head) -> bytes:
         try:
             return await reader.readexactly(int(head.headers["content-length"]))
         except asyncio.IncompleteReadError as error:
-            raise Broken("closed within a body") from error
+            raise ConnectionBroken("closed within a body") from error
     return b"".join([chunk async for chunk in read_chunks(reader, head)])
 
 
 async def read_chunks(reader: asyncio.StreamReader, head: Head) -> AsyncIterator[bytes]:
-    """Give the pieces of a chunked body as they come."""
+    """Yield the chunks of a chunked body as they arrive."""
     if "chunked" not in head.headers.get("transfer-encoding", ""):
         if head.first.startswith("HTTP/"):
             yield await reader.read()
@@ -70,7 +70,7 @@ async def read_chunks(reader: asyncio.StreamReader, head: Head) -> AsyncIterator
             await reader.readline()
         await reader.readline()
     except (ValueError, asyncio.IncompleteReadError) as error:
-        raise Broken("closed within a chunked body") from error
+        raise ConnectionBroken("closed within a chunked body") from error
 
 
 class Connection:
@@ -87,7 +87,7 @@ class Connection:
         self.writer.close()
 
     def reset(self) -> None:
-        """Leave without a goodbye: the other side gets a reset."""
+        """Close the connection with a reset."""
         raw = self.writer.get_extra_info("socket")
         if raw is not None:
             with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Connection:
         self.writer.close()
 
     async def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> None:
-        """Send a request; the answer ends the connection."""
+        """Send a request; the connection closes after the response."""
         lines = [f"{method} {path} HTTP/1.1", "Host: torture", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body is not None:
@@ -104,18 +104,18 @@ class Connection:
         await self.writer.drain()
 
     async def head(self) -> Head:
-        """Read the head of the answer."""
+        """Read the head of the response."""
         head = await read_head(self.reader)
         if head is None:
-            raise Broken("closed without an answer")
+            raise ConnectionBroken("closed without a response")
         return head
 
     async def body(self, head: Head) -> bytes:
-        """Read the rest of the answer."""
+        """Read the body of the response."""
         return await read_body(self.reader, head)
 
     async def sse(self, head: Head) -> AsyncIterator[tuple[str, Any]]:
-        """Give the server-sent events of the answer."""
+        """Yield the server-sent events of the response."""
         rest = b""
         async for chunk in read_chunks(self.reader, head):
             *frames, rest = (rest + chunk).split(b"\n\n")
