@@ -66,7 +66,8 @@ BANNED = (
     Banned(r"(?:waits?|waiting|stands?|place) in line", "`in the queue`"),
     Banned(r"parcels?", "`outgoing message` or `job offer`"),
     Banned(
-        r"(?:the|a|old|settled|unsent|kept) letters?(?! or\b)(?= (?:of|about|that|is|was|in|to)\b)",
+        r"(?<!to\s)(?<!by\s)(?:the|a|old|settled|unsent|kept) letters?"
+        r"(?! or\b)(?= (?:of|about|that|is|was|in|to)\b)",
         "`outbox message`",
     ),
     Banned(r"berths?", "`load limit`"),

@@ -44,7 +44,6 @@ PENDING_REWRITE = (
     "docs/fuzzing.md",
     "docs/reliability.md",
     "docs/torture.md",
-    "tests/",
 )
 
 SOURCE_SUFFIXES = (".rs", ".py", ".pyi")
