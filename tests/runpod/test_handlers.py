@@ -82,7 +82,7 @@ def test_a_failed_fitness_check_is_a_failed_setup(fresh_handler):
 def test_a_script_without_a_handler_is_reported(package):
     result = predict(package, "silent.py")
     assert result.returncode == 1 and "version 1.12.0" in result.stderr
-    assert "has ended without calling `runpod.serverless.start`" in result.stderr
+    assert "ended without calling `runpod.serverless.start`" in result.stderr
 
 
 def test_resources_opened_by_the_script_stay_open(handler):

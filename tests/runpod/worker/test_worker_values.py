@@ -79,8 +79,8 @@ def test_replaced_numbers_are_logged_once(job_server: JobServer, workers: Worker
     job_server.offer("a", "b", input={"returns": "[float('nan')] * 3"})
     worker = workers.start(workers.script(VALUES))
     assert job_server.result("a") == job_server.result("b") == {"output": [None] * 3}
-    job_server.wait(lambda: "is sent in its place" in worker.read_log())
-    assert worker.read_log().count("is sent in its place") == 1
+    job_server.wait(lambda: "is sent as `null`" in worker.read_log())
+    assert worker.read_log().count("is sent as `null`") == 1
 
 
 @pytest.mark.parametrize(
