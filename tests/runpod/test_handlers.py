@@ -76,7 +76,7 @@ def test_a_failed_fitness_check_is_a_failed_setup(fresh_handler):
     health = fresh_handler("checked.py").health()
     assert health["status"] == "SETUP_FAILED"
     assert "the disk is fine" in health["setup"]["logs"]
-    assert "the fitness check `gpu` failed: RuntimeError: there is no GPU" in health["setup"]["logs"]
+    assert "the fitness check `gpu` says RuntimeError: there is no GPU" in health["setup"]["logs"]
 
 
 def test_a_script_without_a_handler_is_reported(package):

@@ -183,7 +183,8 @@ def run_checks() -> None:
         except Exception as error:
             print(traceback_text(error), file=sys.stderr)
             name = getattr(check, "__name__", "?")
-            raise LoadError(f"setup failed: the fitness check `{name}` failed: {describe(error)}") from error
+            # `tidegate worker` parses this text to report the check by its name.
+            raise LoadError(f"setup failed: the fitness check `{name}` says {describe(error)}") from error
     if pending is not None:
         os.unlink(pending)
 
