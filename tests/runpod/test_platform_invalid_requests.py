@@ -90,10 +90,10 @@ def test_two_workers_with_one_id_are_detected(platform: Platform) -> None:
         for _ in range(3):
             connection = socket.create_connection(("127.0.0.1", platform.port))
             open_questions.enter_context(connection).sendall(question)
-        wait_until(lambda: "two workers seem to have one name" in platform.log(), "a warning")
+        wait_until(lambda: "two workers use the same id" in platform.log(), "a warning")
     jobs = [platform.run(n) for n in range(3)]
     assert [take(platform, "alone") for _ in range(3)] == jobs
-    assert platform.log().count("two workers seem to have one name") == 1, "it is said once"
+    assert platform.log().count("two workers use the same id") == 1, "it is logged once"
 
 
 def test_purge_removes_waiting_jobs_only(platform: Platform) -> None:

@@ -1,4 +1,4 @@
-//! The port: workers elsewhere as an executor like any other.
+//! The port [`Executor`]: admission to remote workers, and the jobs that run on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,28 @@ use crate::executor::RemoteExecutor;
 use crate::job_offer::JobOffer;
 use crate::worker::WorkerId;
 
-/// The most jobs that a worker gets by one question.
+/// The most jobs that a worker gets in one response.
 pub const MAX_JOBS_PER_TAKE: usize = 256;
-/// AssignmentState often a job looks whether its worker is still there.
+/// How often a running job checks its worker.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[async_trait]
 impl Executor for RemoteExecutor {
     fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         if wait == WaitPolicy::NoWait {
-            // Nobody knows who asks next.
+            // It is not known when the next worker asks.
             return Err(Refusal::AtCapacity);
         }
-        let (give, place) = oneshot::channel();
+        let (slot, waiting) = oneshot::channel();
         self.enqueue(AdmissionWaiter {
             account: account.clone(),
-            give,
+            slot,
         })?;
         let closed = Refusal::NotReady {
             health: Health::Unknown,
         };
         Ok(Admitted::Queued(Box::pin(async move {
-            let slot: WorkerSlot = place.await.map_err(|_| closed)?;
+            let slot: WorkerSlot = waiting.await.map_err(|_| closed)?;
             Ok(Box::new(slot) as Box<dyn Admission>)
         })))
     }
@@ -55,13 +55,13 @@ impl Executor for RemoteExecutor {
         MAX_JOBS_PER_TAKE
     }
 
-    /// What a worker takes is known to the worker only.
+    /// Only the worker knows its input schema.
     fn schema(&self) -> Option<Arc<Bytes>> {
         None
     }
 
     fn report(&self) -> HealthReport {
-        // It takes jobs, also while no worker is there.
+        // Jobs are accepted even while there is no worker.
         HealthReport {
             health: Health::Ready,
             setup: None,
@@ -80,10 +80,10 @@ impl Executor for RemoteExecutor {
     }
 
     fn pool_status(&self) -> PoolStatus {
-        let count = self.worker_counts();
+        let counts = self.worker_counts();
         PoolStatus {
-            slots: count.at_work(),
-            free: count.idle,
+            slots: counts.available(),
+            free: counts.idle,
             ..PoolStatus::default()
         }
     }
@@ -91,9 +91,9 @@ impl Executor for RemoteExecutor {
 
 /// The right to send one job to a worker that asks.
 pub(crate) struct WorkerSlot {
-    pub(crate) remote: RemoteExecutor,
+    pub(crate) executor: RemoteExecutor,
     pub(crate) worker: WorkerId,
-    /// To the question of the worker. When it is gone, the job waits for another.
+    /// To the worker's take request. When the request is gone, the job waits for another worker.
     pub(crate) offer: oneshot::Sender<JobOffer>,
 }
 
@@ -101,46 +101,52 @@ pub(crate) struct WorkerSlot {
 impl Admission for WorkerSlot {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
         let Self {
-            remote,
+            executor,
             worker,
-            offer: slot,
+            offer: take_request,
         } = *self;
-        let (tell, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let id = work.id.clone();
-        if let Some(offer) = remote.begin(work, tell, worker) {
-            // Whoever asked may have left meanwhile; the offer comes back by itself then.
-            drop(slot.send(offer));
+        if let Some(offer) = executor.start(work, sender, worker) {
+            // The worker may have disconnected; dropping the offer then requeues the job.
+            drop(take_request.send(offer));
         }
-        Box::new(RemoteRun { remote, id, events })
+        Box::new(RemoteRun {
+            executor,
+            id,
+            events,
+        })
     }
 }
 
-/// The right to leave one job to the worker that has it from a server before this one.
+/// The right to leave one job with the worker that has it from the previous server process.
 pub(crate) struct Adoption {
-    pub(crate) remote: RemoteExecutor,
+    pub(crate) executor: RemoteExecutor,
     pub(crate) worker: WorkerId,
-    /// AssignmentState long it has had the job.
+    /// How long the worker has had the job.
     pub(crate) before: Duration,
 }
 
 #[async_trait]
 impl Admission for Adoption {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
-        let (tell, events) = mpsc::unbounded_channel();
-        self.remote.adopt(&work, tell, &self.worker, self.before);
+        let (sender, events) = mpsc::unbounded_channel();
+        self.executor
+            .adopt(&work, sender, &self.worker, self.before);
         Box::new(RemoteRun {
-            remote: self.remote,
+            executor: self.executor,
             id: work.id,
             events,
         })
     }
 }
 
-/// A job in the hands of some worker.
+/// A job that runs on a worker.
 struct RemoteRun {
-    remote: RemoteExecutor,
+    executor: RemoteExecutor,
     id: JobId,
-    /// Never full: a worker waits for the answer to each report, and the desk bounds what a job may give.
+    /// Stays small: a worker waits for the response to each report, and the service limits the
+    /// output of a job.
     events: mpsc::UnboundedReceiver<Event>,
 }
 
@@ -151,21 +157,21 @@ impl Running for RemoteRun {
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
-                    return event.unwrap_or_else(|| Event::Ended(Outcome::Failed { error: "the job was forgotten".to_owned() }));
+                    return event.unwrap_or_else(|| Event::Ended(Outcome::Failed { error: "the platform no longer tracks the job".to_owned() }));
                 }
-                () = tokio::time::sleep(WORKER_CHECK_INTERVAL) => self.remote.check_worker(&self.id),
+                () = tokio::time::sleep(WORKER_CHECK_INTERVAL) => self.executor.check_worker(&self.id),
             }
         }
     }
 
     fn cancel(&mut self) {
-        self.remote.cancel(&self.id);
+        self.executor.cancel(&self.id);
     }
 }
 
 impl Drop for RemoteRun {
     fn drop(&mut self) {
-        // Nothing happens when it is over, which is nearly always.
-        self.remote.cancel(&self.id);
+        // Has no effect on a job that has ended, which is the usual case.
+        self.executor.cancel(&self.id);
     }
 }

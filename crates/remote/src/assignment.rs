@@ -1,4 +1,4 @@
-//! A job that was begun, and the worker that has it.
+//! A started job and its assignment to a worker.
 
 use std::time::Duration;
 
@@ -10,63 +10,63 @@ use tokio::time::Instant;
 use crate::reports::{EXECUTION_TIMEOUT, ReportOutcome, note, noted};
 use crate::worker::WorkerId;
 
-/// A job that was begun and is not over.
+/// A job that was started and has not ended.
 pub(crate) struct RemoteJob {
     pub(crate) work: Work,
     pub(crate) events: mpsc::UnboundedSender<Event>,
-    /// Absent while it waits for another worker.
+    /// `None` while the job waits for another worker.
     pub(crate) assignment: Option<Assignment>,
-    /// AssignmentState often it was sent to a worker.
+    /// How often the job was offered to a worker.
     pub(crate) deliveries: u32,
-    /// AssignmentState many of them came back on the way: no worker has seen the job then.
+    /// How many of these offers were not delivered: no worker saw the job then.
     pub(crate) undelivered: u32,
-    /// Parts that were told.
-    pub(crate) told: usize,
+    /// Stream parts that were passed on as events.
+    pub(crate) emitted_parts: usize,
 }
 
 /// The worker that has a job.
 pub(crate) struct Assignment {
     pub(crate) worker: WorkerId,
-    /// When it was sent; when it arrived, since then.
+    /// When the job was offered; after confirmation, when it was delivered.
     pub(crate) since: Instant,
-    pub(crate) how: AssignmentState,
-    /// Parts that came from this worker.
+    pub(crate) state: AssignmentState,
+    /// Stream parts received from this worker.
     pub(crate) parts: usize,
-    /// AssignmentState long it had the job before, from another server.
+    /// How long the worker had the job under the previous server process.
     pub(crate) before: Duration,
-    /// Whether a ping has ever named the job.
+    /// Whether any ping named the job.
     pub(crate) named: bool,
-    /// Pings in a row that did not.
-    pub(crate) unnamed: u32,
+    /// Consecutive pings that did not name the job.
+    pub(crate) missed_pings: u32,
 }
 
 impl Assignment {
-    fn new(worker: &WorkerId, how: AssignmentState, now: Instant) -> Self {
+    fn new(worker: &WorkerId, state: AssignmentState, now: Instant) -> Self {
         Self {
             worker: worker.clone(),
             since: now,
-            how,
+            state,
             parts: 0,
             before: Duration::ZERO,
             named: false,
-            unnamed: 0,
+            missed_pings: 0,
         }
     }
 }
 
-/// AssignmentState a worker has got its job.
+/// How a worker got its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AssignmentState {
-    /// Not yet: it is on its way.
+    /// The response with the job is being written.
     Offered,
-    /// From us.
+    /// This server delivered the job.
     Delivered,
-    /// From a server before this one. What it said about the job before is lost.
+    /// The previous server process delivered the job. Earlier reports about it are lost.
     Adopted,
 }
 
 impl RemoteJob {
-    /// In nobody's hands.
+    /// A job without an assignment.
     pub(crate) fn new(work: Work, events: mpsc::UnboundedSender<Event>) -> Self {
         Self {
             work,
@@ -74,17 +74,17 @@ impl RemoteJob {
             assignment: None,
             deliveries: 0,
             undelivered: 0,
-            told: 0,
+            emitted_parts: 0,
         }
     }
 
-    pub(crate) fn tell(&self, event: Event) {
-        // Whoever does not listen any more is about to cancel it.
+    pub(crate) fn emit(&self, event: Event) {
+        // A receiver that is gone is about to cancel the job.
         self.events.send(event).ok();
     }
 
-    /// AssignmentState long one worker may have it.
-    pub(crate) fn limit(&self) -> Option<Duration> {
+    /// How long one worker may run the job.
+    pub(crate) fn execution_timeout(&self) -> Option<Duration> {
         self.work
             .context
             .get(EXECUTION_TIMEOUT)?
@@ -93,15 +93,16 @@ impl RemoteJob {
             .map(Duration::from_millis)
     }
 
-    /// It is on its way to a worker; the number of the delivery.
-    pub(crate) fn send_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
+    /// Assigns the job to a worker and returns the number of the delivery.
+    pub(crate) fn offer_to(&mut self, worker: &WorkerId, now: Instant) -> u32 {
         self.deliveries += 1;
         self.assignment = Some(Assignment::new(worker, AssignmentState::Offered, now));
         self.deliveries
     }
 
-    /// A worker has it from a server before this one, for so long already.
-    pub(crate) fn is_with(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
+    /// Leaves the job with a worker that got it from the previous server process and has had it for
+    /// the time `before`.
+    pub(crate) fn adopted_by(&mut self, worker: &WorkerId, before: Duration, now: Instant) {
         self.assignment = Some(Assignment {
             before,
             named: true,
@@ -109,27 +110,27 @@ impl RemoteJob {
         });
     }
 
-    /// It is in nobody's hands, and waits for another worker.
-    pub(crate) fn waits(&mut self) -> Option<WorkerId> {
-        self.tell(noted(note::PROGRESS, Value::Null));
-        self.tell(noted(note::WAITS, true.into()));
+    /// Ends the assignment; the job waits for another worker. Returns the previous worker.
+    pub(crate) fn unassign(&mut self) -> Option<WorkerId> {
+        self.emit(noted(note::PROGRESS, Value::Null));
+        self.emit(noted(note::WAITS, true.into()));
         self.assignment.take().map(|assignment| assignment.worker)
     }
 
-    /// Parts that a worker before this one has given are not told again.
-    pub(crate) fn part(&mut self, json: bytes::Bytes) -> ReportOutcome {
+    /// Passes on a stream part, unless a previous worker already sent it.
+    pub(crate) fn add_part(&mut self, json: bytes::Bytes) -> ReportOutcome {
         let Some(assignment) = &mut self.assignment else {
             return ReportOutcome::Ignored;
         };
         assignment.parts += 1;
-        if assignment.parts <= self.told {
+        if assignment.parts <= self.emitted_parts {
             return ReportOutcome::Ignored;
         }
-        if self.told == 0 {
-            self.tell(noted(note::STREAMED, true.into()));
+        if self.emitted_parts == 0 {
+            self.emit(noted(note::STREAMED, true.into()));
         }
-        self.told += 1;
-        self.tell(Event::Output(OutputValue {
+        self.emitted_parts += 1;
+        self.emit(Event::Output(OutputValue {
             json,
             files: Vec::new(),
         }));

@@ -1,4 +1,5 @@
-//! Who waits, who has which job, who is there: the state behind one lock, and how it changes.
+//! The state of a [`RemoteExecutor`](crate::RemoteExecutor) behind its lock: the queue, the started
+//! jobs with their assignments, and the workers. `heartbeat.rs` evaluates the workers' pings.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,24 +14,17 @@ use crate::admission::WorkerSlot;
 use crate::assignment::{AssignmentState, RemoteJob};
 use crate::early_results::EarlyResults;
 use crate::executor::Config;
+use crate::heartbeat::REMOVE_AFTER;
 use crate::reports::{JobReport, ReportOutcome, WorkerResult, note, noted};
 use crate::worker::{WorkerCounts, WorkerId, WorkerState};
 
-/// A worker of which nothing was heard for this long is forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
-/// The most workers that are remembered: whoever may ask chooses its own name.
-const MOST_WORKERS: usize = 10_000;
-/// What a worker says may have been on its way for so long.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
-/// AssignmentState many jobs are remembered that workers have and nobody has begun here.
-const MOST_NAMED: usize = 10_000;
-/// Pings in a row that do not name a job before it is taken for lost.
-const UNNAMED_PINGS: u32 = 2;
+/// The most workers that are remembered: a worker chooses its own id.
+const MAX_WORKERS: usize = 10_000;
 
-/// A job in the line.
+/// A caller that waits for a worker's slot.
 pub(crate) struct AdmissionWaiter {
     pub(crate) account: Account,
-    pub(crate) give: oneshot::Sender<WorkerSlot>,
+    pub(crate) slot: oneshot::Sender<WorkerSlot>,
 }
 
 impl HasOwner for AdmissionWaiter {
@@ -44,26 +38,28 @@ impl HasOwner for AdmissionWaiter {
 #[derive(Default)]
 pub(crate) struct DispatchState {
     pub(crate) queue: FairQueue<AdmissionWaiter>,
-    /// Jobs that were begun and wait for another worker; they go before the line.
+    /// Started jobs that wait for another worker; they go before the queue.
     redeliveries: VecDeque<JobId>,
-    jobs: HashMap<JobId, RemoteJob>,
-    workers: HashMap<WorkerId, WorkerState>,
-    early_results: EarlyResults,
-    /// Jobs that nobody has begun here, with the worker that says it has them.
-    named: HashMap<JobId, (WorkerId, Instant)>,
+    pub(crate) jobs: HashMap<JobId, RemoteJob>,
+    pub(crate) workers: HashMap<WorkerId, WorkerState>,
+    pub(crate) early_results: EarlyResults,
+    /// Jobs that were not started here, with the worker whose ping named them.
+    pub(crate) unstarted: HashMap<JobId, (WorkerId, Instant)>,
+    /// How many jobs were given to another worker.
     pub(crate) retried: u64,
     pub(crate) closed: bool,
-    /// Nothing is given out before.
+    /// Until then, no jobs are handed out.
     pub(crate) paused_until: Option<Instant>,
 }
 
 impl DispatchState {
+    /// The state of a worker, which is added if it is new.
     pub(crate) fn worker(&mut self, id: &WorkerId, now: Instant) -> &mut WorkerState {
-        if !self.workers.contains_key(id) && self.workers.len() >= MOST_WORKERS {
+        if !self.workers.contains_key(id) && self.workers.len() >= MAX_WORKERS {
             let oldest = self
                 .workers
                 .iter()
-                .min_by_key(|(_, worker)| worker.last_sign())
+                .min_by_key(|(_, worker)| worker.last_seen())
                 .map(|(id, _)| id.clone());
             oldest.map(|id| self.workers.remove(&id));
         }
@@ -80,11 +76,12 @@ impl DispatchState {
         })
     }
 
+    /// Whether any job waits for a worker.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.queue.is_empty() || !self.redeliveries.is_empty()
     }
 
-    /// The jobs that were begun and wait for another worker.
+    /// The started jobs that wait for another worker.
     pub(crate) fn awaiting_redelivery(&self) -> Vec<JobId> {
         self.jobs
             .iter()
@@ -93,7 +90,8 @@ impl DispatchState {
             .collect()
     }
 
-    /// The next job that waits for another worker, given to this one: the job and the number of the delivery.
+    /// Assigns the next started job without a worker to this one. Returns the job and the number of
+    /// the delivery.
     pub(crate) fn next_redelivery(
         &mut self,
         worker: &WorkerId,
@@ -107,14 +105,14 @@ impl DispatchState {
                 .get_mut(&id)
                 .filter(|job| job.assignment.is_none())
             {
-                return Some((job.work.clone(), job.send_to(worker, now)));
+                return Some((job.work.clone(), job.offer_to(worker, now)));
             }
         }
     }
 
-    /// A job gets to a worker for the first time; the number of the delivery. `None` when a worker has it
-    /// from a server before this one, or has brought its result already.
-    pub(crate) fn begin(
+    /// Starts a job on a worker and returns the number of the delivery. `None` when another worker
+    /// has the job from the previous server process, or has already sent its result.
+    pub(crate) fn start(
         &mut self,
         work: &Work,
         events: mpsc::UnboundedSender<Event>,
@@ -122,24 +120,25 @@ impl DispatchState {
         config: &Config,
         now: Instant,
     ) -> Option<u32> {
-        let mut job = self.opened(work, events)?;
+        let mut job = self.open_job(work, events)?;
         let named = self
-            .named
+            .unstarted
             .remove(&work.id)
             .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
         let delivery = match named {
             Some((owner, _)) => {
-                job.tell(noted(note::WORKER, owner.to_string().into()));
-                job.is_with(&owner, Duration::ZERO, now);
+                job.emit(noted(note::WORKER, owner.to_string().into()));
+                job.adopted_by(&owner, Duration::ZERO, now);
                 None
             }
-            None => Some(job.send_to(worker, now)),
+            None => Some(job.offer_to(worker, now)),
         };
         self.jobs.insert(work.id.clone(), job);
         delivery
     }
 
-    /// A worker has a job from a server before this one, for so long already; or has brought its result.
+    /// Starts a job that a worker has had from the previous server process for the time `before`. If
+    /// its result is already here, the job ends at once.
     pub(crate) fn adopt(
         &mut self,
         work: &Work,
@@ -148,34 +147,36 @@ impl DispatchState {
         before: Duration,
         now: Instant,
     ) {
-        self.named.remove(&work.id);
-        // Whoever does not listen any more is about to cancel it.
+        self.unstarted.remove(&work.id);
+        // A receiver that is gone is about to cancel the job.
         events
             .send(noted(note::WORKER, worker.to_string().into()))
             .ok();
-        let Some(mut job) = self.opened(work, events) else {
+        let Some(mut job) = self.open_job(work, events) else {
             return;
         };
-        job.is_with(worker, before, now);
+        job.adopted_by(worker, before, now);
         self.jobs.insert(work.id.clone(), job);
     }
 
-    /// A job that begins here, in nobody's hands yet; `None` when its result is here already, which is told.
-    fn opened(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<RemoteJob> {
-        self.early_results.begins(&work.id);
+    /// A job without an assignment. `None` when its result is already here; the job then ends at
+    /// once.
+    fn open_job(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<RemoteJob> {
+        self.early_results.mark_started(&work.id);
         let job = RemoteJob::new(work.clone(), events);
-        let Some(finish) = self.early_results.take(&work.id) else {
+        let Some(result) = self.early_results.take(&work.id) else {
             return Some(job);
         };
-        finish
+        result
             .events(0)
             .into_iter()
-            .for_each(|event| job.tell(event));
-        self.early_results.is_over(&work.id);
+            .for_each(|event| job.emit(event));
+        self.early_results.mark_ended(&work.id);
         None
     }
 
-    pub(crate) fn arrived(&mut self, id: &JobId, delivery: u32, now: Instant) {
+    /// A worker received an offered job.
+    pub(crate) fn offer_delivered(&mut self, id: &JobId, delivery: u32, now: Instant) {
         let Some(job) = self
             .jobs
             .get_mut(id)
@@ -187,19 +188,19 @@ impl DispatchState {
         let Some(assignment) = &mut job.assignment else {
             return;
         };
-        (assignment.how, assignment.since) = (AssignmentState::Delivered, now);
+        (assignment.state, assignment.since) = (AssignmentState::Delivered, now);
         let worker = assignment.worker.to_string();
-        job.tell(noted(note::WORKER, worker.into()));
+        job.emit(noted(note::WORKER, worker.into()));
         if job.deliveries > 1 {
-            job.tell(noted(note::WAITS, Value::Null));
+            job.emit(noted(note::WAITS, Value::Null));
         }
         if retries > 0 {
-            job.tell(noted(note::RETRIES, retries.into()));
+            job.emit(noted(note::RETRIES, retries.into()));
         }
     }
 
-    /// A offer came back. Says whether the job waits again.
-    pub(crate) fn undelivered_offer(&mut self, id: &JobId, delivery: u32) -> bool {
+    /// An offered job did not reach its worker. Returns whether the job waits again.
+    pub(crate) fn offer_undelivered(&mut self, id: &JobId, delivery: u32) -> bool {
         let Some(job) = self
             .jobs
             .get_mut(id)
@@ -207,20 +208,21 @@ impl DispatchState {
         else {
             return false;
         };
-        job.waits();
+        job.unassign();
         job.undelivered += 1;
         self.redeliveries.push_front(id.clone());
         true
     }
 
-    pub(crate) fn report(
+    /// Applies a worker's report about a job.
+    pub(crate) fn apply_report(
         &mut self,
         worker: &WorkerId,
         id: &JobId,
         report: JobReport,
         config: &Config,
     ) -> ReportOutcome {
-        let from_holder = |job: &RemoteJob| {
+        let from_assigned = |job: &RemoteJob| {
             job.assignment
                 .as_ref()
                 .is_some_and(|assignment| assignment.worker == *worker)
@@ -228,53 +230,55 @@ impl DispatchState {
         let adopted = |job: &RemoteJob| {
             job.assignment
                 .as_ref()
-                .is_some_and(|assignment| assignment.how == AssignmentState::Adopted)
+                .is_some_and(|assignment| assignment.state == AssignmentState::Adopted)
         };
-        let stream_goes_on = match &report {
+        let continues_stream = match &report {
             JobReport::Part(_) => true,
-            JobReport::StreamDone(finish) => finish.is_bare(),
+            JobReport::StreamDone(result) => result.is_empty(),
             JobReport::Progress(_) | JobReport::Done(_) => false,
         };
-        if stream_goes_on
+        if continues_stream
             && self
                 .jobs
                 .get(id)
-                .is_some_and(|job| from_holder(job) && adopted(job))
+                .is_some_and(|job| from_assigned(job) && adopted(job))
         {
-            self.lose(
+            self.lose_worker(
                 id,
-                "the parts that it gave to a server before this one are lost",
+                "the stream parts that it sent before the server restarted are lost",
                 config,
             );
             return ReportOutcome::Ignored;
         }
         match report {
-            JobReport::Done(finish) => self.finish(worker, id, finish),
-            JobReport::StreamDone(finish)
-                if !finish.is_bare() || self.jobs.get(id).is_some_and(from_holder) =>
+            JobReport::Done(result) => self.finish(worker, id, result),
+            JobReport::StreamDone(result)
+                if !result.is_empty() || self.jobs.get(id).is_some_and(from_assigned) =>
             {
-                self.finish(worker, id, finish)
+                self.finish(worker, id, result)
             }
             JobReport::StreamDone(_) => ReportOutcome::Ignored,
-            JobReport::Progress(value) => match self.jobs.get(id).filter(|job| from_holder(job)) {
-                Some(job) => {
-                    job.tell(noted(note::PROGRESS, value));
-                    ReportOutcome::Applied
+            JobReport::Progress(value) => {
+                match self.jobs.get(id).filter(|job| from_assigned(job)) {
+                    Some(job) => {
+                        job.emit(noted(note::PROGRESS, value));
+                        ReportOutcome::Applied
+                    }
+                    None => ReportOutcome::Ignored,
                 }
-                None => ReportOutcome::Ignored,
-            },
-            JobReport::Part(json) => match self.jobs.get_mut(id).filter(|job| from_holder(job)) {
-                Some(job) => job.part(json),
+            }
+            JobReport::Part(json) => match self.jobs.get_mut(id).filter(|job| from_assigned(job)) {
+                Some(job) => job.add_part(json),
                 None => ReportOutcome::Ignored,
             },
         }
     }
 
-    /// The first who ends a job ends it, also when it was sent to somebody else meanwhile.
-    fn finish(&mut self, worker: &WorkerId, id: &JobId, finish: WorkerResult) -> ReportOutcome {
+    /// Ends a job. The first result counts, also when the job was given to another worker meanwhile.
+    fn finish(&mut self, worker: &WorkerId, id: &JobId, result: WorkerResult) -> ReportOutcome {
         let Some(job) = self.jobs.remove(id) else {
-            self.named.remove(id);
-            return if self.early_results.keep(id, finish) {
+            self.unstarted.remove(id);
+            return if self.early_results.insert(id, result) {
                 ReportOutcome::Buffered
             } else {
                 ReportOutcome::Ignored
@@ -285,14 +289,14 @@ impl DispatchState {
             .as_ref()
             .is_none_or(|assignment| assignment.worker != *worker)
         {
-            job.tell(noted(note::WAITS, Value::Null));
-            job.tell(noted(note::WORKER, worker.to_string().into()));
+            job.emit(noted(note::WAITS, Value::Null));
+            job.emit(noted(note::WORKER, worker.to_string().into()));
         }
-        finish
-            .events(job.told)
+        result
+            .events(job.emitted_parts)
             .into_iter()
-            .for_each(|event| job.tell(event));
-        self.over(id, &job);
+            .for_each(|event| job.emit(event));
+        self.mark_ended(id, &job);
         ReportOutcome::Applied
     }
 
@@ -300,24 +304,25 @@ impl DispatchState {
         self.end(id, vec![Event::Ended(Outcome::Canceled)]);
     }
 
-    /// A job that nobody has begun here is not wanted any more. The worker that has it from before is told to stop.
+    /// Tells the worker to stop a canceled job that was not started here, which it has from the
+    /// previous server process.
     pub(crate) fn stop_unstarted(&mut self, id: &JobId) {
-        let Some((worker, _)) = self.named.remove(id) else {
+        let Some((worker, _)) = self.unstarted.remove(id) else {
             return;
         };
-        self.early_results.is_over(id);
+        self.early_results.mark_ended(id);
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.stops.insert(id.clone());
             worker.stops_changed.notify_waiters();
         }
     }
 
-    /// Ends a job whatever its worker does, which is told to stop.
+    /// Ends a job regardless of its worker, and tells the worker to stop it.
     fn end(&mut self, id: &JobId, events: Vec<Event>) {
         let Some(job) = self.jobs.remove(id) else {
             return;
         };
-        events.into_iter().for_each(|event| job.tell(event));
+        events.into_iter().for_each(|event| job.emit(event));
         if let Some(worker) = job
             .assignment
             .as_ref()
@@ -325,11 +330,11 @@ impl DispatchState {
         {
             worker.stops.insert(id.clone());
         }
-        self.over(id, &job);
+        self.mark_ended(id, &job);
     }
 
-    fn over(&mut self, id: &JobId, job: &RemoteJob) {
-        self.early_results.is_over(id);
+    fn mark_ended(&mut self, id: &JobId, job: &RemoteJob) {
+        self.early_results.mark_ended(id);
         if let Some(worker) = job
             .assignment
             .as_ref()
@@ -339,70 +344,8 @@ impl DispatchState {
         }
     }
 
-    /// Which jobs a worker says it has; `None` when it does not say. Tells those that nobody has begun here.
-    pub(crate) fn pinged(
-        &mut self,
-        worker: &WorkerId,
-        named: Option<&[&str]>,
-        now: Instant,
-    ) -> Vec<JobId> {
-        let (Some(named), mut strange) = (named, Vec::new()) else {
-            return Vec::new();
-        };
-        self.named
-            .retain(|_, (_, at)| now.saturating_duration_since(*at) < FORGOTTEN_AFTER);
-        for id in named
-            .iter()
-            .filter(|id| !self.jobs.contains_key(**id))
-            .filter_map(|id| JobId::parse(id).ok())
-        {
-            if self.named.len() < MOST_NAMED && !self.early_results.knows(&id) {
-                self.named.insert(id.clone(), (worker.clone(), now));
-                strange.push(id);
-            }
-        }
-        for (id, job) in &mut self.jobs {
-            let Some(assignment) = job.assignment.as_mut().filter(|assignment| {
-                assignment.worker == *worker && assignment.how != AssignmentState::Offered
-            }) else {
-                continue;
-            };
-            // A ping that was on its way while the job came says nothing about it.
-            let old_enough = now.saturating_duration_since(assignment.since) > ON_ITS_WAY;
-            let is_named = named.contains(&id.as_str());
-            assignment.named |= is_named;
-            assignment.unnamed = if is_named {
-                0
-            } else {
-                assignment.unnamed + u32::from(old_enough)
-            };
-        }
-        strange
-    }
-
-    /// A worker asks for jobs and says that it has none: what it was sent and never named did not reach it.
-    pub(crate) fn report_idle(&mut self, worker: &WorkerId, config: &Config, now: Instant) {
-        let never_came = |job: &RemoteJob| {
-            job.assignment.as_ref().is_some_and(|assignment| {
-                let since = now.saturating_duration_since(assignment.since);
-                assignment.worker == *worker
-                    && assignment.how == AssignmentState::Delivered
-                    && !assignment.named
-                    && since > ON_ITS_WAY
-            })
-        };
-        let lost: Vec<JobId> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| never_came(job))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in lost {
-            self.lose(&id, "it says that it has no job", config);
-        }
-    }
-
-    /// Takes a job from a worker that is lost, or ends it when it took too long. Says whether it waits again.
+    /// Ends a job that exceeded its execution timeout, or unassigns it when its worker is lost.
+    /// Returns whether the job waits again.
     pub(crate) fn check_worker(&mut self, id: &JobId, config: &Config, now: Instant) -> bool {
         let Some(job) = self.jobs.get(id) else {
             return false;
@@ -410,14 +353,14 @@ impl DispatchState {
         let Some(assignment) = job
             .assignment
             .as_ref()
-            .filter(|assignment| assignment.how != AssignmentState::Offered)
+            .filter(|assignment| assignment.state != AssignmentState::Offered)
         else {
             return false;
         };
-        let had_it = now.saturating_duration_since(assignment.since) + assignment.before;
-        if let Some(limit) = job.limit().filter(|limit| had_it > *limit) {
+        let elapsed = now.saturating_duration_since(assignment.since) + assignment.before;
+        if let Some(limit) = job.execution_timeout().filter(|limit| elapsed > *limit) {
             let error = format!(
-                "job timed out: the worker had it for {} ms (executionTimeout)",
+                "job timed out: its worker had it for {} ms (executionTimeout)",
                 limit.as_millis()
             );
             self.end(
@@ -429,26 +372,22 @@ impl DispatchState {
             );
             return false;
         }
-        let lost = match self.workers.get(&assignment.worker) {
-            None => Some("it was forgotten"),
-            Some(_) if assignment.unnamed >= UNNAMED_PINGS => {
-                Some("its pings do not name the job any more")
-            }
-            Some(worker) => worker.is_lost(config, now),
-        };
-        lost.is_some_and(|why| self.lose(id, why, config))
+        self.assignment_loss(assignment, config, now)
+            .is_some_and(|reason| self.lose_worker(id, reason, config))
     }
 
-    fn lose(&mut self, id: &JobId, why: &str, config: &Config) -> bool {
+    /// Unassigns a job whose worker is lost, or ends the job after the last delivery. Returns whether
+    /// the job waits again.
+    pub(crate) fn lose_worker(&mut self, id: &JobId, reason: &str, config: &Config) -> bool {
         let Some(job) = self.jobs.get_mut(id) else {
             return false;
         };
-        let worker = job.waits();
-        let worker = worker.as_ref().map_or("nobody", |worker| worker.as_str());
-        tracing::warn!(job = %id, worker, why, "a worker was lost with a job");
+        let worker = job.unassign();
+        let worker = worker.as_ref().map_or("none", |worker| worker.as_str());
+        tracing::warn!(job = %id, worker, reason, "job lost its worker");
         if job.deliveries - job.undelivered >= config.max_deliveries {
             let error = format!(
-                "worker `{worker}` was lost with the job ({why}), and {} workers before it",
+                "worker `{worker}` was lost with the job ({reason}), and {} workers before it",
                 config.max_deliveries - 1
             );
             self.end(id, vec![Event::Ended(Outcome::Failed { error })]);
@@ -460,33 +399,34 @@ impl DispatchState {
     }
 
     pub(crate) fn worker_counts(&mut self, config: &Config, now: Instant) -> WorkerCounts {
-        self.workers.retain(|_, worker| {
-            now.saturating_duration_since(worker.last_sign()) < FORGOTTEN_AFTER
-        });
-        let holders = self
+        self.workers
+            .retain(|_, worker| now.saturating_duration_since(worker.last_seen()) < REMOVE_AFTER);
+        let assigned = self
             .jobs
             .values()
             .filter_map(|job| Some(&job.assignment.as_ref()?.worker));
-        // Those that have a job from a server before this one work too.
-        let named = self
-            .named
+        // Workers with a job from the previous server process are busy too.
+        let unstarted = self
+            .unstarted
             .values()
             .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
-        let busy: HashSet<&WorkerId> = holders.chain(named.map(|(worker, _)| worker)).collect();
-        let mut count = WorkerCounts::default();
+        let busy: HashSet<&WorkerId> = assigned
+            .chain(unstarted.map(|(worker, _)| worker))
+            .collect();
+        let mut counts = WorkerCounts::default();
         for (id, worker) in &self.workers {
-            // One that is gone without a job is missed by nobody.
+            // A worker without a job may end without a message.
             let silent =
-                now.saturating_duration_since(worker.last_sign()) > config.ping_timeout * 3;
-            let gone = silent || worker.is_lost(config, now).is_some();
+                now.saturating_duration_since(worker.last_seen()) > config.ping_timeout * 3;
+            let gone = silent || worker.loss_reason(config, now).is_some();
             match () {
-                () if worker.unhealthy => count.unhealthy += 1,
-                () if busy.contains(id) => count.running += 1,
+                () if worker.unhealthy => counts.unhealthy += 1,
+                () if busy.contains(id) => counts.running += 1,
                 () if gone => {}
-                () if worker.asked => count.idle += 1,
-                () => count.initializing += 1,
+                () if worker.asked_for_jobs => counts.idle += 1,
+                () => counts.initializing += 1,
             }
         }
-        count
+        counts
     }
 }

@@ -1,5 +1,7 @@
-//! Results of jobs that nobody has begun here: a worker got them from a server before this one, which
-//! died. They are kept until the job's turn comes, which then is over at once.
+//! Results that arrive before their job is started here.
+//!
+//! A worker got such a job from the previous server process, which died. The result is kept until
+//! the job is started, which then ends at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,32 +9,32 @@ use tidegate_core::JobId;
 
 use crate::reports::WorkerResult;
 
-/// AssignmentState many results wait at most, and their bytes together.
-const MOST: usize = 256;
-const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// AssignmentState many jobs are remembered as over: late reports about them are nobody's result.
-const PAST: usize = 8192;
+/// The most results that are kept, and their total size.
+const MAX_RESULTS: usize = 256;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// How many ended jobs are remembered: late reports about them are ignored.
+const MAX_ENDED: usize = 8192;
 
-/// Results that are ahead of their jobs, and jobs whose results were told.
+/// Results that wait for their job, and the ids of jobs that have ended.
 #[derive(Default)]
 pub(crate) struct EarlyResults {
     results: HashMap<JobId, WorkerResult>,
     order: VecDeque<JobId>,
     bytes: usize,
-    over: HashSet<JobId>,
-    over_order: VecDeque<JobId>,
+    ended: HashSet<JobId>,
+    ended_order: VecDeque<JobId>,
 }
 
 impl EarlyResults {
-    /// Keeps a result for a job that may come; says whether it does.
-    pub(crate) fn keep(&mut self, id: &JobId, finish: WorkerResult) -> bool {
-        if self.over.contains(id) || self.results.contains_key(id) || finish.weight() > MOST_BYTES {
+    /// Keeps a result for a job that may be started later. Returns whether it was kept.
+    pub(crate) fn insert(&mut self, id: &JobId, result: WorkerResult) -> bool {
+        if self.ended.contains(id) || self.results.contains_key(id) || result.size() > MAX_BYTES {
             return false;
         }
-        self.bytes += finish.weight();
+        self.bytes += result.size();
         self.order.push_back(id.clone());
-        self.results.insert(id.clone(), finish);
-        while self.order.len() > MOST || self.bytes > MOST_BYTES {
+        self.results.insert(id.clone(), result);
+        while self.order.len() > MAX_RESULTS || self.bytes > MAX_BYTES {
             let Some(oldest) = self.order.front().cloned() else {
                 break;
             };
@@ -41,35 +43,35 @@ impl EarlyResults {
         true
     }
 
-    /// Whether a job is over, or its result is here.
-    pub(crate) fn knows(&self, id: &JobId) -> bool {
-        self.over.contains(id) || self.results.contains_key(id)
+    /// Whether the job has ended or its result is here.
+    pub(crate) fn contains(&self, id: &JobId) -> bool {
+        self.ended.contains(id) || self.results.contains_key(id)
     }
 
-    /// The result of a job that is about to begin.
+    /// Removes and returns the result of a job that is about to start.
     pub(crate) fn take(&mut self, id: &JobId) -> Option<WorkerResult> {
-        let finish = self.results.remove(id)?;
-        self.bytes -= finish.weight();
+        let result = self.results.remove(id)?;
+        self.bytes -= result.size();
         self.order.retain(|other| other != id);
-        Some(finish)
+        Some(result)
     }
 
-    /// A job begins: one that is run again under its id is not over.
-    pub(crate) fn begins(&mut self, id: &JobId) {
-        if self.over.remove(id) {
-            self.over_order.retain(|other| other != id);
+    /// Records that a job starts: a job that is retried under its id has not ended.
+    pub(crate) fn mark_started(&mut self, id: &JobId) {
+        if self.ended.remove(id) {
+            self.ended_order.retain(|other| other != id);
         }
     }
 
-    /// A job is over.
-    pub(crate) fn is_over(&mut self, id: &JobId) {
-        if self.over.insert(id.clone()) {
-            self.over_order.push_back(id.clone());
+    /// Records that a job has ended.
+    pub(crate) fn mark_ended(&mut self, id: &JobId) {
+        if self.ended.insert(id.clone()) {
+            self.ended_order.push_back(id.clone());
         }
-        if self.over_order.len() > PAST
-            && let Some(oldest) = self.over_order.pop_front()
+        if self.ended_order.len() > MAX_ENDED
+            && let Some(oldest) = self.ended_order.pop_front()
         {
-            self.over.remove(&oldest);
+            self.ended.remove(&oldest);
         }
     }
 }

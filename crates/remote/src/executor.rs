@@ -1,4 +1,4 @@
-//! The handle: what the desk and what the workers call.
+//! [`RemoteExecutor`]: the handle that the service and the workers' API call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::job_offer::JobOffer;
 use crate::reports::{JobReport, ReportOutcome};
 use crate::worker::{WorkerCounts, WorkerId};
 
-/// When a worker is given up, and how often a job is tried.
+/// When a worker is lost, and how often a job is delivered.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// A worker that pings and then does not for this long is lost.
+    /// A worker that has pinged and then does not for this long is lost.
     pub ping_timeout: Duration,
-    /// A worker that breaks off a question is lost if it does not come back within this time.
+    /// A worker that drops a long poll is lost if it does not reconnect within this time.
     pub reconnect_timeout: Duration,
-    /// AssignmentState many workers a job is given to; with the last one it fails.
+    /// How many workers get a job; when the last one is lost, the job fails.
     pub max_deliveries: u32,
 }
 
@@ -37,16 +37,16 @@ impl Default for Config {
     }
 }
 
-/// AssignmentState long a question about jobs to stop is left open.
+/// How long a request for jobs to stop is held open.
 #[derive(Debug, Clone, Copy)]
 pub struct LongPollTimes {
     /// While the worker has no job.
     pub idle: Duration,
-    /// While it has one: when it breaks off, its worker has died.
+    /// While the worker has a job: a dropped request shows that the worker died.
     pub busy: Duration,
 }
 
-/// Workers elsewhere. Cloning gives another handle.
+/// Runs jobs on remote workers. Cloning gives another handle.
 #[derive(Clone)]
 pub struct RemoteExecutor {
     inner: Arc<Inner>,
@@ -55,18 +55,18 @@ pub struct RemoteExecutor {
 struct Inner {
     config: Config,
     state: Mutex<DispatchState>,
-    /// A job has come that a worker can have.
-    came: Notify,
+    /// A job waits for a worker.
+    job_waiting: Notify,
     closing: CancellationToken,
 }
 
 impl RemoteExecutor {
-    /// No jobs and no workers yet.
+    /// An executor without jobs and workers.
     pub fn new(config: Config) -> Self {
         let inner = Inner {
             config,
             state: Mutex::default(),
-            came: Notify::new(),
+            job_waiting: Notify::new(),
             closing: CancellationToken::new(),
         };
         Self {
@@ -82,67 +82,68 @@ impl RemoteExecutor {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Jobs for a worker, at most so many; waits for the first. Cancel-safe: a worker that leaves gets none.
-    pub async fn take_jobs(&self, worker: &WorkerId, most: usize, hold: Duration) -> Vec<JobOffer> {
-        let mut question = self.question(worker, PollKind::Jobs);
-        if self.with(|state| state.worker(worker, Instant::now()).begins_to_ask()) {
-            tracing::warn!(%worker, "two workers seem to have one name, and jobs of one are lost by what the other says; give each its own");
+    /// At most `max` jobs for a worker; waits for the first, up to `hold`. Cancel-safe: a worker that
+    /// disconnects gets none.
+    pub async fn take_jobs(&self, worker: &WorkerId, max: usize, hold: Duration) -> Vec<JobOffer> {
+        let mut poll = self.long_poll(worker, PollKind::Jobs);
+        if self.with(|state| state.worker(worker, Instant::now()).begin_take()) {
+            tracing::warn!(%worker, "two workers use the same id; each loses jobs by the other's reports; give each its own RUNPOD_POD_ID");
         }
-        let until = Instant::now() + hold;
+        let deadline = Instant::now() + hold;
         loop {
-            let came = self.inner.came.notified();
-            tokio::pin!(came);
-            came.as_mut().enable();
-            let (mut offers, slots) = self.slots(worker, most);
-            let tried = !slots.is_empty();
+            let job_waiting = self.inner.job_waiting.notified();
+            tokio::pin!(job_waiting);
+            job_waiting.as_mut().enable();
+            let (mut offers, slots) = self.assign(worker, max);
+            let assigned = !slots.is_empty();
             let paused_until =
                 self.with(|state| state.paused_until.filter(|at| *at > Instant::now()));
-            let look_again = paused_until.map_or(until, |at| at.min(until));
+            let wake_at = paused_until.map_or(deadline, |at| at.min(deadline));
             for slot in slots {
-                // The job may have been canceled on the way here.
+                // The job may have been canceled before it got here.
                 offers.extend(slot.await.ok());
             }
-            let rests = tokio::select! {
+            let done = tokio::select! {
                 biased;
                 () = std::future::ready(()), if !offers.is_empty() => true,
                 () = self.inner.closing.cancelled() => true,
-                () = std::future::ready(()), if tried => false,
-                waited = tokio::time::timeout_at(look_again, came) => waited.is_err() && Instant::now() >= until,
+                () = std::future::ready(()), if assigned => false,
+                waited = tokio::time::timeout_at(wake_at, job_waiting) => waited.is_err() && Instant::now() >= deadline,
             };
-            if rests {
-                question.answered = true;
+            if done {
+                poll.answered = true;
                 return offers;
             }
         }
     }
 
-    /// Jobs that wait for another worker, and places for those from the line.
-    fn slots(
+    /// Offers of started jobs that wait for another worker, and slots for jobs from the queue.
+    fn assign(
         &self,
         worker: &WorkerId,
-        most: usize,
+        max: usize,
     ) -> (Vec<JobOffer>, Vec<oneshot::Receiver<JobOffer>>) {
         let (mut offers, mut slots) = (Vec::new(), Vec::new());
         self.with(|state| {
             if state.closed || state.paused_until.is_some_and(|at| at > Instant::now()) {
                 return;
             }
-            while offers.len() < most
+            while offers.len() < max
                 && let Some((work, delivery)) = state.next_redelivery(worker, Instant::now())
             {
                 offers.push(JobOffer::new(self.clone(), work, worker.clone(), delivery));
             }
-            while offers.len() + slots.len() < most
-                && let Some(waiting) = state.queue.pop()
+            while offers.len() + slots.len() < max
+                && let Some(waiter) = state.queue.pop()
             {
                 let (offer, slot) = oneshot::channel();
-                let given = waiting.give.send(WorkerSlot {
-                    remote: self.clone(),
+                let sent = waiter.slot.send(WorkerSlot {
+                    executor: self.clone(),
                     worker: worker.clone(),
                     offer,
                 });
-                // Whoever left the line needs no place.
-                if given.is_ok() {
+                // A caller that left the queue needs no slot.
+                if sent.is_ok() {
                     slots.push(slot);
                 }
             }
@@ -150,144 +151,146 @@ impl RemoteExecutor {
         (offers, slots)
     }
 
-    /// The jobs that a worker is to stop; waits for one.
-    pub async fn jobs_to_stop(&self, worker: &WorkerId, holds: LongPollTimes) -> Vec<JobId> {
-        let mut question = self.question(worker, PollKind::Stops);
+    /// The jobs that a worker must stop; waits for the first.
+    pub async fn jobs_to_stop(&self, worker: &WorkerId, hold: LongPollTimes) -> Vec<JobId> {
+        let mut poll = self.long_poll(worker, PollKind::Stops);
         let (since, stops_changed) = (
             Instant::now(),
             self.with(|state| Arc::clone(&state.worker(worker, Instant::now()).stops_changed)),
         );
         loop {
-            let stir = stops_changed.notified();
-            tokio::pin!(stir);
-            stir.as_mut().enable();
+            let changed = stops_changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             let (stops, busy) = self.with(|state| {
                 let stops = std::mem::take(&mut state.worker(worker, Instant::now()).stops);
                 (stops, state.is_busy(worker))
             });
-            let until = since + if busy { holds.busy } else { holds.idle };
-            let over =
-                !stops.is_empty() || until <= Instant::now() || self.inner.closing.is_cancelled();
-            if over {
-                question.answered = true;
+            let deadline = since + if busy { hold.busy } else { hold.idle };
+            let done = !stops.is_empty()
+                || deadline <= Instant::now()
+                || self.inner.closing.is_cancelled();
+            if done {
+                poll.answered = true;
                 return stops.into_iter().collect();
             }
             tokio::select! {
-                () = &mut stir => {}
-                () = tokio::time::sleep_until(until) => {}
+                () = &mut changed => {}
+                () = tokio::time::sleep_until(deadline) => {}
                 () = self.inner.closing.cancelled() => {}
             }
         }
     }
 
-    /// Something that a worker says about a job.
+    /// Applies a worker's report about a job.
     pub fn apply_report(&self, worker: &WorkerId, id: &JobId, report: JobReport) -> ReportOutcome {
-        let (heard, waiting) = self.with(|state| {
+        let (outcome, waiting) = self.with(|state| {
             state
                 .worker(worker, Instant::now())
-                .is_there(Instant::now());
+                .record_request(Instant::now());
             (
-                state.report(worker, id, report, &self.inner.config),
+                state.apply_report(worker, id, report, &self.inner.config),
                 state.has_waiting(),
             )
         });
-        // It may have cost the worker its job.
+        // The report may have cost the worker its job.
         if waiting {
-            self.inner.came.notify_one();
+            self.inner.job_waiting.notify_one();
         }
-        heard
+        outcome
     }
 
-    /// A job was canceled before it began here. A worker may have it from a server before this one.
+    /// Tells the worker to stop a job that was canceled before it was started here. A worker may have
+    /// it from the previous server process.
     pub fn stop_unstarted(&self, id: &JobId) {
         self.with(|state| state.stop_unstarted(id));
     }
 
-    /// A sign of life with the jobs that the worker has; `None` when it does not say which. Says which of them
-    /// nobody has begun here: it may have them from a server before this one, and [keeps](RemoteExecutor::keeping) them.
+    /// Records a worker's ping with the jobs that it has; `None` when the list is not complete.
+    /// Returns those that were not started here: the worker may have them from the previous server
+    /// process and keeps them through [`adoption`](RemoteExecutor::adoption).
     pub fn ping(&self, worker: &WorkerId, jobs: Option<&[&str]>) -> Vec<JobId> {
-        let now = Instant::now();
-        self.with(|state| {
-            state.worker(worker, now).pinged = Some(now);
-            state.pinged(worker, jobs, now)
-        })
+        self.with(|state| state.record_ping(worker, jobs, Instant::now()))
     }
 
-    /// A place for a job that a worker has from a server before this one, for so long already.
+    /// Admission for a job that a worker has had from the previous server process for the time
+    /// `before`.
     pub fn adoption(&self, worker: &WorkerId, before: Duration) -> Box<dyn Admission> {
         Box::new(Adoption {
-            remote: self.clone(),
+            executor: self.clone(),
             worker: worker.clone(),
             before,
         })
     }
 
-    /// A worker that is about to ask says that it has no jobs.
+    /// Records that a worker that is about to ask for jobs has none.
     pub fn report_idle(&self, worker: &WorkerId) {
         self.with(|state| state.report_idle(worker, &self.inner.config, Instant::now()));
     }
 
-    /// A worker says that it cannot work.
+    /// Records that a worker reported itself unhealthy.
     pub fn mark_unhealthy(&self, worker: &WorkerId) {
         self.with(|state| state.worker(worker, Instant::now()).unhealthy = true);
     }
 
-    /// AssignmentState many workers do what.
+    /// The number of workers in each state.
     pub fn worker_counts(&self) -> WorkerCounts {
         self.with(|state| state.worker_counts(&self.inner.config, Instant::now()))
     }
 
-    /// The jobs that were begun and wait for another worker.
+    /// The started jobs that wait for another worker.
     pub fn awaiting_redelivery(&self) -> Vec<JobId> {
         self.with(|state| state.awaiting_redelivery())
     }
 
-    /// AssignmentState often a job was given to another worker because the first was lost.
+    /// How often a job was given to another worker because the first was lost.
     pub fn retry_count(&self) -> u64 {
         self.with(|state| state.retried)
     }
 
-    /// Gives out nothing for a while: workers that have jobs from a server before this one get time to say so.
+    /// Hands out no jobs for this time: workers with jobs from the previous server process can name
+    /// them first.
     pub fn pause_handout(&self, time: Duration) {
         self.with(|state| state.paused_until = Some(Instant::now() + time));
     }
 
-    /// Whether no more jobs are given out.
+    /// Whether [`close`](RemoteExecutor::close) was called.
     pub fn is_closed(&self) -> bool {
         self.inner.closing.is_cancelled()
     }
 
-    /// Gives out no more jobs; questions that are open are answered. Reports are still heard.
+    /// Hands out no more jobs and answers open long polls. Reports are still applied.
     pub fn close(&self) {
-        let line = self.with(|state| {
+        let queue = self.with(|state| {
             state.closed = true;
             std::mem::take(&mut state.queue)
         });
-        drop(line);
+        drop(queue);
         self.inner.closing.cancel();
     }
 
-    pub(crate) fn enqueue(&self, waiting: AdmissionWaiter) -> Result<(), Refusal> {
+    pub(crate) fn enqueue(&self, waiter: AdmissionWaiter) -> Result<(), Refusal> {
         self.with(|state| {
             if state.closed {
                 return Err(Refusal::Closing);
             }
-            state.queue.push(waiting);
+            state.queue.push(waiter);
             Ok(())
         })?;
-        self.inner.came.notify_one();
+        self.inner.job_waiting.notify_one();
         Ok(())
     }
 
-    /// A job begins; what is sent to the worker, unless its result is there already.
-    pub(crate) fn begin(
+    /// Starts a job. Returns the offer for the worker, unless the job's result is already here or
+    /// another worker has the job.
+    pub(crate) fn start(
         &self,
         work: Work,
         events: mpsc::UnboundedSender<Event>,
         worker: WorkerId,
     ) -> Option<JobOffer> {
         let delivery = self.with(|state| {
-            state.begin(&work, events, &worker, &self.inner.config, Instant::now())
+            state.start(&work, events, &worker, &self.inner.config, Instant::now())
         })?;
         Some(JobOffer::new(self.clone(), work, worker, delivery))
     }
@@ -302,14 +305,14 @@ impl RemoteExecutor {
         self.with(|state| state.adopt(work, events, worker, before, Instant::now()));
     }
 
-    pub(crate) fn arrived(&self, id: &JobId, delivery: u32) {
-        self.with(|state| state.arrived(id, delivery, Instant::now()));
+    pub(crate) fn offer_delivered(&self, id: &JobId, delivery: u32) {
+        self.with(|state| state.offer_delivered(id, delivery, Instant::now()));
     }
 
-    pub(crate) fn undelivered_offer(&self, id: &JobId, worker: &WorkerId, delivery: u32) {
-        if self.with(|state| state.undelivered_offer(id, delivery)) {
-            tracing::debug!(job = %id, %worker, "a job did not get to its worker and goes to the next");
-            self.inner.came.notify_one();
+    pub(crate) fn offer_undelivered(&self, id: &JobId, worker: &WorkerId, delivery: u32) {
+        if self.with(|state| state.offer_undelivered(id, delivery)) {
+            tracing::debug!(job = %id, %worker, "job did not reach its worker; offering it to the next");
+            self.inner.job_waiting.notify_one();
         }
     }
 
@@ -317,22 +320,23 @@ impl RemoteExecutor {
         self.with(|state| state.cancel(id));
     }
 
+    /// Checks the worker and the execution timeout of a running job.
     pub(crate) fn check_worker(&self, id: &JobId) {
         if self.with(|state| state.check_worker(id, &self.inner.config, Instant::now())) {
-            self.inner.came.notify_one();
+            self.inner.job_waiting.notify_one();
         }
     }
 
-    fn question(&self, worker: &WorkerId, about: PollKind) -> LongPoll {
+    fn long_poll(&self, worker: &WorkerId, kind: PollKind) -> LongPoll {
         self.with(|state| {
             let worker = state.worker(worker, Instant::now());
-            worker.is_there(Instant::now());
+            worker.record_request(Instant::now());
             worker.unhealthy = false;
         });
         LongPoll {
-            remote: self.clone(),
+            executor: self.clone(),
             worker: worker.clone(),
-            about,
+            kind,
             answered: false,
         }
     }
@@ -345,32 +349,32 @@ enum PollKind {
     Stops,
 }
 
-/// A worker waits for an answer. If this is dropped before, it did not wait long enough.
+/// An open request of a worker. If it is dropped unanswered, the worker disconnected.
 struct LongPoll {
-    remote: RemoteExecutor,
+    executor: RemoteExecutor,
     worker: WorkerId,
-    about: PollKind,
+    kind: PollKind,
     answered: bool,
 }
 
 impl Drop for LongPoll {
     fn drop(&mut self) {
         let (answered, now) = (self.answered, Instant::now());
-        let waiting = self.remote.with(|state| {
+        let waiting = self.executor.with(|state| {
             let worker = state.worker(&self.worker, now);
-            if self.about == PollKind::Jobs {
-                worker.has_asked();
+            if self.kind == PollKind::Jobs {
+                worker.end_take();
             }
             if answered {
-                worker.is_there(now)
+                worker.record_request(now)
             } else {
-                worker.has_vanished(now)
+                worker.record_disconnect(now)
             }
             state.has_waiting()
         });
-        // It may have been woken for a job that it did not take.
+        // This poll may have been woken for a job that it did not take.
         if waiting {
-            self.remote.inner.came.notify_one();
+            self.executor.inner.job_waiting.notify_one();
         }
     }
 }

@@ -1,30 +1,35 @@
-//! A job on its way to a worker.
+//! A job in the response to a worker's take request.
 
 use tidegate_core::Work;
 
 use crate::executor::RemoteExecutor;
 use crate::worker::WorkerId;
 
-/// A job on its way to a worker. Dropped before it has [arrived](JobOffer::confirm_delivered), the job goes to the
-/// next worker that asks.
-#[must_use = "dropping a offer sends the job to another worker"]
+/// A job on its way to a worker. If it is dropped before
+/// [`confirm_delivered`](JobOffer::confirm_delivered), the job goes to the next worker that asks.
+#[must_use = "dropping an offer sends the job to another worker"]
 pub struct JobOffer {
-    remote: RemoteExecutor,
+    executor: RemoteExecutor,
     work: Work,
     worker: WorkerId,
-    /// Which delivery of the job this is.
+    /// The number of this delivery of the job.
     delivery: u32,
-    arrived: bool,
+    delivered: bool,
 }
 
 impl JobOffer {
-    pub(crate) fn new(remote: RemoteExecutor, work: Work, worker: WorkerId, delivery: u32) -> Self {
+    pub(crate) fn new(
+        executor: RemoteExecutor,
+        work: Work,
+        worker: WorkerId,
+        delivery: u32,
+    ) -> Self {
         Self {
-            remote,
+            executor,
             work,
             worker,
             delivery,
-            arrived: false,
+            delivered: false,
         }
     }
 
@@ -33,18 +38,18 @@ impl JobOffer {
         &self.work
     }
 
-    /// The worker has it, as far as anybody can know.
+    /// The response was written to a connection that was still open.
     pub fn confirm_delivered(mut self) {
-        self.arrived = true;
-        self.remote.arrived(&self.work.id, self.delivery);
+        self.delivered = true;
+        self.executor.offer_delivered(&self.work.id, self.delivery);
     }
 }
 
 impl Drop for JobOffer {
     fn drop(&mut self) {
-        if !self.arrived {
-            self.remote
-                .undelivered_offer(&self.work.id, &self.worker, self.delivery);
+        if !self.delivered {
+            self.executor
+                .offer_undelivered(&self.work.id, &self.worker, self.delivery);
         }
     }
 }

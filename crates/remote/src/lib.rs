@@ -1,17 +1,19 @@
-//! Workers elsewhere that come for jobs: an executor without a model of its own.
+//! An executor whose jobs run on remote Runpod workers.
 //!
-//! A worker asks ([`RemoteExecutor::take`]), gets jobs, and reports about them ([`RemoteExecutor::hear`]). Behind the
-//! port [`tidegate_core::port::Executor`] that looks like any other model: a place in a fair line, a job
-//! that runs, events, an end. A worker that is lost costs its jobs nothing but time: they go to the next
-//! worker, a bounded number of times, and nobody outside is told.
+//! A worker fetches jobs ([`RemoteExecutor::take_jobs`]) and sends reports about them
+//! ([`RemoteExecutor::apply_report`]). Behind the port [`tidegate_core::port::Executor`] this looks
+//! like any other model: a fair queue, a running job, events, an end. When a worker is lost, its
+//! jobs go to another worker, a bounded number of times; clients see only the delay.
 //!
-//! Nothing here knows by which protocol workers talk. Whoever does calls the methods of [`RemoteExecutor`].
+//! This crate does not know the workers' protocol. `runpod/platform/workers.rs` of the `http` crate
+//! implements it and calls the methods of [`RemoteExecutor`].
 
 mod admission;
 mod assignment;
 mod dispatch_state;
 mod early_results;
 mod executor;
+mod heartbeat;
 mod job_offer;
 mod reports;
 #[cfg(test)]

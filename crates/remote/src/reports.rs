@@ -1,68 +1,69 @@
-//! What workers say about their jobs, and how it becomes events.
+//! The reports of workers about their jobs, and the events that they become.
 
 use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::{Event, Metric, MetricMode, Outcome, OutputValue};
 
-/// The note of a job that says how long one worker may have it, in milliseconds.
+/// The key in a job's context that says how long one worker may run the job, in milliseconds.
 pub const EXECUTION_TIMEOUT: &str = "execution_timeout_ms";
 
-/// What is noted about a job beside its output, as metrics of it: whoever shows the job reads them.
+/// Facts about a job besides its output. They are stored as metrics of the job; the API reads them
+/// when it renders the job.
 pub mod note {
-    /// Who has it, or had it last.
+    /// The worker that has the job, or had it last.
     pub const WORKER: &str = "worker";
-    /// AssignmentState often it was sent to another worker.
+    /// How often the job was given to another worker.
     pub const RETRIES: &str = "retries";
-    /// What the worker says about how far it is. Gone at the end.
+    /// The progress that the worker reported. Removed when the job ends.
     pub const PROGRESS: &str = "progress";
-    /// That it was begun and waits for another worker.
+    /// Present while the job is started and waits for another worker.
     pub const WAITS: &str = "waits";
-    /// That its output came in parts.
+    /// Present when the output was streamed.
     pub const STREAMED: &str = "streamed";
-    /// What the worker gave in the end, when that is not what the parts are.
+    /// The final output, when it differs from the list of streamed parts.
     pub const FINAL_OUTPUT: &str = "final_output";
-    /// That the worker gave nothing, which is less than `null`.
+    /// Present when the worker sent no output, which is not the same as `null`.
     pub const NO_OUTPUT: &str = "no_output";
-    /// That a worker had it for too long.
+    /// Present when the job exceeded its execution timeout.
     pub const TIMED_OUT: &str = "timed_out";
 }
 
-/// One report of a worker about a job.
+/// A report of a worker about a job.
 #[derive(Debug, Clone)]
 pub enum JobReport {
-    /// AssignmentState far it is, in its own words.
+    /// Progress, in the handler's own format.
     Progress(Value),
-    /// A part of the output, as JSON.
+    /// A part of a streamed output, as JSON.
     Part(Bytes),
-    /// It is over.
+    /// The job has ended.
     Done(WorkerResult),
-    /// It is over, and its output came in parts before. Worth nothing without them.
+    /// The job has ended, and its output was streamed before. Useless without these parts.
     StreamDone(WorkerResult),
 }
 
-/// AssignmentState a job ended in the hands of a worker.
+/// How a job ended on a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerResult {
-    /// What came of it, as JSON.
+    /// The output, as JSON.
     pub output: Option<Bytes>,
-    /// Why it failed; absent when it did not.
+    /// Why the job failed; `None` when it succeeded.
     pub error: Option<String>,
 }
 
-/// What became of a report.
+/// What happened to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportOutcome {
-    /// It is told.
+    /// It became events of the job.
     Applied,
-    /// It is kept until the job begins here.
+    /// It is kept until the job is started here.
     Buffered,
-    /// It came too late, or from somebody who does not have the job.
+    /// It came too late, or from a worker that does not have the job.
     Ignored,
 }
 
 impl WorkerResult {
-    /// Whether nothing is in it but that the job is over.
-    pub(crate) fn is_bare(&self) -> bool {
+    /// Whether it says only that the job has ended.
+    pub(crate) fn is_empty(&self) -> bool {
         self.error.is_none()
             && self
                 .output
@@ -70,12 +71,13 @@ impl WorkerResult {
                 .is_none_or(|json| json.as_ref() == b"[]")
     }
 
-    pub(crate) fn weight(&self) -> usize {
+    /// Its approximate size in memory, in bytes.
+    pub(crate) fn size(&self) -> usize {
         let len = |text: Option<usize>| text.unwrap_or_default();
         128 + len(self.output.as_ref().map(Bytes::len)) + len(self.error.as_ref().map(String::len))
     }
 
-    /// The last events of a job that has given so many parts.
+    /// The last events of a job that streamed `parts` parts.
     pub(crate) fn events(self, parts: usize) -> Vec<Event> {
         let mut events = vec![noted(note::PROGRESS, Value::Null)];
         let Self { output, error } = self;
@@ -100,7 +102,7 @@ impl WorkerResult {
             }),
             Some(json) => {
                 let last: Value = serde_json::from_slice(&json).unwrap_or_default();
-                // A worker may send all parts once more as a list; nobody needs them twice.
+                // A worker may repeat all parts as a list, which adds nothing.
                 if last.as_array().is_none_or(|all| all.len() != parts) {
                     events.push(noted(note::FINAL_OUTPUT, last));
                 }
@@ -112,7 +114,7 @@ impl WorkerResult {
     }
 }
 
-/// Notes something about a job in the place of what was there; `Null` takes it away.
+/// The event that sets a fact about a job; `Null` removes it.
 pub(crate) fn noted(name: &str, value: Value) -> Event {
     Event::Metric(Metric {
         name: name.to_owned(),

@@ -1,6 +1,8 @@
-//! What workers and jobs can rely on, with a desk in small. The clock is paused: `sleep` takes no time.
+//! Workers and jobs of a [`RemoteExecutor`], with a minimal job service.
+//!
+//! The clock is paused: `sleep` takes no time.
 
-mod lost;
+mod lost_workers;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -31,7 +33,7 @@ fn id(name: &str) -> JobId {
     JobId::parse(name).unwrap()
 }
 
-fn remote() -> RemoteExecutor {
+fn executor() -> RemoteExecutor {
     RemoteExecutor::new(Config::default())
 }
 
@@ -47,57 +49,58 @@ fn work(name: &str, limit: Option<u64>) -> Work {
     }
 }
 
-/// What a job came to.
+/// The events and the end of a job.
 #[derive(Debug, Default, PartialEq)]
-struct Ran {
+struct JobLog {
     parts: Vec<String>,
     notes: BTreeMap<String, Value>,
     end: Option<Result<Option<String>, String>>,
 }
 
-/// A desk in small: a job that runs to its end, as a task of its own.
+/// A minimal job service: runs each job to its end, in a task.
 #[derive(Default)]
-struct Desk(JoinSet<()>);
+struct TestService(JoinSet<()>);
 
-impl Desk {
-    fn run(&mut self, remote: &RemoteExecutor, work: Work) -> JoinHandle<Ran> {
-        self.run_for(remote, work, Account::ANONYMOUS)
+impl TestService {
+    fn run(&mut self, executor: &RemoteExecutor, work: Work) -> JoinHandle<JobLog> {
+        self.run_for(executor, work, Account::ANONYMOUS)
     }
 
     fn run_for(
         &mut self,
-        remote: &RemoteExecutor,
+        executor: &RemoteExecutor,
         work: Work,
         account: Account,
-    ) -> JoinHandle<Ran> {
-        let Ok(Admitted::Queued(place)) = remote.admit(&account, WaitPolicy::Unbounded) else {
+    ) -> JoinHandle<JobLog> {
+        let Ok(Admitted::Queued(admission)) = executor.admit(&account, WaitPolicy::Unbounded)
+        else {
             panic!("a line is always there")
         };
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         self.0.spawn(async move {
-            let mut running = place.await.ok().unwrap().start(work).await;
-            let mut ran = Ran::default();
-            while ran.end.is_none() {
+            let mut running = admission.await.ok().unwrap().start(work).await;
+            let mut log = JobLog::default();
+            while log.end.is_none() {
                 match running.next().await {
-                    Event::Output(value) => ran
+                    Event::Output(value) => log
                         .parts
                         .push(String::from_utf8(value.json.to_vec()).unwrap()),
-                    Event::Metric(metric) => drop(ran.notes.insert(metric.name, metric.value)),
+                    Event::Metric(metric) => drop(log.notes.insert(metric.name, metric.value)),
                     Event::Log { .. } => {}
                     Event::Ended(Outcome::Succeeded { output }) => {
-                        ran.end =
+                        log.end =
                             Some(Ok(output.map(|output| {
                                 String::from_utf8(output.json.to_vec()).unwrap()
                             })));
                     }
-                    Event::Ended(Outcome::Failed { error }) => ran.end = Some(Err(error)),
-                    Event::Ended(Outcome::Canceled) => ran.end = Some(Err("canceled".to_owned())),
+                    Event::Ended(Outcome::Failed { error }) => log.end = Some(Err(error)),
+                    Event::Ended(Outcome::Canceled) => log.end = Some(Err("canceled".to_owned())),
                 }
             }
-            tell.send(ran).ok();
+            sender.send(log).ok();
         });
         // A handle of the same kind for all tests.
-        tokio::task::spawn_local(async move { told.await.unwrap() })
+        tokio::task::spawn_local(async move { receiver.await.unwrap() })
     }
 }
 
@@ -119,8 +122,8 @@ fn names(offers: &[JobOffer]) -> Vec<&str> {
         .collect()
 }
 
-async fn take_one(remote: &RemoteExecutor, name: &str) -> String {
-    let mut offers = remote.take_jobs(&worker(name), 1, HOLD).await;
+async fn take_one(executor: &RemoteExecutor, name: &str) -> String {
+    let mut offers = executor.take_jobs(&worker(name), 1, HOLD).await;
     let offer = offers.pop().expect("a job waits");
     let id = offer.work().id.to_string();
     offer.confirm_delivered();
@@ -132,28 +135,28 @@ async fn local<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_goes_to_a_worker_and_its_result_comes_back() {
+async fn a_job_goes_to_a_worker_and_its_result_is_returned() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let ran = desk.run(&remote, work("a", None));
-        assert_eq!(take_one(&remote, "w").await, "a");
-        assert_eq!(remote.worker_counts().running, 1);
+        let (executor, mut service) = (executor(), TestService::default());
+        let log = service.run(&executor, work("a", None));
+        assert_eq!(take_one(&executor, "w").await, "a");
+        assert_eq!(executor.worker_counts().running, 1);
         assert_eq!(
-            remote.apply_report(&worker("w"), &id("a"), JobReport::Progress(json!("half"))),
+            executor.apply_report(&worker("w"), &id("a"), JobReport::Progress(json!("half"))),
             ReportOutcome::Applied
         );
         assert_eq!(
-            remote.apply_report(&worker("w"), &id("a"), done("[1]")),
+            executor.apply_report(&worker("w"), &id("a"), done("[1]")),
             ReportOutcome::Applied
         );
         assert_eq!(
-            remote.apply_report(&worker("w"), &id("a"), done("[2]")),
+            executor.apply_report(&worker("w"), &id("a"), done("[2]")),
             ReportOutcome::Ignored,
-            "the first end counts"
+            "the first result counts"
         );
-        let ran = ran.await.unwrap();
-        assert_eq!(ran.end, Some(Ok(Some("[1]".to_owned()))));
-        assert_eq!(ran.notes["worker"], "w");
+        let log = log.await.unwrap();
+        assert_eq!(log.end, Some(Ok(Some("[1]".to_owned()))));
+        assert_eq!(log.notes["worker"], "w");
     })
     .await;
 }
@@ -161,34 +164,34 @@ async fn a_job_goes_to_a_worker_and_its_result_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_asks_first_waits_and_gets_the_job() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let asked = remote.clone();
-        let asking = tokio::task::spawn_local(async move { take_one(&asked, "w").await });
+        let (executor, mut service) = (executor(), TestService::default());
+        let handle = executor.clone();
+        let request = tokio::task::spawn_local(async move { take_one(&handle, "w").await });
         tokio::task::yield_now().await;
-        assert_eq!(remote.worker_counts().idle, 1);
-        let _ran = desk.run(&remote, work("a", None));
-        assert_eq!(asking.await.unwrap(), "a");
+        assert_eq!(executor.worker_counts().idle, 1);
+        let _log = service.run(&executor, work("a", None));
+        assert_eq!(request.await.unwrap(), "a");
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_it_is_held() {
-    let remote = remote();
-    assert!(remote.take_jobs(&worker("w"), 1, HOLD).await.is_empty());
-    assert!(remote.jobs_to_stop(&worker("w"), STOPS).await.is_empty());
+async fn long_polls_end_after_their_hold_time() {
+    let executor = executor();
+    assert!(executor.take_jobs(&worker("w"), 1, HOLD).await.is_empty());
+    assert!(executor.jobs_to_stop(&worker("w"), STOPS).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
+async fn a_batch_has_the_requested_size_and_accounts_alternate() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
+        let (executor, mut service) = (executor(), TestService::default());
         let account = |name| Account::parse(name).unwrap();
-        let _ran: Vec<_> = [("a1", "ann"), ("a2", "ann"), ("a3", "ann"), ("b1", "bob")]
-            .map(|(job, owner)| desk.run_for(&remote, work(job, None), account(owner)))
+        let _log: Vec<_> = [("a1", "ann"), ("a2", "ann"), ("a3", "ann"), ("b1", "bob")]
+            .map(|(job, owner)| service.run_for(&executor, work(job, None), account(owner)))
             .into();
         assert_eq!(
-            names(&remote.take_jobs(&worker("w"), 3, HOLD).await),
+            names(&executor.take_jobs(&worker("w"), 3, HOLD).await),
             ["a1", "b1", "a2"]
         );
     })
@@ -196,20 +199,20 @@ async fn a_batch_has_as_many_as_are_wanted_and_accounts_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_the_job_at_once_and_tells_its_worker() {
+async fn a_cancel_ends_the_job_at_once_and_stops_it_on_its_worker() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let ran = desk.run(&remote, work("a", None));
-        assert_eq!(take_one(&remote, "w").await, "a");
-        let asked = remote.clone();
-        let asking =
-            tokio::task::spawn_local(async move { asked.jobs_to_stop(&worker("w"), STOPS).await });
+        let (executor, mut service) = (executor(), TestService::default());
+        let log = service.run(&executor, work("a", None));
+        assert_eq!(take_one(&executor, "w").await, "a");
+        let handle = executor.clone();
+        let request =
+            tokio::task::spawn_local(async move { handle.jobs_to_stop(&worker("w"), STOPS).await });
         tokio::task::yield_now().await;
-        remote.cancel(&id("a"));
-        assert_eq!(asking.await.unwrap(), [id("a")]);
-        assert_eq!(ran.await.unwrap().end, Some(Err("canceled".to_owned())));
+        executor.cancel(&id("a"));
+        assert_eq!(request.await.unwrap(), [id("a")]);
+        assert_eq!(log.await.unwrap().end, Some(Err("canceled".to_owned())));
         assert_eq!(
-            remote.apply_report(&worker("w"), &id("a"), done("1")),
+            executor.apply_report(&worker("w"), &id("a"), done("1")),
             ReportOutcome::Ignored
         );
     })
@@ -217,47 +220,47 @@ async fn a_cancel_ends_the_job_at_once_and_tells_its_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_may_have_a_job_only_so_long() {
+async fn a_job_that_exceeds_its_execution_timeout_fails() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let ran = desk.run(&remote, work("a", Some(5000)));
+        let (executor, mut service) = (executor(), TestService::default());
+        let log = service.run(&executor, work("a", Some(5000)));
         // AdmissionWaiter is not working.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(take_one(&remote, "w").await, "a");
-        let ran = ran.await.unwrap();
-        assert!(ran.end.unwrap().unwrap_err().contains("5000 ms"));
-        assert_eq!(ran.notes["timed_out"], true);
-        assert_eq!(remote.jobs_to_stop(&worker("w"), STOPS).await, [id("a")]);
+        assert_eq!(take_one(&executor, "w").await, "a");
+        let log = log.await.unwrap();
+        assert!(log.end.unwrap().unwrap_err().contains("5000 ms"));
+        assert_eq!(log.notes["timed_out"], true);
+        assert_eq!(executor.jobs_to_stop(&worker("w"), STOPS).await, [id("a")]);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_closes_answers_all_questions_and_still_hears() {
+async fn a_closed_executor_answers_long_polls_and_still_applies_reports() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        let ran = desk.run(&remote, work("a", None));
-        assert_eq!(take_one(&remote, "w").await, "a");
-        remote.close();
+        let (executor, mut service) = (executor(), TestService::default());
+        let log = service.run(&executor, work("a", None));
+        assert_eq!(take_one(&executor, "w").await, "a");
+        executor.close();
         assert!(
-            remote
+            executor
                 .take_jobs(&worker("x"), 1, Duration::MAX / 4)
                 .await
                 .is_empty()
         );
         assert!(
-            remote
+            executor
                 .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
                 .is_err()
         );
-        remote.apply_report(&worker("w"), &id("a"), done("1"));
-        assert!(ran.await.unwrap().end.unwrap().is_ok());
+        executor.apply_report(&worker("w"), &id("a"), done("1"));
+        assert!(log.await.unwrap().end.unwrap().is_ok());
     })
     .await;
 }
 
 #[test]
-fn workers_have_plain_names() {
+fn worker_ids_are_short_visible_ascii() {
     for good in ["w", "x-1_2.3:4", &"w".repeat(128)] {
         assert!(WorkerId::parse(good).is_ok(), "{good}");
     }

@@ -1,4 +1,4 @@
-//! A worker as it is known from what it asks and says.
+//! The state of one worker, as known from its requests.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,33 +8,32 @@ use tidegate_core::JobId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::Config;
-
-/// The longest name of a worker, in bytes.
+/// The maximum length of a worker's id, in bytes.
 const MAX_LEN: usize = 128;
 
-/// The name that a worker gave itself, unique among those of an endpoint.
+/// The id that a worker chose for itself, unique within an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(Arc<str>);
 
-/// A text cannot be the name of a worker.
+/// A text that is not a valid worker id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a worker's name has 1 to {MAX_LEN} bytes of visible ASCII without `/`")]
+#[error("a worker id has 1 to {MAX_LEN} bytes of visible ASCII without `/`")]
 pub struct InvalidWorkerId;
 
 impl WorkerId {
-    /// Takes a worker's word for who it is.
+    /// Checks a worker's id.
     pub fn parse(text: &str) -> Result<Self, InvalidWorkerId> {
         let allowed = |byte: &u8| byte.is_ascii_graphic() && *byte != b'/';
-        let fits = !text.is_empty() && text.len() <= MAX_LEN && text.as_bytes().iter().all(allowed);
-        if fits {
+        let valid =
+            !text.is_empty() && text.len() <= MAX_LEN && text.as_bytes().iter().all(allowed);
+        if valid {
             Ok(Self(text.into()))
         } else {
             Err(InvalidWorkerId)
         }
     }
 
-    /// The name.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -46,106 +45,91 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// AssignmentState many workers do what.
+/// The number of workers in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
-    /// They wait for jobs.
+    /// Workers that wait for jobs.
     pub idle: usize,
-    /// They have jobs.
+    /// Workers that have jobs.
     pub running: usize,
-    /// They live and have not asked for a job yet.
+    /// Workers that ping and have not asked for a job yet.
     pub initializing: usize,
-    /// They have said that they cannot work.
+    /// Workers that reported themselves unhealthy.
     pub unhealthy: usize,
 }
 
 impl WorkerCounts {
-    /// Those that have jobs or could.
-    pub fn at_work(&self) -> usize {
+    /// Workers that have jobs or can take one.
+    pub fn available(&self) -> usize {
         self.idle + self.running
     }
 }
 
-/// What is known about one worker.
+/// What the server knows about one worker.
 pub(crate) struct WorkerState {
-    /// The last time that it did anything but ping.
-    pub(crate) seen: Instant,
-    pub(crate) pinged: Option<Instant>,
-    /// When it left a question without waiting for the answer.
-    vanished: Option<Instant>,
+    /// The last request other than a ping.
+    pub(crate) last_request: Instant,
+    pub(crate) last_ping: Option<Instant>,
+    /// When the worker dropped a long poll before the response.
+    pub(crate) disconnected: Option<Instant>,
     pub(crate) unhealthy: bool,
-    /// Whether it has ever asked for a job.
-    pub(crate) asked: bool,
-    /// Its questions for jobs that are open: one process has one.
-    asking: usize,
-    /// Whether it was seen to be two.
-    doubled: bool,
-    /// Jobs that it is to stop.
+    /// Whether the worker ever asked for a job.
+    pub(crate) asked_for_jobs: bool,
+    /// Open requests for jobs: one process has at most one.
+    open_takes: usize,
+    /// Whether two processes were seen to share this id.
+    duplicated: bool,
+    /// Jobs that the worker must stop.
     pub(crate) stops: BTreeSet<JobId>,
-    /// Something has changed for whoever waits in [`crate::RemoteExecutor::stops`].
+    /// Wakes [`crate::RemoteExecutor::jobs_to_stop`].
     pub(crate) stops_changed: Arc<Notify>,
 }
 
 impl WorkerState {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            seen: now,
-            pinged: None,
-            vanished: None,
+            last_request: now,
+            last_ping: None,
+            disconnected: None,
             unhealthy: false,
-            asked: false,
-            asking: 0,
-            doubled: false,
+            asked_for_jobs: false,
+            open_takes: 0,
+            duplicated: false,
             stops: BTreeSet::new(),
             stops_changed: Arc::default(),
         }
     }
 
-    /// It asks for jobs. Says whether it is seen for the first time to be two workers with one name.
-    pub(crate) fn begins_to_ask(&mut self) -> bool {
-        let first = self.asking > 0 && !self.doubled;
-        self.doubled |= first;
-        self.asked = true;
-        self.asking += 1;
+    /// Records the start of a request for jobs. Returns whether this is the first sign that two
+    /// processes share one id.
+    pub(crate) fn begin_take(&mut self) -> bool {
+        let first = self.open_takes > 0 && !self.duplicated;
+        self.duplicated |= first;
+        self.asked_for_jobs = true;
+        self.open_takes += 1;
         first
     }
 
-    /// It does not wait for jobs any more.
-    pub(crate) fn has_asked(&mut self) {
-        // It may have been forgotten meanwhile.
-        self.asking = self.asking.saturating_sub(1);
+    /// Records the end of a request for jobs.
+    pub(crate) fn end_take(&mut self) {
+        // The worker may have been removed and added again meanwhile.
+        self.open_takes = self.open_takes.saturating_sub(1);
     }
 
-    /// It has done something that only a worker does whose main part lives.
-    pub(crate) fn is_there(&mut self, now: Instant) {
-        self.seen = now;
-        self.vanished = None;
+    /// Records a request that only a worker whose main process lives can send.
+    pub(crate) fn record_request(&mut self, now: Instant) {
+        self.last_request = now;
+        self.disconnected = None;
     }
 
-    pub(crate) fn has_vanished(&mut self, now: Instant) {
-        self.vanished.get_or_insert(now);
+    /// Records that the worker dropped a long poll.
+    pub(crate) fn record_disconnect(&mut self, now: Instant) {
+        self.disconnected.get_or_insert(now);
     }
 
-    /// Why its jobs should not be left to it any longer, if so.
-    pub(crate) fn is_lost(&self, config: &Config, now: Instant) -> Option<&'static str> {
-        let longer = |since: Instant, than| now.saturating_duration_since(since) > than;
-        if self
-            .vanished
-            .is_some_and(|at| longer(at, config.reconnect_timeout))
-        {
-            return Some("its connection broke and it did not come back");
-        }
-        // One that has never pinged may be at work without a word.
-        let silent = self
-            .pinged
-            .is_some_and(|at| longer(at, config.ping_timeout))
-            && longer(self.seen, config.ping_timeout);
-        silent.then_some("it is silent")
-    }
-
-    /// The last sign of life of any kind.
-    pub(crate) fn last_sign(&self) -> Instant {
-        self.pinged
-            .map_or(self.seen, |pinged| pinged.max(self.seen))
+    /// The last request of any kind.
+    pub(crate) fn last_seen(&self) -> Instant {
+        self.last_ping
+            .map_or(self.last_request, |ping| ping.max(self.last_request))
     }
 }

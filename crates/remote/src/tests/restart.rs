@@ -1,6 +1,6 @@
-//! Workers that have jobs from a server before this one.
+//! Workers that have jobs from the previous server process.
 //!
-//! The clock is paused: `sleep` takes no time, and lets everything happen that is due by then.
+//! The clock is paused: `sleep` takes no time and runs everything that is due by then.
 
 use tidegate_core::port::Running;
 
@@ -9,22 +9,22 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_result_from_before_a_restart_is_kept_for_its_job() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
+        let (executor, mut service) = (executor(), TestService::default());
         assert_eq!(
-            remote.apply_report(&worker("w"), &id("a"), done("1")),
+            executor.apply_report(&worker("w"), &id("a"), done("1")),
             ReportOutcome::Buffered
         );
         let (first, second) = (
-            desk.run(&remote, work("a", None)),
-            desk.run(&remote, work("b", None)),
+            service.run(&executor, work("a", None)),
+            service.run(&executor, work("b", None)),
         );
         assert_eq!(
-            take_one(&remote, "w").await,
+            take_one(&executor, "w").await,
             "b",
-            "nobody runs what is done"
+            "the first job has already ended"
         );
         assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
-        remote.apply_report(&worker("w"), &id("b"), done("2"));
+        executor.apply_report(&worker("w"), &id("b"), done("2"));
         assert!(second.await.unwrap().end.unwrap().is_ok());
     })
     .await;
@@ -33,17 +33,21 @@ async fn a_result_from_before_a_restart_is_kept_for_its_job() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        remote.ping(&worker("old"), Some(&["a"]));
+        let (executor, mut service) = (executor(), TestService::default());
+        executor.ping(&worker("old"), Some(&["a"]));
         let (first, _second) = (
-            desk.run(&remote, work("a", None)),
-            desk.run(&remote, work("b", None)),
+            service.run(&executor, work("a", None)),
+            service.run(&executor, work("b", None)),
         );
-        assert_eq!(take_one(&remote, "idle").await, "b", "the other is at work");
-        remote.apply_report(&worker("old"), &id("a"), done("1"));
-        let ran = first.await.unwrap();
         assert_eq!(
-            (ran.end, ran.notes["worker"].clone()),
+            take_one(&executor, "idle").await,
+            "b",
+            "another worker runs the first job"
+        );
+        executor.apply_report(&worker("old"), &id("a"), done("1"));
+        let log = first.await.unwrap();
+        assert_eq!(
+            (log.end, log.notes["worker"].clone()),
             (Some(Ok(Some("1".to_owned()))), json!("old"))
         );
     })
@@ -51,55 +55,62 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_told_to_stop_a_job_from_before_a_restart_that_nobody_has_begun_here() {
+async fn a_canceled_job_from_before_a_restart_is_stopped_on_its_worker() {
     local(async {
-        let remote = remote();
-        remote.ping(&worker("old"), Some(&["a"]));
-        assert_eq!(remote.worker_counts().running, 1);
-        remote.stop_unstarted(&id("a"));
-        assert_eq!(remote.jobs_to_stop(&worker("old"), STOPS).await, [id("a")]);
+        let executor = executor();
+        executor.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(executor.worker_counts().running, 1);
+        executor.stop_unstarted(&id("a"));
         assert_eq!(
-            remote.apply_report(&worker("old"), &id("a"), done("1")),
+            executor.jobs_to_stop(&worker("old"), STOPS).await,
+            [id("a")]
+        );
+        assert_eq!(
+            executor.apply_report(&worker("old"), &id("a"), done("1")),
             ReportOutcome::Ignored,
-            "nobody will ask for it"
+            "the job was canceled"
         );
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_get_time_to_say_what_they_have_before_jobs_are_given_out() {
+async fn workers_can_name_their_jobs_before_the_handout_resumes() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        remote.pause_handout(Duration::from_secs(3));
-        let _ran: Vec<_> = ["a", "b"]
-            .map(|job| desk.run(&remote, work(job, None)))
+        let (executor, mut service) = (executor(), TestService::default());
+        executor.pause_handout(Duration::from_secs(3));
+        let _log: Vec<_> = ["a", "b"]
+            .map(|job| service.run(&executor, work(job, None)))
             .into();
-        let asked = remote.clone();
-        let asking = tokio::task::spawn_local(async move { take_one(&asked, "idle").await });
+        let handle = executor.clone();
+        let request = tokio::task::spawn_local(async move { take_one(&handle, "idle").await });
         tokio::time::sleep(Duration::from_secs(2)).await;
-        remote.ping(&worker("old"), Some(&["a"]));
-        assert_eq!(asking.await.unwrap(), "b", "the first one is in good hands");
+        executor.ping(&worker("old"), Some(&["a"]));
+        assert_eq!(
+            request.await.unwrap(),
+            "b",
+            "a worker already has the first job"
+        );
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_from_before_a_restart_begins_again() {
+async fn a_stream_from_before_a_restart_starts_again() {
     local(async {
-        let (remote, mut desk) = (remote(), Desk::default());
-        remote.ping(&worker("old"), Some(&["a"]));
-        let (ran, _other) = (
-            desk.run(&remote, work("a", None)),
-            desk.run(&remote, work("b", None)),
+        let (executor, mut service) = (executor(), TestService::default());
+        executor.ping(&worker("old"), Some(&["a"]));
+        let (log, _other) = (
+            service.run(&executor, work("a", None)),
+            service.run(&executor, work("b", None)),
         );
-        assert_eq!(take_one(&remote, "idle").await, "b");
+        assert_eq!(take_one(&executor, "idle").await, "b");
         assert_eq!(
-            remote.apply_report(&worker("old"), &id("a"), part("2")),
+            executor.apply_report(&worker("old"), &id("a"), part("2")),
             ReportOutcome::Ignored,
             "the first part is lost"
         );
-        assert_eq!(take_one(&remote, "new").await, "a");
+        assert_eq!(take_one(&executor, "new").await, "a");
         let end = || {
             JobReport::StreamDone(WorkerResult {
                 output: Some(Bytes::from_static(b"[]")),
@@ -107,30 +118,30 @@ async fn a_stream_from_before_a_restart_begins_again() {
             })
         };
         assert_eq!(
-            remote.apply_report(&worker("old"), &id("a"), end()),
+            executor.apply_report(&worker("old"), &id("a"), end()),
             ReportOutcome::Ignored,
-            "it has the job no more"
+            "the worker no longer has the job"
         );
         for json in ["1", "2"] {
-            remote.apply_report(&worker("new"), &id("a"), part(json));
+            executor.apply_report(&worker("new"), &id("a"), part(json));
         }
         assert_eq!(
-            remote.apply_report(&worker("new"), &id("a"), end()),
+            executor.apply_report(&worker("new"), &id("a"), end()),
             ReportOutcome::Applied
         );
-        assert_eq!(ran.await.unwrap().parts, ["1", "2"]);
+        assert_eq!(log.await.unwrap().parts, ["1", "2"]);
         assert_eq!(
-            remote.apply_report(&worker("old"), &id("unknown"), end()),
+            executor.apply_report(&worker("old"), &id("unknown"), end()),
             ReportOutcome::Ignored,
-            "an end without its parts is kept for nobody"
+            "a stream end without its parts is not kept"
         );
     })
     .await;
 }
 
-/// A job that the worker `old` has had for so long before.
-async fn kept(remote: &RemoteExecutor, job: Work, before: Duration) -> Box<dyn Running> {
-    remote.adoption(&worker("old"), before).start(job).await
+/// Starts a job that the worker `old` has had for the time `before`.
+async fn adopted(executor: &RemoteExecutor, job: Work, before: Duration) -> Box<dyn Running> {
+    executor.adoption(&worker("old"), before).start(job).await
 }
 
 async fn end(mut running: Box<dyn Running>) -> Outcome {
@@ -142,50 +153,53 @@ async fn end(mut running: Box<dyn Running>) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_that_a_worker_had_a_job_before_a_restart_counts() {
-    let (remote, second) = (remote(), Duration::from_secs(1));
+async fn time_before_a_restart_counts_towards_the_execution_timeout() {
+    let (executor, second) = (executor(), Duration::from_secs(1));
     assert_eq!(
-        remote.ping(&worker("old"), Some(&["a"])),
+        executor.ping(&worker("old"), Some(&["a"])),
         [id("a")],
-        "nobody has begun it here"
+        "the job was not started here"
     );
     let (job, began) = (
-        kept(&remote, work("a", Some(10_000)), 8 * second).await,
+        adopted(&executor, work("a", Some(10_000)), 8 * second).await,
         tokio::time::Instant::now(),
     );
-    assert!(remote.ping(&worker("old"), Some(&["a"])).is_empty());
+    assert!(executor.ping(&worker("old"), Some(&["a"])).is_empty());
     assert!(matches!(end(job).await, Outcome::Failed { .. }));
     let took = began.elapsed();
     assert!(took >= 2 * second && took < 4 * second, "{took:?}");
-    assert_eq!(remote.jobs_to_stop(&worker("old"), STOPS).await, [id("a")]);
+    assert_eq!(
+        executor.jobs_to_stop(&worker("old"), STOPS).await,
+        [id("a")]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_from_before_a_restart_whose_result_is_here_is_over_at_once() {
-    let remote = remote();
+async fn a_job_whose_result_arrived_early_ends_at_once() {
+    let executor = executor();
     assert_eq!(
-        remote.apply_report(&worker("old"), &id("a"), done("1")),
+        executor.apply_report(&worker("old"), &id("a"), done("1")),
         ReportOutcome::Buffered
     );
-    let job = kept(&remote, work("a", None), Duration::ZERO).await;
+    let job = adopted(&executor, work("a", None), Duration::ZERO).await;
     assert!(
         matches!(end(job).await, Outcome::Succeeded { output: Some(output) } if output.json.as_ref() == b"1")
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_from_before_a_restart_whose_worker_is_lost_goes_to_the_next() {
+async fn an_adopted_job_whose_worker_is_lost_goes_to_another() {
     local(async {
-        let remote = remote();
-        remote.ping(&worker("old"), Some(&["a"]));
-        let mut job = kept(&remote, work("a", None), Duration::ZERO).await;
-        let ran = tokio::task::spawn_local(async move {
+        let executor = executor();
+        executor.ping(&worker("old"), Some(&["a"]));
+        let mut job = adopted(&executor, work("a", None), Duration::ZERO).await;
+        let log = tokio::task::spawn_local(async move {
             while !matches!(job.next().await, Event::Ended(_)) {}
         });
         tokio::time::sleep(Duration::from_secs(40)).await;
-        assert_eq!(take_one(&remote, "new").await, "a");
-        remote.apply_report(&worker("new"), &id("a"), done("1"));
-        ran.await.unwrap();
+        assert_eq!(take_one(&executor, "new").await, "a");
+        executor.apply_report(&worker("new"), &id("a"), done("1"));
+        log.await.unwrap();
     })
     .await;
 }

@@ -57,7 +57,7 @@ impl ClientRequest {
     /// The endpoint, unless too much is asked of it. To be held until it has answered.
     pub(super) fn enter(&self, asked: Asked) -> Result<EndpointAccess, ApiError> {
         let endpoint = self.app.endpoint(&self.endpoint)?;
-        let workers = || endpoint.remote.worker_counts().at_work();
+        let workers = || endpoint.remote.worker_counts().available();
         let place =
             self.app
                 .config

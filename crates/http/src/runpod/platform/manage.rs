@@ -147,7 +147,7 @@ impl AppState {
         let Load { waiting, running } = endpoint.load();
         let (name, workers) = (
             endpoint.name.clone(),
-            endpoint.remote.worker_counts().at_work(),
+            endpoint.remote.worker_counts().available(),
         );
         Entry {
             url: format!("{}/v2/{name}", self.config.base_url),
