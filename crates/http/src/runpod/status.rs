@@ -3,7 +3,7 @@
 use tidegate_core::Status;
 
 /// A status in Runpod's words.
-pub(super) fn word(status: Status) -> &'static str {
+pub(super) fn status_name(status: Status) -> &'static str {
     match status {
         Status::Queued => "IN_QUEUE",
         Status::Starting | Status::Processing => "IN_PROGRESS",

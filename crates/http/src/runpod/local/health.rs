@@ -1,5 +1,7 @@
 //! `GET /health`: jobs and workers in numbers, as Runpod's cloud gives them for an endpoint.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use tidegate_core::Status;
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
 
-use super::SharedState;
+use super::AppState;
 use crate::shared::response::json;
 
 #[derive(Serialize)]
@@ -37,7 +39,7 @@ struct Workers {
     unhealthy: usize,
 }
 
-pub(super) async fn health(State(app): State<SharedState>) -> Response {
+pub(super) async fn health(State(app): State<Arc<AppState>>) -> Response {
     let jobs = app.jobs();
     let ended = |wanted| {
         jobs.metrics()

@@ -17,55 +17,55 @@ use tidegate_service::{
 
 use super::reply::{self, ApiError};
 use super::wire::{Fault, Kind, readable};
-use super::{AppState, SharedState, render};
+use super::{AppState, render};
 use crate::access::Identity;
-use crate::runpod::status::word;
+use crate::runpod::status::status_name;
 use crate::shared::body_limit::{read_body, slice_or_copy};
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
 /// How long a job waits for a model whose code has not been read yet.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is said of a job that nobody knows.
-pub(super) const UNKNOWN: &str = "Job ID not found";
+pub(super) const JOB_NOT_FOUND: &str = "Job ID not found";
 
 /// `POST /run`
 pub(super) async fn run(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let job = bring(&app, caller.account, request).await?;
+    let job = submit_body(&app, caller.account, request).await?;
     // Runpod's own server says so of a job that has just come.
-    Ok(reply::short(job.id().as_str(), "IN_PROGRESS"))
+    Ok(reply::job_status(job.id().as_str(), "IN_PROGRESS"))
 }
 
 /// `POST /runsync`
 pub(super) async fn runsync(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let job = bring(&app, caller.account, request).await?;
+    let job = submit_body(&app, caller.account, request).await?;
     app.jobs().over(&job).await;
     Ok(outcome(&job))
 }
 
 /// `GET /status/{id}`: the job as it is now.
 pub(super) async fn show(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
     match app.find(&caller.account, &id).await {
         Some(job) => json(StatusCode::OK, render::state(&job.snapshot())),
-        None => reply::failed(&id, UNKNOWN),
+        None => reply::failed(&id, JOB_NOT_FOUND),
     }
 }
 
 /// `POST /status/{id}`: the job when it is over. Runpod's own server runs it only now.
 pub(super) async fn wait(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
@@ -74,22 +74,22 @@ pub(super) async fn wait(
             app.jobs().over(&job).await;
             outcome(&job)
         }
-        None => reply::failed(&id, UNKNOWN),
+        None => reply::failed(&id, JOB_NOT_FOUND),
     }
 }
 
 /// `POST /cancel/{id}`
 pub(super) async fn cancel(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
     match app.find(&caller.account, &id).await {
         Some(job) if app.jobs().cancel(&caller.account, job.id()).await => {
-            reply::short(&id, "CANCELLED")
+            reply::job_status(&id, "CANCELLED")
         }
-        Some(job) => reply::short(&id, word(job.status())),
-        None => reply::failed(&id, UNKNOWN),
+        Some(job) => reply::job_status(&id, status_name(job.status())),
+        None => reply::failed(&id, JOB_NOT_FOUND),
     }
 }
 
@@ -99,7 +99,7 @@ fn outcome(job: &Job) -> Response {
     if now.status.is_terminal() {
         reply::outcome(&now)
     } else {
-        reply::short(now.id.as_str(), word(now.status))
+        reply::job_status(now.id.as_str(), status_name(now.status))
     }
 }
 
@@ -110,9 +110,9 @@ impl AppState {
     }
 
     /// Takes a job in. Whoever brought it may leave: it goes on.
-    pub(super) async fn take(&self, submission: Submission) -> Result<Arc<Job>, Refusal> {
+    pub(super) async fn submit(&self, submission: Submission) -> Result<Arc<Job>, Refusal> {
         let jobs = self.jobs();
-        jobs.described(PATIENCE).await;
+        jobs.described(SCHEMA_TIMEOUT).await;
         match jobs.submit(submission).await? {
             Submitted::New(ticket) => Ok(Arc::clone(ticket.job())),
             Submitted::Running(job) | Submitted::Over(job) => Ok(job),
@@ -120,7 +120,11 @@ impl AppState {
     }
 }
 
-async fn bring(app: &AppState, account: Account, request: Request) -> Result<Arc<Job>, ApiError> {
+async fn submit_body(
+    app: &AppState,
+    account: Account,
+    request: Request,
+) -> Result<Arc<Job>, ApiError> {
     let (parts, body) = request.into_parts();
     let body = readable(read_body(body, app.bounds()).await?);
     let run = Kind::Request.read(&parts.headers, &body)?;
@@ -130,7 +134,7 @@ async fn bring(app: &AppState, account: Account, request: Request) -> Result<Arc
     };
     let input = slice_or_copy(&body, run.input.get());
     Ok(app
-        .take(Submission {
+        .submit(Submission {
             webhook,
             ..submission(account, input)
         })

@@ -35,8 +35,8 @@ pub struct Config {
 struct AppState {
     model: Arc<ServedModel>,
     config: Config,
-    /// How much of each stream was given out.
-    given: stream::Given,
+    /// How much of each stream was stream_cursors out.
+    stream_cursors: stream::LocalStreamCursors,
 }
 
 impl AppState {
@@ -53,8 +53,6 @@ impl AppState {
     }
 }
 
-type SharedState = Arc<AppState>;
-
 /// The app.
 pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     let realtime = config
@@ -65,7 +63,7 @@ pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     let app = Arc::new(AppState {
         model,
         config,
-        given: stream::Given::default(),
+        stream_cursors: stream::LocalStreamCursors::default(),
     });
     let mut routes = Router::new()
         .route("/run", post(jobs::run))

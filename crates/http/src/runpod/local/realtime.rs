@@ -1,12 +1,13 @@
 //! `POST /ENDPOINT/realtime`: one job for who waits for nothing but its result.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use tidegate_service::Submission;
 
-use super::SharedState;
+use super::AppState;
 use super::jobs::submission;
 use super::reply::{self, ApiError};
 use super::wire::{Kind, readable};
@@ -17,7 +18,7 @@ use crate::shared::body_limit::{read_body, slice_or_copy};
 const EXTRAS: &str = "runpod";
 
 pub(super) async fn run(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -29,11 +30,11 @@ pub(super) async fn run(
     let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
     let input = slice_or_copy(&body, run.input.get());
     let job = app
-        .take(Submission {
+        .submit(Submission {
             context,
             ..submission(caller.account, input)
         })
         .await?;
     job.ended().await;
-    Ok(reply::bare(&job.snapshot()))
+    Ok(reply::realtime_result(&job.snapshot()))
 }

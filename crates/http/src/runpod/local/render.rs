@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
-use crate::runpod::status::word;
+use crate::runpod::status::status_name;
 use crate::shared::json_object::JsonObjectWriter;
 
 /// What a handler tells with `progress_update`; see `tidegate.handler.calls`.
@@ -13,13 +13,13 @@ const PROGRESS: &str = "progress";
 /// How webhooks are written: what `status` says, with the input and the webhook's own address.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
-        let mut body = JsonObjectWriter::with_capacity(room(job));
+        let mut body = JsonObjectWriter::with_capacity(capacity(job));
         times(&mut body, job);
         body.maybe("error", job.error.as_deref())
             .field("id", &job.id)
             .raw("input", Some(&job.input));
         body.raw("output", job.output.as_ref())
-            .field("status", word(job.status));
+            .field("status", status_name(job.status));
         body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url))
             .finish()
     })
@@ -27,7 +27,7 @@ pub fn renderer() -> WebhookRenderer {
 
 /// What `status` says: while a job runs, its output is what it has told about its progress.
 pub(super) fn state(job: &Snapshot) -> Bytes {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
     times(&mut body, job);
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id);
@@ -36,7 +36,7 @@ pub(super) fn state(job: &Snapshot) -> Bytes {
     } else {
         body.maybe("output", job.metrics.get(PROGRESS));
     }
-    body.field("status", word(job.status)).finish()
+    body.field("status", status_name(job.status)).finish()
 }
 
 /// How long it waited, and how long it ran, in milliseconds.
@@ -53,6 +53,6 @@ fn times(body: &mut JsonObjectWriter, job: &Snapshot) {
     }
 }
 
-pub(super) fn room(job: &Snapshot) -> usize {
+pub(super) fn capacity(job: &Snapshot) -> usize {
     job.output.as_ref().map_or(0, Bytes::len) + job.input.len() + 512
 }

@@ -6,17 +6,18 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_core::{Refusal, Status};
 use tidegate_service::Snapshot;
 
-use super::render::room;
+use super::render::capacity;
 use super::wire::Fault;
-use crate::runpod::status::word;
+use crate::runpod::status::status_name;
 use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
 
 /// How a job ended, in the words of Runpod's own server: what is null is left out.
 pub(super) fn outcome(job: &Snapshot) -> Response {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
-    body.field("id", &job.id).field("status", word(job.status));
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
+    body.field("id", &job.id)
+        .field("status", status_name(job.status));
     match job.status {
         Status::Succeeded => body.raw(
             "output",
@@ -31,10 +32,10 @@ pub(super) fn outcome(job: &Snapshot) -> Response {
 
 /// The parts of a job's output, each as Runpod wraps it.
 pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
-    let stream = wrapped(parts);
+    let stream = wrap_parts(parts);
     let mut body = JsonObjectWriter::with_capacity(stream.len() + 512);
     body.field("id", &job.id)
-        .field("status", word(job.status))
+        .field("status", status_name(job.status))
         .raw("stream", Some(&stream));
     json(
         StatusCode::OK,
@@ -42,7 +43,7 @@ pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
     )
 }
 
-fn wrapped(parts: &[Bytes]) -> Bytes {
+fn wrap_parts(parts: &[Bytes]) -> Bytes {
     let mut list =
         BytesMut::with_capacity(parts.iter().map(|part| part.len() + 16).sum::<usize>() + 2);
     list.put_u8(b'[');
@@ -65,8 +66,8 @@ const STOP_POD: &str = "stop_pod";
 const BESIDE_ERROR: &str = "beside_error";
 
 /// What `realtime` says: the result and nothing else. As there, an empty object is no output.
-pub(super) fn bare(job: &Snapshot) -> Response {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
+pub(super) fn realtime_result(job: &Snapshot) -> Response {
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
     match job.status {
         Status::Succeeded => body.raw(
             "output",
@@ -84,7 +85,7 @@ pub(super) fn bare(job: &Snapshot) -> Response {
 }
 
 /// A job's id and one word about it.
-pub(super) fn short(id: &str, status: &str) -> Response {
+pub(super) fn job_status(id: &str, status: &str) -> Response {
     json(
         StatusCode::OK,
         JsonObjectWriter::with_capacity(64)
@@ -123,7 +124,7 @@ fn detail(status: StatusCode, text: &str) -> Response {
 /// Everything that can be wrong with a request to this app.
 pub(super) enum ApiError {
     Body(BodyError),
-    Unfit(Vec<Fault>),
+    Invalid(Vec<Fault>),
     Refused(Refusal),
 }
 
@@ -135,7 +136,7 @@ impl From<BodyError> for ApiError {
 
 impl From<Vec<Fault>> for ApiError {
     fn from(faults: Vec<Fault>) -> Self {
-        Self::Unfit(faults)
+        Self::Invalid(faults)
     }
 }
 
@@ -151,7 +152,7 @@ impl IntoResponse for ApiError {
             Self::Body(error) => error
                 .reason()
                 .tag(detail(error.status(), &error.to_string())),
-            Self::Unfit(faults) => json(
+            Self::Invalid(faults) => json(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 JsonObjectWriter::with_capacity(256)
                     .field("detail", &faults)

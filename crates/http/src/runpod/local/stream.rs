@@ -1,6 +1,7 @@
 //! The output of a job, part by part.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,32 +11,32 @@ use bytes::Bytes;
 use tidegate_core::{Account, JobId};
 use tidegate_service::{Job, ReadPosition};
 
-use super::jobs::UNKNOWN;
+use super::AppState;
+use super::jobs::JOB_NOT_FOUND;
 use super::reply;
-use super::{AppState, SharedState};
 use crate::access::Identity;
 
 /// How long `GET` waits for something new: clients ask again at once, and give up after ten seconds.
 const HOLD: Duration = Duration::from_secs(1);
-/// Of so many jobs is remembered what was given.
-const REMEMBERED: usize = 4096;
+/// Of so many jobs is remembered what was stream_cursors.
+const MAX_JOBS: usize = 4096;
 
-const NO_GENERATOR: &str = "Stream not supported, handler must be a generator.";
+const NOT_A_GENERATOR: &str = "Stream not supported, handler must be a generator.";
 
-/// How many parts of each job were given.
+/// How many parts of each job were stream_cursors.
 #[derive(Default)]
-pub(super) struct Given(Mutex<Memory>);
+pub(super) struct LocalStreamCursors(Mutex<CursorCounts>);
 
 #[derive(Default)]
-struct Memory {
+struct CursorCounts {
     counts: HashMap<(Account, JobId), usize>,
     order: VecDeque<(Account, JobId)>,
 }
 
-impl Given {
-    fn of(&self, job: &Job) -> usize {
-        let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        memory
+impl LocalStreamCursors {
+    fn position(&self, job: &Job) -> usize {
+        let cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cursors
             .counts
             .get(&(job.account().clone(), job.id().clone()))
             .copied()
@@ -44,22 +45,22 @@ impl Given {
 
     /// Takes the parts that nobody else has taken since.
     fn take(&self, job: &Job, from: usize, mut parts: Vec<Bytes>) -> Vec<Bytes> {
-        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (job.account().clone(), job.id().clone());
-        let known = memory.counts.get(&key).copied();
+        let known = cursors.counts.get(&key).copied();
         parts.drain(
             ..known
                 .unwrap_or_default()
                 .saturating_sub(from)
                 .min(parts.len()),
         );
-        let given = known.unwrap_or_default().max(from) + parts.len();
-        if memory.counts.insert(key.clone(), given).is_none() {
-            memory.order.push_back(key);
-            if memory.order.len() > REMEMBERED
-                && let Some(oldest) = memory.order.pop_front()
+        let stream_cursors = known.unwrap_or_default().max(from) + parts.len();
+        if cursors.counts.insert(key.clone(), stream_cursors).is_none() {
+            cursors.order.push_back(key);
+            if cursors.order.len() > MAX_JOBS
+                && let Some(oldest) = cursors.order.pop_front()
             {
-                memory.counts.remove(&oldest);
+                cursors.counts.remove(&oldest);
             }
         }
         parts
@@ -68,30 +69,30 @@ impl Given {
 
 /// `GET /stream/{id}`: what has come since the last time.
 pub(super) async fn next(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
     let Some(job) = app.find(&caller.account, &id).await else {
-        return reply::failed(&id, UNKNOWN);
+        return reply::failed(&id, JOB_NOT_FOUND);
     };
     if !app.may_stream() {
-        return reply::failed(&id, NO_GENERATOR);
+        return reply::failed(&id, NOT_A_GENERATOR);
     }
-    let from = app.given.of(&job);
+    let from = app.stream_cursors.position(&job);
     let seen = ReadPosition {
         outputs: from,
         logs: usize::MAX,
     };
     let parts = match tokio::time::timeout(HOLD, job.progress(seen)).await {
-        Ok(progress) => app.given.take(&job, from, progress.outputs),
+        Ok(progress) => app.stream_cursors.take(&job, from, progress.outputs),
         Err(_) => Vec::new(),
     };
     let now = job.snapshot();
     // More may have come since: a client that hears of the end does not ask again.
     let rest = if now.status.is_terminal() {
         let from = from + parts.len();
-        app.given.take(
+        app.stream_cursors.take(
             &job,
             from,
             job.progress(ReadPosition {
@@ -109,19 +110,19 @@ pub(super) async fn next(
 
 /// `POST /stream/{id}`: everything, when the job is over.
 pub(super) async fn all(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Response {
     let Some(job) = app.find(&caller.account, &id).await else {
-        return reply::failed(&id, UNKNOWN);
+        return reply::failed(&id, JOB_NOT_FOUND);
     };
     if app.may_stream() {
         job.ended().await;
     }
     // It may have become known while the job ran.
     if !app.may_stream() {
-        return reply::failed(&id, NO_GENERATOR);
+        return reply::failed(&id, NOT_A_GENERATOR);
     }
     let parts = job
         .progress(ReadPosition {

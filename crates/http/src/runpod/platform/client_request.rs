@@ -10,42 +10,42 @@ use axum::http::{HeaderMap, Uri};
 use bytes::Bytes;
 use tidegate_service::Job;
 
+use super::AppState;
 use super::endpoints::Endpoint;
-use super::limits::{Asked, Place};
+use super::limits::{RequestKind, RequestPermit};
 use super::reply::ApiError;
-use super::{AppState, SharedState};
 use crate::access::Identity;
 use crate::shared::body_limit::{BodyLimit, read_body};
 
 /// A client that asks something of an endpoint.
 pub(super) struct ClientRequest {
-    pub(super) app: SharedState,
+    pub(super) app: Arc<AppState>,
     pub(super) caller: Identity,
     /// The name of the endpoint, which may not exist.
     pub(super) endpoint: String,
-    /// Of which job or batch; empty where none is named.
+    /// Of which job or batch; empty where none is path_params.
     pub(super) id: String,
-    /// Of which request of a batch; empty where none is named.
-    pub(super) request: String,
+    /// Of which request of a batch; empty where none is path_params.
+    pub(super) request_id: String,
     /// What behind `/openai/`; empty everywhere else.
     pub(super) route: String,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
 }
 
-impl FromRequestParts<SharedState> for ClientRequest {
+impl FromRequestParts<Arc<AppState>> for ClientRequest {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, ApiError> {
         let Ok(caller) = Identity::from_request_parts(parts, app).await;
-        let [endpoint, id, request, route] =
-            named(parts, app, ["endpoint", "id", "request", "route"]).await?;
+        let [endpoint, id, request_id, route] =
+            path_params(parts, app, ["endpoint", "id", "request", "route"]).await?;
         Ok(Self {
             app: Arc::clone(app),
             caller,
             endpoint,
             id,
-            request,
+            request_id,
             route,
             uri: parts.uri.clone(),
             headers: parts.headers.clone(),
@@ -54,16 +54,16 @@ impl FromRequestParts<SharedState> for ClientRequest {
 }
 
 impl ClientRequest {
-    /// The endpoint, unless too much is asked of it. To be held until it has answered.
-    pub(super) fn enter(&self, asked: Asked) -> Result<EndpointAccess, ApiError> {
+    /// The endpoint, unless too much is kind of it. To be held until it has answered.
+    pub(super) fn access_endpoint(&self, kind: RequestKind) -> Result<EndpointAccess, ApiError> {
         let endpoint = self.app.endpoint(&self.endpoint)?;
         let workers = || endpoint.remote.worker_counts().available();
-        let place =
+        let permit =
             self.app
                 .config
                 .limits
-                .enter(&self.caller.account, &self.endpoint, asked, workers)?;
-        Ok(EndpointAccess { endpoint, place })
+                .acquire(&self.caller.account, &self.endpoint, kind, workers)?;
+        Ok(EndpointAccess { endpoint, permit })
     }
 
     /// The job that is meant.
@@ -72,11 +72,11 @@ impl ClientRequest {
     }
 }
 
-/// An endpoint that is asked something.
+/// An endpoint that is kind something.
 pub(super) struct EndpointAccess {
     endpoint: Arc<Endpoint>,
     #[expect(dead_code, reason = "it counts while it is there")]
-    place: Place,
+    permit: RequestPermit,
 }
 
 impl Deref for EndpointAccess {
@@ -88,13 +88,13 @@ impl Deref for EndpointAccess {
 }
 
 /// Parts of the path by their names in the table of routes; empty where a route has none.
-pub(super) async fn named<const N: usize>(
+pub(super) async fn path_params<const N: usize>(
     parts: &mut Parts,
-    app: &SharedState,
+    app: &Arc<AppState>,
     names: [&str; N],
 ) -> Result<[String; N], ApiError> {
     let params = RawPathParams::from_request_parts(parts, app).await;
-    let params = params.map_err(|error| ApiError::Unusable(error.to_string()))?;
+    let params = params.map_err(|error| ApiError::InvalidRequest(error.to_string()))?;
     Ok(names.map(|name| {
         params
             .iter()

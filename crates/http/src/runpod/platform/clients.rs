@@ -22,13 +22,13 @@ use tidegate_service::{
 
 use super::client_request::ClientRequest;
 use super::endpoints::Endpoint;
-use super::limits::Asked;
-use super::query::Question;
+use super::limits::RequestKind;
+use super::query::QueryParams;
 use super::reply::ApiError;
-use super::wire::Wanted;
+use super::wire::JobRequest;
 use super::{AppState, render};
 use crate::access::Identity;
-use crate::runpod::status::word;
+use crate::runpod::status::status_name;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
@@ -49,10 +49,12 @@ const UNTIL_CANCELED: Duration = Duration::from_secs(2);
 const LISTED: usize = 100;
 
 /// `POST /v2/{endpoint}/run`
-pub(super) async fn run(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Run)?;
-    let wanted = Wanted::read(&visitor.app.body(body, MAX_RUN).await?)?;
-    let job = visitor.submit(&endpoint, new_id("", "-u1"), wanted).await?;
+pub(super) async fn run(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Run)?;
+    let job_request = JobRequest::read(&request.app.body(body, MAX_RUN).await?)?;
+    let job = request
+        .submit(&endpoint, new_id("", "-u1"), job_request)
+        .await?;
     Ok(json(
         StatusCode::OK,
         render::summary(job.id().as_str(), "IN_QUEUE"),
@@ -60,60 +62,60 @@ pub(super) async fn run(visitor: ClientRequest, body: Body) -> Result<Response, 
 }
 
 /// `POST /v2/{endpoint}/runsync`
-pub(super) async fn runsync(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::RunSync)?;
-    let wait = wait(&visitor.uri)?;
-    let wanted = Wanted::read(&visitor.app.body(body, MAX_RUNSYNC).await?)?;
-    let job = visitor
-        .submit(&endpoint, new_id(SYNC, "-u1"), wanted)
+pub(super) async fn runsync(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::RunSync)?;
+    let wait = wait(&request.uri)?;
+    let job_request = JobRequest::read(&request.app.body(body, MAX_RUNSYNC).await?)?;
+    let job = request
+        .submit(&endpoint, new_id(SYNC, "-u1"), job_request)
         .await?;
     Ok(after(&endpoint, &job, wait).await)
 }
 
 /// `GET /v2/{endpoint}/status/{id}`
-pub(super) async fn status(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Status)?;
-    let job = visitor.job(&endpoint).await?;
-    Ok(json(StatusCode::OK, render::told(&job.snapshot())))
+pub(super) async fn status(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Status)?;
+    let job = request.job(&endpoint).await?;
+    Ok(json(StatusCode::OK, render::job(&job.snapshot())))
 }
 
 /// `GET /v2/{endpoint}/status-sync/{id}`
-pub(super) async fn status_sync(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Status)?;
-    let job = visitor.job(&endpoint).await?;
-    Ok(after(&endpoint, &job, wait(&visitor.uri)?).await)
+pub(super) async fn status_sync(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Status)?;
+    let job = request.job(&endpoint).await?;
+    Ok(after(&endpoint, &job, wait(&request.uri)?).await)
 }
 
 /// `POST /v2/{endpoint}/cancel/{id}`
-pub(super) async fn cancel(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Cancel)?;
-    let job = visitor.job(&endpoint).await?;
-    if endpoint.cancel(&visitor.caller.account, job.id()).await {
+pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Cancel)?;
+    let job = request.job(&endpoint).await?;
+    if endpoint.cancel(&request.caller.account, job.id()).await {
         tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
         return Ok(json(
             StatusCode::OK,
-            render::summary(&visitor.id, "CANCELLED"),
+            render::summary(&request.id, "CANCELLED"),
         ));
     }
     Ok(json(
         StatusCode::OK,
-        render::summary(&visitor.id, render::status(&job.snapshot())),
+        render::summary(&request.id, render::status(&job.snapshot())),
     ))
 }
 
 #[derive(Serialize)]
-struct Purged {
+struct PurgeResponse {
     removed: usize,
     status: &'static str,
 }
 
 /// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
-pub(super) async fn purge(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Purge)?;
-    let caller = &visitor.caller;
+pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Purge)?;
+    let caller = &request.caller;
     let waiting = endpoint
         .jobs
-        .in_memory(&sought(&endpoint, caller, vec![Status::Queued]))
+        .in_memory(&job_filter(&endpoint, caller, vec![Status::Queued]))
         .into_iter()
         .map(|job| job.id);
     let waiting: Vec<JobId> = waiting
@@ -139,7 +141,7 @@ pub(super) async fn purge(visitor: ClientRequest) -> Result<Response, ApiError> 
     tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended())))
         .await
         .ok();
-    Ok(said(&Purged {
+    Ok(ok_json(&PurgeResponse {
         removed,
         status: "completed",
     }))
@@ -172,19 +174,19 @@ struct WorkerCount {
 }
 
 /// `GET /v2/{endpoint}/health`
-pub(super) async fn health(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.app.endpoint(&visitor.endpoint)?;
-    let ended = |wanted: &[Status]| {
+pub(super) async fn health(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.app.endpoint(&request.endpoint)?;
+    let ended = |job_request: &[Status]| {
         endpoint
             .jobs
             .metrics()
             .finished_jobs()
-            .filter(|(_, _, status, _)| wanted.contains(status))
+            .filter(|(_, _, status, _)| job_request.contains(status))
             .map(|(.., count)| count)
             .sum()
     };
     let (load, workers) = (endpoint.load(), endpoint.remote.worker_counts());
-    Ok(said(&Health {
+    Ok(ok_json(&Health {
         jobs: JobCount {
             completed: ended(&[Status::Succeeded]),
             failed: ended(&[Status::Failed, Status::Aborted]),
@@ -204,30 +206,30 @@ pub(super) async fn health(visitor: ClientRequest) -> Result<Response, ApiError>
 }
 
 #[derive(Serialize)]
-struct Requests {
-    requests: Vec<Request>,
+struct RequestList {
+    requests: Vec<RequestEntry>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+struct RequestEntry {
     id: JobId,
     status: &'static str,
     created_at: Timestamp,
 }
 
 /// `GET /v2/{endpoint}/requests`: the caller's last jobs, newest first.
-pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Requests)?;
-    let sought = sought(&endpoint, &visitor.caller, Vec::new());
-    let written = endpoint.jobs.recorded(&sought).await.map_err(|error| {
+pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Requests)?;
+    let job_filter = job_filter(&endpoint, &request.caller, Vec::new());
+    let written = endpoint.jobs.recorded(&job_filter).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
         ApiError::Store
     })?;
     // What is in memory is newer than what is written about it.
     let all: BTreeMap<JobId, JobSummary> = written
         .into_iter()
-        .chain(endpoint.jobs.in_memory(&sought))
+        .chain(endpoint.jobs.in_memory(&job_filter))
         .map(|brief| (brief.id.clone(), brief))
         .collect();
     let mut newest: Vec<JobSummary> = all
@@ -246,16 +248,16 @@ pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiErro
             _ => None,
         };
         let status = whole.map_or_else(
-            || word(job.status),
+            || status_name(job.status),
             |whole| render::status(&whole.snapshot()),
         );
-        requests.push(Request {
+        requests.push(RequestEntry {
             id: job.id,
             status,
             created_at: job.created_at,
         });
     }
-    Ok(said(&Requests { requests }))
+    Ok(ok_json(&RequestList { requests }))
 }
 
 impl AppState {
@@ -285,11 +287,11 @@ impl ClientRequest {
         &self,
         endpoint: &Endpoint,
         id: JobId,
-        wanted: Wanted,
+        job_request: JobRequest,
     ) -> Result<Arc<Job>, ApiError> {
         let submission = Submission {
             id: Some(id),
-            ..endpoint.submission(&self.caller.account, wanted, &self.headers)?
+            ..endpoint.submission(&self.caller.account, job_request, &self.headers)?
         };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
@@ -303,31 +305,31 @@ impl Endpoint {
     pub(super) fn submission(
         &self,
         account: &Account,
-        wanted: Wanted,
+        job_request: JobRequest,
         headers: &HeaderMap,
     ) -> Result<Submission, ApiError> {
-        let webhook = wanted
+        let webhook = job_request
             .webhook
             .as_deref()
             .map(|url| webhook(self, url, headers))
             .transpose()?;
         let mut context = BTreeMap::from([(
             EXECUTION_TIMEOUT.to_owned(),
-            wanted.execution_timeout.as_millis().to_string(),
+            job_request.execution_timeout.as_millis().to_string(),
         )]);
-        if wanted.priority == Priority::Low {
+        if job_request.priority == Priority::Low {
             context.insert(Priority::CONTEXT_KEY.to_owned(), true.to_string());
         }
         Ok(Submission {
             account: account.clone(),
             id: None,
             kind: JobKind::Prediction,
-            input: wanted.envelope,
+            input: job_request.envelope,
             webhook,
             context,
             delivery: ResponseMode::Async,
             replay: OnDuplicateId::Refuse,
-            deadline: Some(wanted.ttl),
+            deadline: Some(job_request.ttl),
             api: Api::Runpod,
             deployment: None,
             destination: None,
@@ -370,7 +372,7 @@ fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
 }
 
 /// The caller's jobs at this endpoint.
-fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobFilter {
+fn job_filter(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobFilter {
     let model = Some(endpoint.jobs.target().model.clone());
     JobFilter {
         account: Some(caller.account.clone()),
@@ -383,13 +385,13 @@ fn sought(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobF
 
 /// How long a caller wants to wait.
 fn wait(uri: &Uri) -> Result<Duration, ApiError> {
-    let question = Question::of(uri);
-    let Some(text) = question.get("wait") else {
+    let query = QueryParams::of(uri);
+    let Some(text) = query.get("wait") else {
         return Ok(Duration::from_millis(WAIT));
     };
     let ms: u64 = text
         .parse()
-        .map_err(|_| ApiError::Unusable("`wait` is a number of milliseconds".to_owned()))?;
+        .map_err(|_| ApiError::InvalidRequest("`wait` is a number of milliseconds".to_owned()))?;
     Ok(Duration::from_millis(ms.clamp(WAITS.0, WAITS.1)))
 }
 
@@ -398,10 +400,10 @@ async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response 
     tokio::time::timeout(wait, endpoint.jobs.over(job))
         .await
         .ok();
-    json(StatusCode::OK, render::told(&job.snapshot()))
+    json(StatusCode::OK, render::job(&job.snapshot()))
 }
 
-pub(super) fn said(body: &impl Serialize) -> Response {
+pub(super) fn ok_json(body: &impl Serialize) -> Response {
     json(
         StatusCode::OK,
         serde_json::to_vec(body)

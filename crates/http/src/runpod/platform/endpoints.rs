@@ -22,7 +22,7 @@ pub const MODEL_PREFIX: &str = "runpod/";
 /// The longest name of an endpoint, in bytes.
 const MAX_LEN: usize = 64;
 /// Where the names of endpoints are kept.
-const SHELF: &str = "runpod-endpoints";
+const NAMESPACE: &str = "runpod-endpoints";
 /// What every worker's key begins with, so that those who look for leaked secrets know it.
 const PREFIX: &str = "tgw_";
 /// How long jobs may take to end that are canceled with their endpoint.
@@ -39,7 +39,7 @@ pub struct Endpoint {
 }
 
 /// How much an endpoint has to do.
-pub(super) struct Load {
+pub(super) struct EndpointLoad {
     /// Jobs that no worker has.
     pub(super) waiting: usize,
     /// Jobs that workers have.
@@ -48,12 +48,12 @@ pub(super) struct Load {
 
 impl Endpoint {
     /// How much it has to do. A job that has lost its worker waits.
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> EndpointLoad {
         let (all, again) = (
             self.jobs.queue().all,
             self.remote.awaiting_redelivery().len(),
         );
-        Load {
+        EndpointLoad {
             waiting: all.waiting + again,
             running: all.running.saturating_sub(again),
         }
@@ -83,9 +83,9 @@ impl Endpoint {
     /// Cancels its jobs and waits until that is written down; says how many.
     async fn cancel_all(&self) -> Result<usize, RemoveEndpointError> {
         let open = self.open_jobs();
-        let asked = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
-        let asked = open.iter().zip(asked).filter(|(_, canceled)| *canceled);
-        let canceled: Vec<_> = asked
+        let attempts = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
+        let attempts = open.iter().zip(attempts).filter(|(_, canceled)| *canceled);
+        let canceled: Vec<_> = attempts
             .filter_map(|(job, _)| self.jobs.known(&job.account, &job.id))
             .collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
@@ -139,7 +139,7 @@ pub enum RemoveEndpointError {
     Store(#[from] StoreError),
 }
 
-/// Why an endpoint was not opened.
+/// Why an endpoint was not open_or_get.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenEndpointError {
     /// Its name cannot be used.
@@ -154,21 +154,21 @@ pub enum OpenEndpointError {
 #[derive(Clone)]
 pub struct EndpointRegistry {
     all: Arc<ArcSwap<BTreeMap<String, Arc<Endpoint>>>>,
-    doors: Arc<EndpointFactory>,
+    factory: Arc<EndpointFactory>,
     /// Where their names are kept.
     documents: Option<Arc<dyn Documents>>,
     /// Writers take turns, so that what is written down is what is there.
-    changing: Arc<Mutex<()>>,
+    write_lock: Arc<Mutex<()>>,
 }
 
 impl EndpointRegistry {
     /// None yet.
-    pub fn new(documents: Option<Arc<dyn Documents>>, doors: EndpointFactory) -> Self {
+    pub fn new(documents: Option<Arc<dyn Documents>>, factory: EndpointFactory) -> Self {
         Self {
             all: Arc::default(),
-            doors: Arc::new(doors),
+            factory: Arc::new(factory),
             documents,
-            changing: Arc::default(),
+            write_lock: Arc::default(),
         }
     }
 
@@ -187,9 +187,9 @@ impl EndpointRegistry {
         let Some(documents) = &self.documents else {
             return Ok(());
         };
-        let _turn = self.changing.lock().await;
-        for (name, _) in documents.all(SHELF, "").await? {
-            self.opened(&name);
+        let _lock = self.write_lock.lock().await;
+        for (name, _) in documents.all(NAMESPACE, "").await? {
+            self.open_or_get(&name);
         }
         Ok(())
     }
@@ -197,13 +197,13 @@ impl EndpointRegistry {
     /// Opens an endpoint, unless there is one with this name. It is there after a restart too.
     pub async fn add(&self, name: &str) -> Result<Arc<Endpoint>, OpenEndpointError> {
         let name = checked(name)?;
-        let _turn = self.changing.lock().await;
+        let _lock = self.write_lock.lock().await;
         if let Some(documents) = &self.documents {
             documents
-                .put_new(SHELF, name, Bytes::from_static(b"{}"))
+                .put_new(NAMESPACE, name, Bytes::from_static(b"{}"))
                 .await?;
         }
-        Ok(self.opened(name))
+        Ok(self.open_or_get(name))
     }
 
     /// Removes an endpoint, for good; says how many of its jobs were canceled. Whoever asks for it from now on
@@ -213,7 +213,7 @@ impl EndpointRegistry {
         name: &str,
         open: UnfinishedJobs,
     ) -> Result<usize, RemoveEndpointError> {
-        let _turn = self.changing.lock().await;
+        let _lock = self.write_lock.lock().await;
         let endpoint = self
             .get(name)
             .ok_or_else(|| RemoveEndpointError::Unknown(name.to_owned()))?;
@@ -222,29 +222,29 @@ impl EndpointRegistry {
             return Err(RemoveEndpointError::InUse(name.to_owned(), in_use));
         }
         self.change(|all| drop(all.remove(name)));
-        let removed = self.emptied(&endpoint).await;
+        let removed = self.cancel_and_forget(&endpoint).await;
         match removed {
             Ok(_) => {
                 // Workers that wait for an answer get one; a job that came in this very moment fails.
                 endpoint.remote.close();
-                (self.doors.close)(&endpoint);
+                (self.factory.close)(&endpoint);
             }
             Err(_) => self.change(|all| drop(all.insert(name.to_owned(), endpoint))),
         }
         removed
     }
 
-    async fn emptied(&self, endpoint: &Endpoint) -> Result<usize, RemoveEndpointError> {
+    async fn cancel_and_forget(&self, endpoint: &Endpoint) -> Result<usize, RemoveEndpointError> {
         let canceled = endpoint.cancel_all().await?;
         if let Some(documents) = &self.documents {
-            documents.remove(SHELF, &endpoint.name).await?;
+            documents.remove(NAMESPACE, &endpoint.name).await?;
         }
         Ok(canceled)
     }
 
-    fn opened(&self, name: &str) -> Arc<Endpoint> {
+    fn open_or_get(&self, name: &str) -> Arc<Endpoint> {
         self.get(name).unwrap_or_else(|| {
-            let endpoint = Arc::new((self.doors.open)(name));
+            let endpoint = Arc::new((self.factory.open)(name));
             self.change(|all| drop(all.insert(name.to_owned(), Arc::clone(&endpoint))));
             endpoint
         })
@@ -263,8 +263,8 @@ fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
     let allowed = |byte: &u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_')
     };
-    let fits = !name.is_empty() && name.len() <= MAX_LEN && name.as_bytes().iter().all(allowed);
-    if fits {
+    let matches = !name.is_empty() && name.len() <= MAX_LEN && name.as_bytes().iter().all(allowed);
+    if matches {
         Ok(name)
     } else {
         Err(InvalidEndpointName)
@@ -288,7 +288,7 @@ impl WorkerKeys {
     }
 
     /// Whether this is the key of the endpoint's workers.
-    pub(super) fn fits(&self, endpoint: &str, key: &[u8]) -> bool {
+    pub(super) fn matches(&self, endpoint: &str, key: &[u8]) -> bool {
         let tag = key
             .strip_prefix(PREFIX.as_bytes())
             .and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok());
@@ -304,17 +304,17 @@ mod tests {
     fn a_key_opens_one_endpoint() {
         let keys = WorkerKeys::new(b"secret");
         let key = keys.key("echo");
-        assert!(keys.fits("echo", key.as_bytes()));
+        assert!(keys.matches("echo", key.as_bytes()));
         assert!(
-            WorkerKeys::new(b"secret").fits("echo", key.as_bytes()),
+            WorkerKeys::new(b"secret").matches("echo", key.as_bytes()),
             "also after a restart"
         );
         assert!(
-            !keys.fits("other", key.as_bytes())
-                && !WorkerKeys::new(b"else").fits("echo", key.as_bytes())
+            !keys.matches("other", key.as_bytes())
+                && !WorkerKeys::new(b"else").matches("echo", key.as_bytes())
         );
         for bad in ["", "tgw_", "tgw_AAAA", key.trim_start_matches(PREFIX)] {
-            assert!(!keys.fits("echo", bad.as_bytes()), "{bad}");
+            assert!(!keys.matches("echo", bad.as_bytes()), "{bad}");
         }
     }
 

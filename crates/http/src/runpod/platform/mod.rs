@@ -8,9 +8,9 @@ mod client_request;
 mod clients;
 mod close_connection;
 mod confirmed_body;
+mod endpoint_admin;
 mod endpoints;
 mod limits;
-mod manage;
 mod openai;
 mod query;
 mod render;
@@ -43,7 +43,7 @@ use crate::access::{require_admin, require_operator};
 pub(crate) const ROOT: &str = "/v2/";
 
 /// What only workers ask. They have keys of their own, which are looked at here and not before.
-const WORKERS_ASK: [&str; 6] = [
+const WORKER_ROUTES: [&str; 6] = [
     "job-take",
     "job-take-batch",
     "job-done",
@@ -54,10 +54,10 @@ const WORKERS_ASK: [&str; 6] = [
 
 /// Whether a path is for workers.
 pub(crate) fn is_worker_path(path: &str) -> bool {
-    let asked = path
+    let route = path
         .strip_prefix(ROOT)
         .and_then(|rest| rest.split('/').nth(1));
-    asked.is_some_and(|asked| WORKERS_ASK.contains(&asked))
+    route.is_some_and(|route| WORKER_ROUTES.contains(&route))
 }
 
 /// What the app is told.
@@ -70,7 +70,7 @@ pub struct Config {
     pub worker_keys: Option<WorkerKeys>,
     /// How workers reach this server, without a slash at the end.
     pub base_url: String,
-    /// How much may be asked.
+    /// How much may be route.
     pub limits: EndpointLimits,
     /// Many requests under one name.
     pub batches: Batches,
@@ -83,26 +83,33 @@ struct AppState {
     config: Config,
 }
 
-type SharedState = Arc<AppState>;
-
 /// The app, with a health check: it is the whole of a server.
 pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
     let app = Arc::new(AppState { endpoints, config });
     let operators = Router::new()
-        .route("/admin/endpoints", get(manage::list).post(manage::add))
-        .route("/admin/endpoints/{endpoint}/env", get(manage::env))
+        .route(
+            "/admin/endpoints",
+            get(endpoint_admin::list).post(endpoint_admin::add),
+        )
+        .route("/admin/endpoints/{endpoint}/env", get(endpoint_admin::env))
         .route_layer(from_fn(require_operator));
     let admins = Router::new()
-        .route("/admin/endpoints/{endpoint}/remove", post(manage::remove))
+        .route(
+            "/admin/endpoints/{endpoint}/remove",
+            post(endpoint_admin::remove),
+        )
         .route_layer(from_fn(require_admin));
     let workers = Router::new()
-        .route("/v2/{endpoint}/job-take/{worker}", get(workers::take))
+        .route("/v2/{endpoint}/job-take/{worker}", get(workers::job_take))
         .route(
             "/v2/{endpoint}/job-take-batch/{worker}",
-            get(workers::take_batch),
+            get(workers::job_take_batch),
         )
-        .route("/v2/{endpoint}/job-done/{worker}/{id}", post(workers::done))
-        .route("/v2/{endpoint}/job-stop/{worker}", get(workers::stop))
+        .route(
+            "/v2/{endpoint}/job-done/{worker}/{id}",
+            post(workers::job_done),
+        )
+        .route("/v2/{endpoint}/job-stop/{worker}", get(workers::job_stop))
         .route_layer(from_fn(close_connection::close_sdk_connections));
     Router::new()
         .route("/v2/{endpoint}/run", post(clients::run))
@@ -145,13 +152,13 @@ pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
         )
         .route("/v2/{endpoint}/batch/{id}/finalize", post(batch::finalize))
         .route("/v2/{endpoint}/batch/{id}/cancel", post(batch::cancel))
-        .route("/v2/{endpoint}/openai/{*route}", any(openai::pass))
+        .route("/v2/{endpoint}/openai/{*route}", any(openai::forward))
         .route(
             "/v2/{endpoint}/job-stream/{worker}/{id}",
-            post(workers::part),
+            post(workers::job_stream),
         )
         .route("/v2/{endpoint}/ping/{worker}", get(workers::ping))
-        .route("/health-check", get(manage::check))
+        .route("/health-check", get(endpoint_admin::check))
         .fallback(reply::no_such_path)
         .merge(workers)
         .merge(operators)

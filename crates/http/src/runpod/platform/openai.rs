@@ -21,10 +21,10 @@ use tidegate_service::{Job, ReadPosition, ResponseMode, Snapshot, Submission, Su
 
 use super::client_request::{ClientRequest, EndpointAccess};
 use super::clients::MAX_RUNSYNC;
-use super::limits::Asked;
+use super::limits::RequestKind;
 use super::render;
 use super::reply::ApiError;
-use super::wire::Wanted;
+use super::wire::JobRequest;
 use crate::access::Identity;
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::parse_object;
@@ -36,48 +36,48 @@ const DATA: &str = "data: ";
 const DONE: &str = "data: [DONE]\n\n";
 
 /// Any method; what a `GET` asks is in its path.
-pub(super) async fn pass(visitor: ClientRequest, body: Body) -> Result<Response, Problem> {
-    let visit = visitor.enter(Asked::OpenAi)?;
-    let body = visitor.app.body(body, MAX_RUNSYNC).await?;
+pub(super) async fn forward(request: ClientRequest, body: Body) -> Result<Response, OpenAiError> {
+    let access = request.access_endpoint(RequestKind::OpenAi)?;
+    let body = request.app.body(body, MAX_RUNSYNC).await?;
     let asked: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(&body)
         .map_err(ApiError::from)?
         .unwrap_or_default();
     let streams = asked
         .get("stream")
         .is_some_and(|stream| stream.get() == "true");
-    let envelope = envelope(&visitor.route, &asked);
-    let job = visitor.stays(visit, &envelope).await?;
+    let envelope = envelope(&request.route, &asked);
+    let job = request.attach(access, &envelope).await?;
     Ok(if streams {
-        stream(job)
+        stream_response(job)
     } else {
-        whole(job).await
+        single_response(job).await
     })
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
-    input: Input<'a>,
+struct OpenAiRun<'a> {
+    input: OpenAiInput<'a>,
 }
 
 #[derive(Serialize)]
-struct Input<'a> {
+struct OpenAiInput<'a> {
     openai_input: &'a BTreeMap<Cow<'a, str>, &'a RawValue>,
     openai_route: String,
 }
 
 fn envelope(route: &str, asked: &BTreeMap<Cow<'_, str>, &RawValue>) -> Bytes {
-    let input = Input {
+    let input = OpenAiInput {
         openai_input: asked,
         openai_route: format!("/{route}"),
     };
-    serde_json::to_vec(&Run { input })
+    serde_json::to_vec(&OpenAiRun { input })
         .expect("the keys are strings")
         .into()
 }
 
 /// A job whose caller is on the line. Gone caller, gone job.
 struct AttachedJob {
-    visit: EndpointAccess,
+    access: EndpointAccess,
     caller: Identity,
     job: Arc<Job>,
 }
@@ -85,24 +85,31 @@ struct AttachedJob {
 impl Drop for AttachedJob {
     fn drop(&mut self) {
         // Nothing happens when it is over, which is nearly always.
-        self.visit.jobs.stop(&self.caller.account, self.job.id());
+        self.access.jobs.stop(&self.caller.account, self.job.id());
     }
 }
 
 impl ClientRequest {
-    async fn stays(self, visit: EndpointAccess, envelope: &Bytes) -> Result<AttachedJob, ApiError> {
-        let submission =
-            visit.submission(&self.caller.account, Wanted::read(envelope)?, &self.headers)?;
+    async fn attach(
+        self,
+        access: EndpointAccess,
+        envelope: &Bytes,
+    ) -> Result<AttachedJob, ApiError> {
+        let submission = access.submission(
+            &self.caller.account,
+            JobRequest::read(envelope)?,
+            &self.headers,
+        )?;
         let submission = Submission {
             delivery: ResponseMode::Wait,
             ..submission
         };
-        let job = match visit.jobs.submit(submission).await? {
+        let job = match access.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
         Ok(AttachedJob {
-            visit,
+            access,
             caller: self.caller,
             job,
         })
@@ -110,17 +117,17 @@ impl ClientRequest {
 }
 
 /// The one value that the worker gave; a list, if there are several.
-async fn whole(line: AttachedJob) -> Response {
-    let job = &line.job;
+async fn single_response(attached: AttachedJob) -> Response {
+    let job = &attached.job;
     job.ended().await;
     let over = job.snapshot();
     if let Some(error) = render::failure(&over) {
-        return problem(failed(&over), &error);
+        return error_response(failure_status(&over), &error);
     }
     let mut values = job.progress(ReadPosition::default()).await.outputs;
     match values.pop() {
         None => json(StatusCode::OK, Bytes::from_static(b"null")),
-        Some(value) if values.is_empty() => json(said_status(&value), value),
+        Some(value) if values.is_empty() => json(worker_status(&value), value),
         Some(last) => {
             let all: Vec<Bytes> = values.into_iter().chain([last]).collect();
             json(
@@ -132,8 +139,8 @@ async fn whole(line: AttachedJob) -> Response {
 }
 
 /// What the worker gives, as it comes.
-fn stream(job: AttachedJob) -> Response {
-    let begun = Some(Streaming {
+fn stream_response(job: AttachedJob) -> Response {
+    let begun = Some(OpenAiStream {
         job,
         read: 0,
         done: false,
@@ -151,14 +158,14 @@ fn stream(job: AttachedJob) -> Response {
     response
 }
 
-struct Streaming {
+struct OpenAiStream {
     job: AttachedJob,
     read: usize,
-    /// Whether the worker has said itself that nothing more comes.
+    /// Whether the worker has ok_json itself that nothing more comes.
     done: bool,
 }
 
-impl Streaming {
+impl OpenAiStream {
     /// What has come, and what is left of the stream.
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Option<Self>)> {
         let progress = self
@@ -176,9 +183,10 @@ impl Streaming {
             return Some((Ok(text.into()), Some(self)));
         }
         match render::failure(&self.job.job.snapshot()) {
-            Some(error) => {
-                text.push_str(&event(&error_of(&error, StatusCode::INTERNAL_SERVER_ERROR)))
-            }
+            Some(error) => text.push_str(&event(&error_body(
+                &error,
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ))),
             None if !self.done => text.push_str(DONE),
             None => {}
         }
@@ -203,15 +211,15 @@ fn event(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 /// Workers say what was wrong with a request in a value that says so itself.
-fn said_status(value: &Bytes) -> StatusCode {
+fn worker_status(value: &Bytes) -> StatusCode {
     #[derive(Deserialize)]
-    struct Said<'a> {
+    struct WorkerError<'a> {
         #[serde(borrow)]
         object: Cow<'a, str>,
         code: u16,
     }
-    match serde_json::from_slice::<Said<'_>>(value) {
-        Ok(Said {
+    match serde_json::from_slice::<WorkerError<'_>>(value) {
+        Ok(WorkerError {
             object,
             code: code @ 400..600,
         }) if object == "error" => StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST),
@@ -219,7 +227,7 @@ fn said_status(value: &Bytes) -> StatusCode {
     }
 }
 
-fn failed(job: &Snapshot) -> StatusCode {
+fn failure_status(job: &Snapshot) -> StatusCode {
     match render::status(job) {
         "TIMED_OUT" => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -227,23 +235,23 @@ fn failed(job: &Snapshot) -> StatusCode {
 }
 
 /// Something is wrong, in the words of OpenAI's API.
-pub(super) struct Problem(ApiError);
+pub(super) struct OpenAiError(ApiError);
 
-impl From<ApiError> for Problem {
-    fn from(trouble: ApiError) -> Self {
-        Self(trouble)
+impl From<ApiError> for OpenAiError {
+    fn from(error: ApiError) -> Self {
+        Self(error)
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
         let (status, error) = (self.0.status(), self.0.to_string());
-        self.0.noted(problem(status, &error))
+        self.0.annotate(error_response(status, &error))
     }
 }
 
 #[derive(Serialize)]
-struct Wrong<'a> {
+struct OpenAiErrorBody<'a> {
     error: Error<'a>,
 }
 
@@ -255,13 +263,13 @@ struct Error<'a> {
     code: u16,
 }
 
-fn error_of(message: &str, status: StatusCode) -> Wrong<'_> {
+fn error_body(message: &str, status: StatusCode) -> OpenAiErrorBody<'_> {
     let r#type = if status.is_client_error() {
         "invalid_request_error"
     } else {
         "server_error"
     };
-    Wrong {
+    OpenAiErrorBody {
         error: Error {
             message,
             r#type,
@@ -271,11 +279,11 @@ fn error_of(message: &str, status: StatusCode) -> Wrong<'_> {
     }
 }
 
-fn problem(status: StatusCode, message: &str) -> Response {
+fn error_response(status: StatusCode, message: &str) -> Response {
     let mut body = JsonObjectWriter::with_capacity(message.len());
     json(
         status,
-        body.field("error", &error_of(message, status).error)
+        body.field("error", &error_body(message, status).error)
             .finish(),
     )
 }
@@ -306,7 +314,7 @@ mod tests {
     #[test]
     fn a_worker_can_say_what_was_wrong() {
         let status =
-            |value: &'static str| said_status(&Bytes::from_static(value.as_bytes())).as_u16();
+            |value: &'static str| worker_status(&Bytes::from_static(value.as_bytes())).as_u16();
         assert_eq!(
             status(r#"{"object": "error", "message": "no", "code": 404}"#),
             404

@@ -9,9 +9,9 @@ use url::form_urlencoded;
 use super::reply::ApiError;
 
 /// The parameters of a request.
-pub(super) struct Question(Vec<(String, String)>);
+pub(super) struct QueryParams(Vec<(String, String)>);
 
-impl Question {
+impl QueryParams {
     pub(super) fn of(uri: &Uri) -> Self {
         let strayed = uri
             .path()
@@ -39,7 +39,7 @@ impl Question {
             return Ok(usual);
         };
         text.parse()
-            .map_err(|_| ApiError::Unusable(format!("`{name}` is a whole number")))
+            .map_err(|_| ApiError::InvalidRequest(format!("`{name}` is a whole number")))
     }
 }
 
@@ -59,13 +59,9 @@ mod tests {
             "/v2/e/job-take/w&gpu=x&batch_size=3",
             "/v2/e/job-take/w&batch_size=3?gpu=x",
         ] {
-            let question = Question::of(&Uri::from_static(uri));
+            let query = QueryParams::of(&Uri::from_static(uri));
             assert_eq!(
-                (
-                    question.get("batch_size"),
-                    question.get("gpu"),
-                    question.get("x")
-                ),
+                (query.get("batch_size"), query.get("gpu"), query.get("x")),
                 (Some("3"), Some("x"), None),
                 "{uri}"
             );

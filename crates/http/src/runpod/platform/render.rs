@@ -8,31 +8,31 @@ use tidegate_remote::note;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::wire::input_of;
-use crate::runpod::status::word;
+use crate::runpod::status::status_name;
 use crate::shared::json_object::JsonObjectWriter;
 
 /// How webhooks are written.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
-        let mut told = JsonObjectWriter::with_capacity(
+        let mut body = JsonObjectWriter::with_capacity(
             job.input.len() + job.output.as_ref().map_or(0, Bytes::len),
         );
-        written(&mut told, job).raw("input", input_of(&job.input).as_ref());
-        told.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str()))
+        write_job(&mut body, job).raw("input", input_of(&job.input).as_ref());
+        body.maybe("webhook", job.hook.as_ref().map(|hook| hook.url.as_str()))
             .finish()
     })
 }
 
 /// The whole state of a job.
-pub(super) fn told(job: &Snapshot) -> Bytes {
-    written(
+pub(super) fn job(job: &Snapshot) -> Bytes {
+    write_job(
         &mut JsonObjectWriter::with_capacity(job.output.as_ref().map_or(0, Bytes::len)),
         job,
     )
     .finish()
 }
 
-/// The least that is said about a job.
+/// The least that is ok_json about a job.
 pub(super) fn summary(id: &str, status: &str) -> Bytes {
     JsonObjectWriter::with_capacity(64)
         .field("id", id)
@@ -50,17 +50,17 @@ pub(super) fn failed(id: &str, error: &str) -> Bytes {
 }
 
 /// The state in what was told about a job.
-pub(super) fn status_of(told: &str) -> Option<String> {
+pub(super) fn status_of(json: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct StatusField {
         status: String,
     }
-    serde_json::from_str::<Told>(told)
-        .map(|told| told.status)
+    serde_json::from_str::<StatusField>(json)
+        .map(|json| json.status)
         .ok()
 }
 
-fn written<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut JsonObjectWriter {
+fn write_job<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut JsonObjectWriter {
     let note = |name| job.metrics.get(name);
     let delay = job.started_at.map(|began| between(job.created_at, began));
     let ran = job
@@ -89,7 +89,7 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
         Status::Processing if job.metrics.contains_key(note::WAITS) => "IN_QUEUE",
         Status::Failed if job.metrics.contains_key(note::TIMED_OUT) => "TIMED_OUT",
         Status::Canceled if too_late => "TIMED_OUT",
-        other => word(other),
+        other => status_name(other),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 
 use super::endpoints::{OpenEndpointError, RemoveEndpointError};
-use super::limits::TooMuch;
+use super::limits::RateLimitExceeded;
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
@@ -25,19 +25,19 @@ pub(super) enum ApiError {
     #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
     NoSuchJob(String),
     #[error("the job is {0}; only one that is FAILED or TIMED_OUT can be tried again")]
-    NotRetried(&'static str),
+    NotRetryable(&'static str),
     #[error("{0}")]
-    Unusable(String),
+    InvalidRequest(String),
     #[error("there is no batch `{0}` here, or it was over too long ago to be kept")]
     NoSuchBatch(String),
     #[error("{0}")]
     Conflict(String),
     #[error(transparent)]
-    TooMuch(#[from] TooMuch),
+    RateLimited(#[from] RateLimitExceeded),
     #[error(
         "the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does"
     )]
-    NotAWorker,
+    InvalidWorkerKey,
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub(super) enum ApiError {
 impl From<OpenEndpointError> for ApiError {
     fn from(error: OpenEndpointError) -> Self {
         match error {
-            OpenEndpointError::Name(error) => Self::Unusable(error.to_string()),
+            OpenEndpointError::Name(error) => Self::InvalidRequest(error.to_string()),
             OpenEndpointError::Store(error) => {
                 tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be kept");
                 Self::Store
@@ -78,8 +78,8 @@ impl ApiError {
     fn reason(&self) -> Option<RejectReason> {
         match self {
             Self::Body(error) => Some(error.reason()),
-            Self::TooMuch(_) => Some(RejectReason::TooOften),
-            Self::NotAWorker => Some(RejectReason::NoToken),
+            Self::RateLimited(_) => Some(RejectReason::TooOften),
+            Self::InvalidWorkerKey => Some(RejectReason::NoToken),
             _ => None,
         }
     }
@@ -91,22 +91,24 @@ impl ApiError {
             | Self::NoSuchJob(_)
             | Self::NoSuchBatch(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotRetried(_) | Self::Unusable(_) | Self::Envelope(_) => StatusCode::BAD_REQUEST,
+            Self::NotRetryable(_) | Self::InvalidRequest(_) | Self::Envelope(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::TooMuch(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotAWorker => StatusCode::UNAUTHORIZED,
+            Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::InvalidWorkerKey => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
-            Self::Refused(refusal) => of_refusal(refusal),
+            Self::Refused(refusal) => refusal_status(refusal),
             Self::Store => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     /// The answer, which says when to ask again if that is known, and what it is counted as.
-    pub(super) fn noted(&self, mut response: Response) -> Response {
-        if let Self::TooMuch(too_much) = self {
+    pub(super) fn annotate(&self, mut response: Response) -> Response {
+        if let Self::RateLimited(exceeded) = self {
             response
                 .headers_mut()
-                .insert(RETRY_AFTER, HeaderValue::from(too_much.retry_after()));
+                .insert(RETRY_AFTER, HeaderValue::from(exceeded.retry_after()));
         }
         match self.reason() {
             Some(reason) => reason.tag(response),
@@ -115,7 +117,7 @@ impl ApiError {
     }
 }
 
-fn of_refusal(refusal: &Refusal) -> StatusCode {
+fn refusal_status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
         Refusal::InvalidInput(_)
@@ -130,9 +132,9 @@ fn of_refusal(refusal: &Refusal) -> StatusCode {
     }
 }
 
-/// What is said in the place of a job's state. The asyncio client looks at nothing else, and asks again until it
+/// What is ok_json in the place of a job's state. The asyncio client looks at nothing else, and asks again until it
 /// is one of those of a job that is over.
-fn state(status: StatusCode) -> &'static str {
+fn status_text(status: StatusCode) -> &'static str {
     match status {
         StatusCode::TOO_MANY_REQUESTS => "THROTTLED",
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => "UNAVAILABLE",
@@ -146,7 +148,7 @@ pub(crate) fn unauthenticated(reason: &str) -> Response {
     json(
         status,
         JsonObjectWriter::with_capacity(reason.len())
-            .field("status", state(status))
+            .field("status", status_text(status))
             .field("error", reason)
             .finish(),
     )
@@ -160,9 +162,9 @@ impl IntoResponse for ApiError {
             body.field("id", id);
         }
         let status = self.status();
-        self.noted(json(
+        self.annotate(json(
             status,
-            body.field("status", state(status))
+            body.field("status", status_text(status))
                 .field("error", &error)
                 .finish(),
         ))

@@ -4,27 +4,29 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::client_request::ClientRequest;
-use super::limits::Asked;
+use super::limits::RequestKind;
 use super::render;
 use super::reply::ApiError;
-use super::wire::Wanted;
+use super::wire::JobRequest;
 use crate::shared::response::json;
 
-pub(super) async fn retry(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Run)?;
-    let job = visitor.job(&endpoint).await?;
+pub(super) async fn retry(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Run)?;
+    let job = request.job(&endpoint).await?;
     let before = job.snapshot();
     match render::status(&before) {
         "FAILED" | "TIMED_OUT" if !before.data_removed => {}
-        other => return Err(ApiError::NotRetried(other)),
+        other => return Err(ApiError::NotRetryable(other)),
     }
-    let wanted = Wanted::read(&before.input)?;
-    visitor
+    let job_request = JobRequest::read(&before.input)?;
+    request
         .app
         .config
         .stream_cursors
-        .forget(&visitor.caller.account, job.id());
-    let job = visitor.submit(&endpoint, job.id().clone(), wanted).await?;
+        .reset(&request.caller.account, job.id());
+    let job = request
+        .submit(&endpoint, job.id().clone(), job_request)
+        .await?;
     Ok(json(
         StatusCode::OK,
         render::summary(job.id().as_str(), "IN_QUEUE"),

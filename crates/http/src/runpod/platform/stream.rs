@@ -9,7 +9,7 @@ use tidegate_service::ReadPosition;
 
 use super::client_request::ClientRequest;
 use super::confirmed_body::confirmed_response;
-use super::limits::Asked;
+use super::limits::RequestKind;
 use super::render;
 use super::reply::ApiError;
 use crate::shared::json_object::JsonObjectWriter;
@@ -18,13 +18,13 @@ use crate::shared::json_object::JsonObjectWriter;
 /// seconds at most.
 const HOLD: Duration = Duration::from_secs(1);
 
-pub(super) async fn stream(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let endpoint = visitor.enter(Asked::Stream)?;
-    let job = visitor.job(&endpoint).await?;
-    let (cursors, account) = (&visitor.app.config.stream_cursors, &visitor.caller.account);
+pub(super) async fn stream(request: ClientRequest) -> Result<Response, ApiError> {
+    let endpoint = request.access_endpoint(RequestKind::Stream)?;
+    let job = request.job(&endpoint).await?;
+    let (cursors, account) = (&request.app.config.stream_cursors, &request.caller.account);
     let until = tokio::time::Instant::now() + HOLD;
     loop {
-        let read = cursors.of(account, job.id());
+        let read = cursors.position(account, job.id());
         let seen = ReadPosition {
             outputs: read,
             logs: 0,
@@ -40,7 +40,7 @@ pub(super) async fn stream(visitor: ClientRequest) -> Result<Response, ApiError>
             Ok(progress) if now.metrics.contains_key(note::STREAMED) => progress.outputs,
             Ok(_) | Err(_) => Vec::new(),
         };
-        if let Some(reading) = cursors.give(account, job.id(), read, parts.len()) {
+        if let Some(reading) = cursors.begin_read(account, job.id(), read, parts.len()) {
             let mut body = JsonObjectWriter::with_capacity(parts.iter().map(Bytes::len).sum());
             return Ok(confirmed_response(
                 body.field("status", render::status(&now))

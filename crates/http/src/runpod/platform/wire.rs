@@ -67,7 +67,7 @@ impl TryFrom<Value> for Policy {
 
 /// A request for a job, checked.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct JobRequest {
     /// The body as the worker gets it, but for the id.
     pub(super) envelope: Bytes,
     pub(super) webhook: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct Wanted {
     pub(super) priority: Priority,
 }
 
-impl Wanted {
+impl JobRequest {
     /// A request of a batch: it lets all others go first, has a week, and its worker learns which batch it is of.
     pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, ApiError> {
         let id = serde_json::value::to_raw_value(batch).expect("it is text");
@@ -100,8 +100,9 @@ impl Wanted {
     }
 
     pub(super) fn read(body: &Bytes) -> Result<Self, ApiError> {
-        let missing =
-            || ApiError::Unusable("the body has no `input`; send `{\"input\": …}`".to_owned());
+        let missing = || {
+            ApiError::InvalidRequest("the body has no `input`; send `{\"input\": …}`".to_owned())
+        };
         let run: Run<'_> = parse_object(body)?.ok_or_else(missing)?;
         if run.input.is_none_or(|input| input.get() == "null") {
             return Err(missing());
@@ -149,7 +150,7 @@ fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Dura
         {
             Ok(time)
         }
-        Ok(_) | Err(_) => Err(ApiError::Unusable(format!(
+        Ok(_) | Err(_) => Err(ApiError::InvalidRequest(format!(
             "policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"
         ))),
     }
@@ -163,7 +164,7 @@ pub(super) fn input_of(envelope: &Bytes) -> Option<Bytes> {
 
 /// What a worker posts about a job.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Posted<'a> {
+pub(super) struct ReportBody<'a> {
     /// `null` is an output, and not the same as none.
     #[serde(borrow, default, deserialize_with = "present")]
     pub(super) output: Option<&'a RawValue>,
@@ -177,7 +178,7 @@ fn present<'de, D: Deserializer<'de>>(given: D) -> Result<Option<&'de RawValue>,
     <&RawValue>::deserialize(given).map(Some)
 }
 
-impl Posted<'_> {
+impl ReportBody<'_> {
     /// The error as text, whatever the worker made of it; what says nothing is none.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.error?.get();
@@ -190,8 +191,8 @@ impl Posted<'_> {
 mod tests {
     use super::*;
 
-    fn read(body: &'static str) -> Result<Wanted, ApiError> {
-        Wanted::read(&Bytes::from_static(body.as_bytes()))
+    fn read(body: &'static str) -> Result<JobRequest, ApiError> {
+        JobRequest::read(&Bytes::from_static(body.as_bytes()))
     }
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn a_request_of_a_batch_goes_last_and_has_a_week() {
         let read = |body: &'static str| {
-            Wanted::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap()
+            JobRequest::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap()
         };
         let wanted = read(r#"{"input": 1.50, "policy": {"ttl": null}}"#);
         assert_eq!(
@@ -266,7 +267,11 @@ mod tests {
 
     #[test]
     fn an_error_is_text() {
-        let error = |body: &str| serde_json::from_str::<Posted<'_>>(body).unwrap().error();
+        let error = |body: &str| {
+            serde_json::from_str::<ReportBody<'_>>(body)
+                .unwrap()
+                .error()
+        };
         assert_eq!(error(r#"{"error": "a\nb"}"#).as_deref(), Some("a\nb"));
         assert_eq!(
             error(r#"{"error": {"k": 1}}"#).as_deref(),

@@ -18,13 +18,13 @@ use tidegate_remote::{
     JobOffer, JobReport, LongPollTimes, MAX_JOBS_PER_TAKE, ReportOutcome, WorkerId, WorkerResult,
 };
 
-use super::client_request::named;
+use super::client_request::path_params;
 use super::confirmed_body::confirmed_response;
 use super::endpoints::Endpoint;
-use super::query::{Question, plain};
+use super::query::{QueryParams, plain};
 use super::reply::ApiError;
-use super::wire::Posted;
-use super::{AppState, SharedState, clients};
+use super::wire::ReportBody;
+use super::{AppState, clients};
 use crate::shared::body_limit::{BodyError, BodyLimit, read_body, slice_or_copy};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
@@ -43,41 +43,41 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 const CUT: usize = 60_000;
 
 /// `GET /v2/{endpoint}/job-take/{worker}`
-pub(super) async fn take(asking: WorkerRequest) -> Response {
-    asking.says_what_it_has();
-    match asking.question.get("batch_size") {
-        Some(size) => batch(&asking, size).await,
+pub(super) async fn job_take(request: WorkerRequest) -> Response {
+    request.record_idle();
+    match request.query.get("batch_size") {
+        Some(size) => batch(&request, size).await,
         None => {
-            let parcels = asking
+            let offers = request
                 .endpoint
                 .remote
-                .take_jobs(&asking.worker, 1, TAKE)
+                .take_jobs(&request.worker, 1, TAKE)
                 .await;
-            match parcels.first().map(job) {
-                Some(job) => confirmed_response(job, parcels),
-                None => none(&asking.endpoint).await,
+            match offers.first().map(job) {
+                Some(job) => confirmed_response(job, offers),
+                None => none(&request.endpoint).await,
             }
         }
     }
 }
 
 /// `GET /v2/{endpoint}/job-take-batch/{worker}`
-pub(super) async fn take_batch(asking: WorkerRequest) -> Response {
-    asking.says_what_it_has();
-    batch(&asking, asking.question.get("batch_size").unwrap_or("1")).await
+pub(super) async fn job_take_batch(request: WorkerRequest) -> Response {
+    request.record_idle();
+    batch(&request, request.query.get("batch_size").unwrap_or("1")).await
 }
 
-async fn batch(asking: &WorkerRequest, size: &str) -> Response {
-    let most = size.parse().unwrap_or(1).clamp(1, MAX_JOBS_PER_TAKE);
-    let parcels = asking
+async fn batch(request: &WorkerRequest, size: &str) -> Response {
+    let max = size.parse().unwrap_or(1).clamp(1, MAX_JOBS_PER_TAKE);
+    let offers = request
         .endpoint
         .remote
-        .take_jobs(&asking.worker, most, TAKE)
+        .take_jobs(&request.worker, max, TAKE)
         .await;
-    if parcels.is_empty() {
-        return none(&asking.endpoint).await;
+    if offers.is_empty() {
+        return none(&request.endpoint).await;
     }
-    let jobs: Vec<Bytes> = parcels.iter().map(job).collect();
+    let jobs: Vec<Bytes> = offers.iter().map(job).collect();
     let mut list = Vec::with_capacity(jobs.iter().map(|job| job.len() + 1).sum::<usize>() + 2);
     list.push(b'[');
     for (place, job) in jobs.iter().enumerate() {
@@ -87,12 +87,12 @@ async fn batch(asking: &WorkerRequest, size: &str) -> Response {
         list.extend_from_slice(job);
     }
     list.push(b']');
-    confirmed_response(list.into(), parcels)
+    confirmed_response(list.into(), offers)
 }
 
 /// A job as a worker gets it: what the client sent, with our id before it.
-fn job(parcel: &JobOffer) -> Bytes {
-    let work = parcel.work();
+fn job(offer: &JobOffer) -> Bytes {
+    let work = offer.work();
     let mut job = JsonObjectWriter::with_capacity(work.input.len())
         .field("id", &work.id)
         .finish()
@@ -120,21 +120,21 @@ fn empty(status: StatusCode) -> Response {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Stops {
+struct StopList {
     jobs_to_stop: Vec<JobId>,
 }
 
 /// `GET /v2/{endpoint}/job-stop/{worker}`
-pub(super) async fn stop(asking: WorkerRequest) -> Response {
-    let jobs_to_stop = asking
+pub(super) async fn job_stop(request: WorkerRequest) -> Response {
+    let jobs_to_stop = request
         .endpoint
         .remote
-        .jobs_to_stop(&asking.worker, STOP)
+        .jobs_to_stop(&request.worker, STOP)
         .await;
     if jobs_to_stop.is_empty() {
         empty(StatusCode::NO_CONTENT)
     } else {
-        clients::said(&Stops { jobs_to_stop })
+        clients::ok_json(&StopList { jobs_to_stop })
     }
 }
 
@@ -143,46 +143,46 @@ pub(super) async fn ping(
     WorkerRequest {
         endpoint,
         worker,
-        question,
+        query,
     }: WorkerRequest,
 ) -> Response {
-    if question.get("status") == Some("unhealthy") {
-        let reason = question.get("reason").unwrap_or_default();
-        tracing::warn!(endpoint = endpoint.name, %worker, check = question.get("check"), reason, "a worker cannot work");
+    if query.get("status") == Some("unhealthy") {
+        let reason = query.get("reason").unwrap_or_default();
+        tracing::warn!(endpoint = endpoint.name, %worker, check = query.get("check"), reason, "a worker cannot work");
         endpoint.remote.mark_unhealthy(&worker);
         return empty(StatusCode::OK);
     }
-    let named = question.get("job_id").unwrap_or_default();
+    let named = query.get("job_id").unwrap_or_default();
     let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
     for strange in endpoint
         .remote
         .ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()))
     {
-        endpoint.leave_with(&worker, &strange);
+        endpoint.adopt_job(&worker, &strange);
     }
     empty(StatusCode::OK)
 }
 
 /// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
-pub(super) async fn done(
-    State(app): State<SharedState>,
-    telling: WorkerReport,
+pub(super) async fn job_done(
+    State(app): State<Arc<AppState>>,
+    worker_report: WorkerReport,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let streamed = telling.asking.question.get("isStream") == Some("true");
+    let streamed = worker_report.request.query.get("isStream") == Some("true");
     let report = match app.posted(body).await?.and_then(|body| read(&body)) {
         Ok(JobReport::Done(finish)) if streamed => JobReport::StreamDone(finish),
         Ok(report) => report,
         // A worker forgets a result that is refused, and nobody would ever hear of it.
         Err(error) => failed(error),
     };
-    Ok(telling.heard(report))
+    Ok(worker_report.apply(report))
 }
 
 /// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
-pub(super) async fn part(
-    State(app): State<SharedState>,
-    telling: WorkerReport,
+pub(super) async fn job_stream(
+    State(app): State<Arc<AppState>>,
+    worker_report: WorkerReport,
     body: Body,
 ) -> Result<Response, ApiError> {
     let part = app.posted(body).await?.and_then(|body| {
@@ -194,7 +194,7 @@ pub(super) async fn part(
         Ok(part) => JobReport::Part(part.unwrap_or(Bytes::from_static(b"null"))),
         Err(error) => failed(error),
     };
-    Ok(telling.heard(report))
+    Ok(worker_report.apply(report))
 }
 
 fn read(body: &Bytes) -> Result<JobReport, String> {
@@ -213,7 +213,7 @@ fn read(body: &Bytes) -> Result<JobReport, String> {
     }))
 }
 
-fn posted(body: &Bytes) -> Result<Posted<'_>, String> {
+fn posted(body: &Bytes) -> Result<ReportBody<'_>, String> {
     if !body.trim_ascii_start().starts_with(b"{") {
         // A list would be taken for the fields in order.
         return Err("the worker's result cannot be read: it is no object".to_owned());
@@ -233,47 +233,47 @@ fn failed(error: String) -> JobReport {
 pub(super) struct WorkerRequest {
     endpoint: Arc<Endpoint>,
     worker: WorkerId,
-    question: Question,
+    query: QueryParams,
 }
 
 impl WorkerRequest {
     /// A worker that asks for jobs says whether it has some. It forgets one when its result was sent, not before.
-    fn says_what_it_has(&self) {
-        if self.question.get("job_in_progress") == Some("0") {
+    fn record_idle(&self) {
+        if self.query.get("job_in_progress") == Some("0") {
             self.endpoint.remote.report_idle(&self.worker);
         }
     }
 }
 
-impl FromRequestParts<SharedState> for WorkerRequest {
+impl FromRequestParts<Arc<AppState>> for WorkerRequest {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
-        let [endpoint, worker] = named(parts, app, ["endpoint", "worker"]).await?;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, ApiError> {
+        let [endpoint, worker] = path_params(parts, app, ["endpoint", "worker"]).await?;
         let (endpoint, worker) = app.worker(&endpoint, &worker, &parts.headers).await?;
         Ok(Self {
             endpoint,
             worker,
-            question: Question::of(&parts.uri),
+            query: QueryParams::of(&parts.uri),
         })
     }
 }
 
 /// A worker that says something about a job.
 pub(super) struct WorkerReport {
-    asking: WorkerRequest,
+    request: WorkerRequest,
     id: JobId,
 }
 
 impl WorkerReport {
     /// Whatever becomes of a report, the worker need not send it again.
-    fn heard(&self, report: JobReport) -> Response {
+    fn apply(&self, report: JobReport) -> Response {
         let WorkerRequest {
             endpoint, worker, ..
-        } = &self.asking;
+        } = &self.request;
         match endpoint.remote.apply_report(worker, &self.id, report) {
             ReportOutcome::Applied => {}
-            ReportOutcome::Buffered => endpoint.leave_with(worker, &self.id),
+            ReportOutcome::Buffered => endpoint.adopt_job(worker, &self.id),
             ReportOutcome::Ignored => {
                 tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late")
             }
@@ -282,20 +282,21 @@ impl WorkerReport {
     }
 }
 
-impl FromRequestParts<SharedState> for WorkerReport {
+impl FromRequestParts<Arc<AppState>> for WorkerReport {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, ApiError> {
-        let asking = WorkerRequest::from_request_parts(parts, app).await?;
-        let [id] = named(parts, app, ["id"]).await?;
-        let id = JobId::parse(plain(&id)).map_err(|error| ApiError::Unusable(error.to_string()))?;
-        Ok(Self { asking, id })
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, ApiError> {
+        let request = WorkerRequest::from_request_parts(parts, app).await?;
+        let [id] = path_params(parts, app, ["id"]).await?;
+        let id = JobId::parse(plain(&id))
+            .map_err(|error| ApiError::InvalidRequest(error.to_string()))?;
+        Ok(Self { request, id })
     }
 }
 
 impl Endpoint {
     /// A worker has a job that a server before this one gave to it: it goes on, from when it was begun.
-    fn leave_with(&self, worker: &WorkerId, id: &JobId) {
+    fn adopt_job(&self, worker: &WorkerId, id: &JobId) {
         self.jobs.hand_over(id, |began_at| {
             let since = |began| Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
             tracing::info!(endpoint = self.name, %worker, job = %id, "a worker has a job from before");
@@ -314,11 +315,11 @@ impl AppState {
     ) -> Result<(Arc<Endpoint>, WorkerId), ApiError> {
         let found = self.allowed(endpoint, headers).and_then(|endpoint| {
             let worker = WorkerId::parse(plain(worker))
-                .map_err(|error| ApiError::Unusable(error.to_string()))?;
+                .map_err(|error| ApiError::InvalidRequest(error.to_string()))?;
             Ok((endpoint, worker))
         });
-        if let Err(trouble) = &found {
-            tracing::warn!(target: "audit", endpoint, reason = %trouble, "a worker was refused");
+        if let Err(error) = &found {
+            tracing::warn!(target: "audit", endpoint, reason = %error, "a worker was refused");
             tokio::time::sleep(REFUSED_AFTER).await;
         }
         found
@@ -335,9 +336,9 @@ impl AppState {
             .config
             .worker_keys
             .as_ref()
-            .is_some_and(|keys| !keys.fits(endpoint, key))
+            .is_some_and(|keys| !keys.matches(endpoint, key))
         {
-            return Err(ApiError::NotAWorker);
+            return Err(ApiError::InvalidWorkerKey);
         }
         self.endpoint(endpoint)
     }

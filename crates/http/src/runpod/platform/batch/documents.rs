@@ -16,21 +16,21 @@ use tidegate_core::{Account, JobId};
 pub(super) const BATCHES: &str = "runpod-batches";
 pub(super) const REQUESTS: &str = "runpod-batch-requests";
 /// Stands for nobody's account.
-const NOBODY: &str = "~";
+const ANONYMOUS: &str = "~";
 /// How long a batch is there after the last of its requests is over.
-const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const KEEP_FINISHED: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a draft is there.
-const DRAFT_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const KEEP_DRAFT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Which batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct BatchKey {
     pub(super) account: Account,
     pub(super) endpoint: String,
     pub(super) id: String,
 }
 
-impl Key {
+impl BatchKey {
     fn name(&self) -> String {
         format!("{}{}", prefix(&self.account, &self.endpoint), self.id)
     }
@@ -38,7 +38,7 @@ impl Key {
     fn read(name: &str) -> Option<Self> {
         let mut parts = name.split('/');
         let (account, endpoint, id) = (parts.next()?, parts.next()?, parts.next()?);
-        let account = if account == NOBODY {
+        let account = if account == ANONYMOUS {
             Account::ANONYMOUS
         } else {
             Account::parse(account).ok()?
@@ -58,7 +58,7 @@ impl Key {
 
 fn prefix(account: &Account, endpoint: &str) -> String {
     let account = if account.is_anonymous() {
-        NOBODY
+        ANONYMOUS
     } else {
         account.as_str()
     };
@@ -68,7 +68,7 @@ fn prefix(account: &Account, endpoint: &str) -> String {
 /// How far a batch is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(super) enum State {
+pub(super) enum BatchState {
     /// It can be changed, and nothing of it runs.
     Draft,
     /// It runs, or has run.
@@ -99,7 +99,7 @@ impl Tally {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Batch {
     pub(super) name: Option<String>,
-    pub(super) state: State,
+    pub(super) state: BatchState,
     pub(super) created_at: Timestamp,
     pub(super) finalized_at: Option<Timestamp>,
     /// When all of its requests were over.
@@ -117,7 +117,7 @@ impl Batch {
         let (created_at, removed, tally) = (Timestamp::now(), BTreeSet::new(), Tally::default());
         Self {
             name,
-            state: State::Draft,
+            state: BatchState::Draft,
             created_at,
             finalized_at: None,
             over_at: None,
@@ -137,7 +137,7 @@ impl Batch {
     }
 
     /// A number for one more.
-    pub(super) fn one_more(&mut self) -> u32 {
+    pub(super) fn next_number(&mut self) -> u32 {
         self.next += 1;
         self.next - 1
     }
@@ -152,11 +152,11 @@ impl Batch {
     }
 
     /// Whether nobody needs it any more.
-    fn is_old(&self, now: Timestamp) -> bool {
+    fn is_expired(&self, now: Timestamp) -> bool {
         let (since, kept) = self
             .over_at
-            .map_or((self.created_at, DRAFT_KEPT), |over| (over, KEPT));
-        (self.over_at.is_some() || self.state == State::Draft)
+            .map_or((self.created_at, KEEP_DRAFT), |over| (over, KEEP_FINISHED));
+        (self.over_at.is_some() || self.state == BatchState::Draft)
             && now.duration_since(since).unsigned_abs() > kept
     }
 }
@@ -164,58 +164,64 @@ impl Batch {
 /// A request of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
+pub(super) enum BatchRequest {
     /// What is to be run.
-    Wanted(Box<RawValue>),
+    #[serde(rename = "wanted")]
+    Pending(Box<RawValue>),
     /// What became of it, as clients are told.
-    Over(Box<RawValue>),
+    #[serde(rename = "over")]
+    Finished(Box<RawValue>),
 }
 
 /// The documents.
 #[derive(Clone)]
-pub(super) struct Shelf(pub(super) Arc<dyn Documents>);
+pub(super) struct BatchDocuments(pub(super) Arc<dyn Documents>);
 
-impl Shelf {
+impl BatchDocuments {
     /// A batch, unless it is too old.
-    pub(super) async fn get(&self, key: &Key) -> Result<Option<Batch>, StoreError> {
+    pub(super) async fn get(&self, key: &BatchKey) -> Result<Option<Batch>, StoreError> {
         let kept: Option<Batch> = self
             .0
             .fetch(BATCHES, &key.name())
             .await?
-            .map(|json| read(&json))
+            .map(|json| from_json(&json))
             .transpose()?;
-        Ok(kept.filter(|batch| !batch.is_old(Timestamp::now())))
+        Ok(kept.filter(|batch| !batch.is_expired(Timestamp::now())))
     }
 
-    pub(super) async fn put(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
-        self.0.put(BATCHES, &key.name(), written(batch)?).await
+    pub(super) async fn put(&self, key: &BatchKey, batch: &Batch) -> Result<(), StoreError> {
+        self.0.put(BATCHES, &key.name(), to_json(batch)?).await
     }
 
     /// The batches of an account at an endpoint, but those that are too old.
-    pub(super) async fn of(
+    pub(super) async fn of_endpoint(
         &self,
         account: &Account,
         endpoint: &str,
-    ) -> Result<Vec<(Key, Batch)>, StoreError> {
-        let (_, young) = self.by_age(&prefix(account, endpoint)).await?;
+    ) -> Result<Vec<(BatchKey, Batch)>, StoreError> {
+        let (_, young) = self.partition_by_age(&prefix(account, endpoint)).await?;
         Ok(young)
     }
 
     /// All batches: those that are too old, and the others.
-    pub(super) async fn all(&self) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
-        self.by_age("").await
+    pub(super) async fn all(
+        &self,
+    ) -> Result<(Vec<(BatchKey, Batch)>, Vec<(BatchKey, Batch)>), StoreError> {
+        self.partition_by_age("").await
     }
 
-    async fn by_age(
+    async fn partition_by_age(
         &self,
         prefix: &str,
-    ) -> Result<(Vec<(Key, Batch)>, Vec<(Key, Batch)>), StoreError> {
-        let (all, now) = (self.beginning_with(prefix).await?, Timestamp::now());
-        Ok(all.into_iter().partition(|(_, batch)| batch.is_old(now)))
+    ) -> Result<(Vec<(BatchKey, Batch)>, Vec<(BatchKey, Batch)>), StoreError> {
+        let (all, now) = (self.with_prefix(prefix).await?, Timestamp::now());
+        Ok(all
+            .into_iter()
+            .partition(|(_, batch)| batch.is_expired(now)))
     }
 
     /// Removes a batch with its requests.
-    pub(super) async fn remove(&self, key: &Key, batch: &Batch) -> Result<(), StoreError> {
+    pub(super) async fn remove(&self, key: &BatchKey, batch: &Batch) -> Result<(), StoreError> {
         // Together, because a store commits together what it is given at once. The batch last: it knows its requests.
         try_join_all(
             batch
@@ -226,37 +232,43 @@ impl Shelf {
         self.0.remove(BATCHES, &key.name()).await.map(drop)
     }
 
-    async fn beginning_with(&self, prefix: &str) -> Result<Vec<(Key, Batch)>, StoreError> {
+    async fn with_prefix(&self, prefix: &str) -> Result<Vec<(BatchKey, Batch)>, StoreError> {
         let kept = self.0.all(BATCHES, prefix).await?;
         kept.into_iter()
-            .filter_map(|(name, json)| Key::read(&name).map(|key| Ok((key, read(&json)?))))
+            .filter_map(|(name, json)| {
+                BatchKey::read(&name).map(|key| Ok((key, from_json(&json)?)))
+            })
             .collect()
     }
 
     pub(super) async fn request(
         &self,
-        key: &Key,
+        key: &BatchKey,
         number: u32,
-    ) -> Result<Option<Request>, StoreError> {
+    ) -> Result<Option<BatchRequest>, StoreError> {
         self.0
             .fetch(REQUESTS, &request_name(key, number))
             .await?
-            .map(|json| read(&json))
+            .map(|json| from_json(&json))
             .transpose()
     }
 
     pub(super) async fn put_request(
         &self,
-        key: &Key,
+        key: &BatchKey,
         number: u32,
-        request: &Request,
+        request: &BatchRequest,
     ) -> Result<(), StoreError> {
         self.0
-            .put(REQUESTS, &request_name(key, number), written(request)?)
+            .put(REQUESTS, &request_name(key, number), to_json(request)?)
             .await
     }
 
-    pub(super) async fn remove_request(&self, key: &Key, number: u32) -> Result<(), StoreError> {
+    pub(super) async fn remove_request(
+        &self,
+        key: &BatchKey,
+        number: u32,
+    ) -> Result<(), StoreError> {
         self.0
             .remove(REQUESTS, &request_name(key, number))
             .await
@@ -264,15 +276,15 @@ impl Shelf {
     }
 }
 
-fn request_name(key: &Key, number: u32) -> String {
+fn request_name(key: &BatchKey, number: u32) -> String {
     format!("{}/{number:05}", key.name())
 }
 
-fn read<T: for<'a> Deserialize<'a>>(json: &Bytes) -> Result<T, StoreError> {
+fn from_json<T: for<'a> Deserialize<'a>>(json: &Bytes) -> Result<T, StoreError> {
     serde_json::from_slice(json).map_err(|error| StoreError::Corrupt(error.to_string()))
 }
 
-fn written(thing: &impl Serialize) -> Result<Bytes, StoreError> {
+fn to_json(thing: &impl Serialize) -> Result<Bytes, StoreError> {
     serde_json::to_vec(thing)
         .map(Bytes::from)
         .map_err(|error| StoreError::Invalid(error.to_string()))
@@ -285,21 +297,21 @@ mod tests {
     #[test]
     fn a_key_is_read_as_it_was_written() {
         for account in [Account::ANONYMOUS, Account::parse("ann").unwrap()] {
-            let key = Key {
+            let key = BatchKey {
                 account,
                 endpoint: "echo".to_owned(),
                 id: "batch-x".to_owned(),
             };
-            assert_eq!(Key::read(&key.name()), Some(key));
+            assert_eq!(BatchKey::read(&key.name()), Some(key));
         }
-        assert_eq!(Key::read("ann/echo"), None);
+        assert_eq!(BatchKey::read("ann/echo"), None);
     }
 
     #[test]
     fn drafts_and_batches_that_are_over_grow_old() {
         let draft = Batch::new(None);
         let running = Batch {
-            state: State::Finalized,
+            state: BatchState::Finalized,
             ..draft.clone()
         };
         let over = Batch {
@@ -308,11 +320,11 @@ mod tests {
         };
         let after = |days: i64| draft.created_at + jiff::SignedDuration::from_hours(24 * days + 1);
         assert_eq!(
-            [&draft, &running, &over].map(|batch| batch.is_old(after(1))),
+            [&draft, &running, &over].map(|batch| batch.is_expired(after(1))),
             [false, false, true]
         );
         assert_eq!(
-            [&draft, &running, &over].map(|batch| batch.is_old(after(7))),
+            [&draft, &running, &over].map(|batch| batch.is_expired(after(7))),
             [true, false, true]
         );
     }
@@ -321,7 +333,11 @@ mod tests {
     fn requests_keep_their_numbers() {
         let mut batch = Batch::new(None);
         assert_eq!(
-            [batch.one_more(), batch.one_more(), batch.one_more()],
+            [
+                batch.next_number(),
+                batch.next_number(),
+                batch.next_number()
+            ],
             [0, 1, 2]
         );
         batch.remove(1);
@@ -329,7 +345,7 @@ mod tests {
             (
                 batch.numbers().collect::<Vec<_>>(),
                 batch.total(),
-                batch.one_more()
+                batch.next_number()
             ),
             (vec![0, 2], 2, 3)
         );

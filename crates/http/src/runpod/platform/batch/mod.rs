@@ -13,15 +13,15 @@ use serde_json::value::RawValue;
 use tidegate_core::store::StoreError;
 use tidegate_core::{JobId, Status};
 
-use documents::{Batch, Key, Request, State};
+use documents::{Batch, BatchKey, BatchRequest, BatchState};
 pub use runner::Batches;
 
 use super::client_request::ClientRequest;
-use super::clients::{new_id, said};
-use super::limits::Asked;
-use super::query::Question;
+use super::clients::{new_id, ok_json};
+use super::limits::RequestKind;
+use super::query::QueryParams;
 use super::reply::ApiError;
-use super::wire::{Wanted, input_of};
+use super::wire::{JobRequest, input_of};
 use super::{AppState, render};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::{BodyParseError, parse_object};
@@ -29,13 +29,13 @@ use crate::shared::parse_body::{BodyParseError, parse_object};
 /// How many batches of an account may be not over at an endpoint, and how many requests each may have.
 const MOST_BATCHES: usize = 10;
 const MOST_REQUESTS: usize = 5000;
-/// How many requests are listed if nothing is said, and at most.
+/// How many requests are listed if nothing is ok_json, and at most.
 const LISTED: usize = 100;
 const MOST_LISTED: usize = 1000;
 
 /// A new batch, or more requests for one. A list alone is its requests.
 #[derive(Default, Deserialize)]
-struct Given {
+struct BatchBody {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
@@ -45,11 +45,11 @@ struct Given {
 /// A batch as it is told.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct BatchJson {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    status: State,
+    status: BatchState,
     endpoint_id: String,
     request_total: usize,
     request_in_queue: usize,
@@ -63,12 +63,12 @@ struct Told {
 }
 
 #[derive(Serialize)]
-struct Listed {
-    batches: Vec<Told>,
+struct BatchList {
+    batches: Vec<BatchJson>,
 }
 
 #[derive(Serialize)]
-struct Requests {
+struct BatchRequestList {
     requests: Vec<Box<RawValue>>,
     total: usize,
     offset: usize,
@@ -76,27 +76,27 @@ struct Requests {
 }
 
 #[derive(Serialize)]
-struct Added {
+struct RequestsAdded {
     #[serde(flatten)]
-    batch: Told,
-    requests: Vec<Id>,
+    batch: BatchJson,
+    requests: Vec<RequestId>,
 }
 
 #[derive(Serialize)]
-struct Id {
+struct RequestId {
     id: JobId,
 }
 
 /// `POST /v2/{endpoint}/batch`
-pub(super) async fn create(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
-    let given = app.given(body).await?;
+pub(super) async fn create(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
+    let body_json = app.batch_body(body).await?;
     let batches = &app.config.batches;
-    let _turn = batches.changing.write().await;
+    let _lock = batches.changing.write().await;
     let active = batches
-        .shelf
-        .of(&visitor.caller.account, &visit.name)
+        .documents
+        .of_endpoint(&request.caller.account, &access.name)
         .await?
         .iter()
         .filter(|(_, batch)| batch.is_active())
@@ -106,99 +106,99 @@ pub(super) async fn create(visitor: ClientRequest, body: Body) -> Result<Respons
             "{MOST_BATCHES} batches are not over; finish or cancel one"
         )));
     }
-    let key = visitor.key(new_id("batch-", "").to_string());
-    let mut batch = Batch::new(given.name);
-    app.add(&key, &mut batch, given.requests).await
+    let key = request.key(new_id("batch-", "").to_string());
+    let mut batch = Batch::new(body_json.name);
+    app.add(&key, &mut batch, body_json.requests).await
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/requests`
-pub(super) async fn add(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
-    let given = app.given(body).await?;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, mut batch) = app.draft(&visitor).await?;
-    app.add(&key, &mut batch, given.requests).await
+pub(super) async fn add(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
+    let body_json = app.batch_body(body).await?;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&request).await?;
+    app.add(&key, &mut batch, body_json.requests).await
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}`: another name.
-pub(super) async fn rename(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
-    let given = app.given(body).await?;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, mut batch) = app.batch(&visitor).await?;
-    batch.name = given.name;
-    app.config.batches.shelf.put(&key, &batch).await?;
-    Ok(said(&app.told(&key, &batch)))
+pub(super) async fn rename(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
+    let body_json = app.batch_body(body).await?;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.batch(&request).await?;
+    batch.name = body_json.name;
+    app.config.batches.documents.put(&key, &batch).await?;
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: another request in its place.
-pub(super) async fn change(visitor: ClientRequest, body: Body) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
+pub(super) async fn change(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
     let body = app.body(body, app.config.max_body).await?;
     let wanted = checked(&body)?;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, batch) = app.draft(&visitor).await?;
-    let number = number(&key, &batch, &visitor.request)?;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, batch) = app.draft(&request).await?;
+    let number = number(&key, &batch, &request.request_id)?;
     app.config
         .batches
-        .shelf
-        .put_request(&key, number, &Request::Wanted(wanted))
+        .documents
+        .put_request(&key, number, &BatchRequest::Pending(wanted))
         .await?;
-    Ok(said(&app.told(&key, &batch)))
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `DELETE /v2/{endpoint}/batch/{id}/requests/{request}`
-pub(super) async fn remove(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, mut batch) = app.draft(&visitor).await?;
-    let number = number(&key, &batch, &visitor.request)?;
+pub(super) async fn remove(request: ClientRequest) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&request).await?;
+    let number = number(&key, &batch, &request.request_id)?;
     batch.remove(number);
-    app.config.batches.shelf.put(&key, &batch).await?;
+    app.config.batches.documents.put(&key, &batch).await?;
     app.config
         .batches
-        .shelf
+        .documents
         .remove_request(&key, number)
         .await?;
-    Ok(said(&app.told(&key, &batch)))
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/finalize`: it runs from now on.
-pub(super) async fn finalize(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Run)?;
-    let app = &visitor.app;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, mut batch) = app.draft(&visitor).await?;
+pub(super) async fn finalize(request: ClientRequest) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Run)?;
+    let app = &request.app;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.draft(&request).await?;
     if batch.total() == 0 {
         return Err(ApiError::Conflict(
             "the batch has no requests; add some first".to_owned(),
         ));
     }
-    (batch.state, batch.finalized_at) = (State::Finalized, Some(Timestamp::now()));
-    app.config.batches.shelf.put(&key, &batch).await?;
+    (batch.state, batch.finalized_at) = (BatchState::Finalized, Some(Timestamp::now()));
+    app.config.batches.documents.put(&key, &batch).await?;
     app.config.batches.run(key.clone());
-    Ok(said(&app.told(&key, &batch)))
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `POST /v2/{endpoint}/batch/{id}/cancel`: what has begun goes on, and nothing else begins.
-pub(super) async fn cancel(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let visit = visitor.enter(Asked::Cancel)?;
-    let app = &visitor.app;
-    let _turn = app.config.batches.changing.write().await;
-    let (key, mut batch) = app.batch(&visitor).await?;
-    if batch.is_active() && batch.state != State::Cancelled {
-        if batch.state == State::Draft {
+pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError> {
+    let access = request.access_endpoint(RequestKind::Cancel)?;
+    let app = &request.app;
+    let _lock = app.config.batches.changing.write().await;
+    let (key, mut batch) = app.batch(&request).await?;
+    if batch.is_active() && batch.state != BatchState::Cancelled {
+        if batch.state == BatchState::Draft {
             (batch.over_at, batch.tally.cancelled) = (Some(Timestamp::now()), batch.total());
         }
-        batch.state = State::Cancelled;
-        app.config.batches.shelf.put(&key, &batch).await?;
+        batch.state = BatchState::Cancelled;
+        app.config.batches.documents.put(&key, &batch).await?;
         let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
         let waits = |id: &&JobId| {
-            visit
+            access
                 .jobs
                 .known(&key.account, id)
                 .is_some_and(|job| job.status() == Status::Queued)
@@ -208,67 +208,67 @@ pub(super) async fn cancel(visitor: ClientRequest) -> Result<Response, ApiError>
             requests
                 .iter()
                 .filter(waits)
-                .map(|id| visit.cancel(&key.account, id)),
+                .map(|id| access.cancel(&key.account, id)),
         )
         .await;
     }
-    Ok(said(&app.told(&key, &batch)))
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `GET /v2/{endpoint}/batch`: newest first.
-pub(super) async fn list(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let visit = visitor.enter(Asked::Requests)?;
-    let app = &visitor.app;
+pub(super) async fn list(request: ClientRequest) -> Result<Response, ApiError> {
+    let access = request.access_endpoint(RequestKind::Requests)?;
+    let app = &request.app;
     let mut all = app
         .config
         .batches
-        .shelf
-        .of(&visitor.caller.account, &visit.name)
+        .documents
+        .of_endpoint(&request.caller.account, &access.name)
         .await?;
     all.sort_by_key(|(_, batch)| std::cmp::Reverse(batch.created_at));
-    Ok(said(&Listed {
+    Ok(ok_json(&BatchList {
         batches: all
             .iter()
-            .map(|(key, batch)| app.told(key, batch))
+            .map(|(key, batch)| app.batch_json(key, batch))
             .collect(),
     }))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}`
-pub(super) async fn get(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let _visit = visitor.enter(Asked::Status)?;
-    let app = &visitor.app;
-    let (key, batch) = app.batch(&visitor).await?;
-    Ok(said(&app.told(&key, &batch)))
+pub(super) async fn get(request: ClientRequest) -> Result<Response, ApiError> {
+    let _access = request.access_endpoint(RequestKind::Status)?;
+    let app = &request.app;
+    let (key, batch) = app.batch(&request).await?;
+    Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
 /// `GET /v2/{endpoint}/batch/{id}/requests?offset=N&limit=N`
-pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiError> {
-    let visit = visitor.enter(Asked::Status)?;
-    let app = &visitor.app;
-    let question = Question::of(&visitor.uri);
+pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiError> {
+    let access = request.access_endpoint(RequestKind::Status)?;
+    let app = &request.app;
+    let query = QueryParams::of(&request.uri);
     let (offset, limit) = (
-        question.number("offset", 0)?,
-        question.number("limit", LISTED)?.clamp(1, MOST_LISTED),
+        query.number("offset", 0)?,
+        query.number("limit", LISTED)?.clamp(1, MOST_LISTED),
     );
-    let (key, batch) = app.batch(&visitor).await?;
+    let (key, batch) = app.batch(&request).await?;
     let mut requests = Vec::new();
     for number in batch.numbers().skip(offset).take(limit) {
         let id = key.request(number);
-        let json = match app.config.batches.shelf.request(&key, number).await? {
+        let json = match app.config.batches.documents.request(&key, number).await? {
             None => continue,
-            Some(Request::Over(told)) => told,
-            Some(Request::Wanted(wanted)) if batch.state == State::Draft => {
+            Some(BatchRequest::Finished(told)) => told,
+            Some(BatchRequest::Pending(wanted)) if batch.state == BatchState::Draft => {
                 raw(&draft(&id, &wanted))?
             }
-            Some(Request::Wanted(_)) => match visit.jobs.known(&key.account, &id) {
-                Some(job) => raw(&render::told(&job.snapshot()))?,
+            Some(BatchRequest::Pending(_)) => match access.jobs.known(&key.account, &id) {
+                Some(job) => raw(&render::job(&job.snapshot()))?,
                 None => raw(&render::summary(id.as_str(), "IN_QUEUE"))?,
             },
         };
         requests.push(json);
     }
-    Ok(said(&Requests {
+    Ok(ok_json(&BatchRequestList {
         requests,
         total: batch.total(),
         offset,
@@ -277,8 +277,8 @@ pub(super) async fn requests(visitor: ClientRequest) -> Result<Response, ApiErro
 }
 
 impl ClientRequest {
-    fn key(&self, id: String) -> Key {
-        Key {
+    fn key(&self, id: String) -> BatchKey {
+        BatchKey {
             account: self.caller.account.clone(),
             endpoint: self.endpoint.clone(),
             id,
@@ -287,11 +287,11 @@ impl ClientRequest {
 }
 
 impl AppState {
-    async fn given(&self, body: Body) -> Result<Given, ApiError> {
+    async fn batch_body(&self, body: Body) -> Result<BatchBody, ApiError> {
         let body = self.body(body, self.config.max_body).await?;
         if body.trim_ascii_start().starts_with(b"[") {
             let requests = serde_json::from_slice(&body).map_err(BodyParseError::Syntax)?;
-            return Ok(Given {
+            return Ok(BatchBody {
                 name: None,
                 requests,
             });
@@ -302,73 +302,73 @@ impl AppState {
     /// Adds requests to a draft, which may be new. All of them or none.
     async fn add(
         &self,
-        key: &Key,
+        key: &BatchKey,
         batch: &mut Batch,
         requests: Vec<Box<RawValue>>,
     ) -> Result<Response, ApiError> {
         if batch.total() + requests.len() > MOST_REQUESTS {
-            return Err(ApiError::Unusable(format!(
+            return Err(ApiError::InvalidRequest(format!(
                 "a batch has at most {MOST_REQUESTS} requests; make another for the rest"
             )));
         }
         for (place, request) in requests.iter().enumerate() {
             checked(&Bytes::copy_from_slice(request.get().as_bytes()))
-                .map_err(|trouble| ApiError::Unusable(format!("requests[{place}]: {trouble}")))?;
+                .map_err(|error| ApiError::InvalidRequest(format!("requests[{place}]: {error}")))?;
         }
-        let shelf = &self.config.batches.shelf;
+        let documents = &self.config.batches.documents;
         let numbered: Vec<_> = requests
             .into_iter()
-            .map(|request| (batch.one_more(), Request::Wanted(request)))
+            .map(|request| (batch.next_number(), BatchRequest::Pending(request)))
             .collect();
-        // Together, because a store commits together what it is given at once.
+        // Together, because a store commits together what it is body_json at once.
         try_join_all(
             numbered
                 .iter()
-                .map(|(number, request)| shelf.put_request(key, *number, request)),
+                .map(|(number, request)| documents.put_request(key, *number, request)),
         )
         .await?;
         // Last: requests that the batch does not know are nobody's, and written over by the next.
-        shelf.put(key, batch).await?;
+        documents.put(key, batch).await?;
         let added = numbered
             .iter()
-            .map(|(number, _)| Id {
+            .map(|(number, _)| RequestId {
                 id: key.request(*number),
             })
             .collect();
-        Ok(said(&Added {
-            batch: self.told(key, batch),
+        Ok(ok_json(&RequestsAdded {
+            batch: self.batch_json(key, batch),
             requests: added,
         }))
     }
 
-    async fn batch(&self, visitor: &ClientRequest) -> Result<(Key, Batch), ApiError> {
-        let key = visitor.key(visitor.id.clone());
-        match self.config.batches.shelf.get(&key).await? {
+    async fn batch(&self, request: &ClientRequest) -> Result<(BatchKey, Batch), ApiError> {
+        let key = request.key(request.id.clone());
+        match self.config.batches.documents.get(&key).await? {
             Some(batch) => Ok((key, batch)),
             None => Err(ApiError::NoSuchBatch(key.id.chars().take(100).collect())),
         }
     }
 
-    async fn draft(&self, visitor: &ClientRequest) -> Result<(Key, Batch), ApiError> {
-        let (key, batch) = self.batch(visitor).await?;
+    async fn draft(&self, request: &ClientRequest) -> Result<(BatchKey, Batch), ApiError> {
+        let (key, batch) = self.batch(request).await?;
         match batch.state {
-            State::Draft => Ok((key, batch)),
-            State::Finalized | State::Cancelled => Err(ApiError::Conflict(
+            BatchState::Draft => Ok((key, batch)),
+            BatchState::Finalized | BatchState::Cancelled => Err(ApiError::Conflict(
                 "the batch is no draft any more and cannot be changed".to_owned(),
             )),
         }
     }
 
-    fn told(&self, key: &Key, batch: &Batch) -> Told {
+    fn batch_json(&self, key: &BatchKey, batch: &Batch) -> BatchJson {
         let tally = self.config.batches.tally(key).unwrap_or(batch.tally);
         let over = tally.completed + tally.failed + tally.cancelled;
-        let runs = batch.state != State::Draft && batch.is_active();
+        let runs = batch.state != BatchState::Draft && batch.is_active();
         let in_progress = if runs {
             self.in_progress(key, batch)
         } else {
             0
         };
-        Told {
+        BatchJson {
             id: key.id.clone(),
             name: batch.name.clone(),
             status: batch.state,
@@ -388,7 +388,7 @@ impl AppState {
         }
     }
 
-    fn in_progress(&self, key: &Key, batch: &Batch) -> usize {
+    fn in_progress(&self, key: &BatchKey, batch: &Batch) -> usize {
         let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
             return 0;
         };
@@ -408,14 +408,14 @@ fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
     let input = input_of(&Bytes::copy_from_slice(wanted.get().as_bytes()));
     JsonObjectWriter::with_capacity(wanted.get().len())
         .field("id", id)
-        .field("status", &State::Draft)
+        .field("status", &BatchState::Draft)
         .raw("input", input.as_ref())
         .finish()
 }
 
 /// A request that can be run.
 fn checked(body: &Bytes) -> Result<Box<RawValue>, ApiError> {
-    Wanted::read(body)?;
+    JobRequest::read(body)?;
     raw(body)
 }
 
@@ -423,7 +423,7 @@ fn raw(json: &[u8]) -> Result<Box<RawValue>, ApiError> {
     Ok(serde_json::from_slice(json).map_err(BodyParseError::Syntax)?)
 }
 
-fn number(key: &Key, batch: &Batch, request: &str) -> Result<u32, ApiError> {
+fn number(key: &BatchKey, batch: &Batch, request: &str) -> Result<u32, ApiError> {
     let found = batch
         .numbers()
         .find(|number| key.request(*number).as_str() == request);

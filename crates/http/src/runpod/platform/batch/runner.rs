@@ -20,28 +20,28 @@ use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::documents::{Key, Request, Shelf, State, Tally};
+use super::documents::{BatchDocuments, BatchKey, BatchRequest, BatchState, Tally};
 use crate::runpod::platform::endpoints::{Endpoint, EndpointRegistry};
 use crate::runpod::platform::render;
 use crate::runpod::platform::reply::ApiError;
-use crate::runpod::platform::wire::Wanted;
+use crate::runpod::platform::wire::JobRequest;
 
 /// The pause before something is tried again that the server cannot do now.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How often is looked for batches that are too old. Nobody is shown them meanwhile.
-const TIDY_EVERY: Duration = Duration::from_secs(10 * 60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// How many requests are brought at once: a store commits them together.
-const AT_ONCE: usize = 64;
+const CONCURRENT_SUBMITS: usize = 64;
 
 /// All batches. Cloning gives another handle.
 #[derive(Clone)]
 pub struct Batches {
-    pub(super) shelf: Shelf,
+    pub(super) documents: BatchDocuments,
     pub(super) endpoints: EndpointRegistry,
     /// Who changes batches takes turns, also with who brings their jobs.
     pub(super) changing: Arc<RwLock<()>>,
     /// How the requests of batches ended that are not over.
-    live: Arc<Mutex<HashMap<Key, Tally>>>,
+    live: Arc<Mutex<HashMap<BatchKey, Tally>>>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -51,7 +51,7 @@ impl Batches {
     pub fn new(documents: Arc<dyn Documents>, endpoints: EndpointRegistry) -> Self {
         let (changing, live) = (Arc::default(), Arc::default());
         Self {
-            shelf: Shelf(documents),
+            documents: BatchDocuments(documents),
             endpoints,
             changing,
             live,
@@ -62,35 +62,35 @@ impl Batches {
 
     /// Goes on with what a server before this one has left. To be called when its jobs are known again.
     pub async fn resume(&self) -> Result<(), StoreError> {
-        let (_, batches) = self.shelf.all().await?;
+        let (_, batches) = self.documents.all().await?;
         for (key, batch) in batches {
-            if batch.is_active() && batch.state != State::Draft {
+            if batch.is_active() && batch.state != BatchState::Draft {
                 self.run(key);
             }
         }
         let (batches, closing) = (self.clone(), self.closing.clone());
         self.tasks
-            .spawn(async move { closing.run_until_cancelled(batches.keep_tidy()).await });
+            .spawn(async move { closing.run_until_cancelled(batches.sweep_loop()).await });
         Ok(())
     }
 
     /// Removes batches that are too old, from now on.
-    async fn keep_tidy(&self) {
+    async fn sweep_loop(&self) {
         loop {
-            if let Err(error) = self.tidy().await {
+            if let Err(error) = self.sweep().await {
                 tracing::warn!(error = %chain(&error), "batches that are too old could not be removed");
             }
-            tokio::time::sleep(TIDY_EVERY).await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
         }
     }
 
-    async fn tidy(&self) -> Result<(), StoreError> {
-        let (old, _) = self.shelf.all().await?;
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let (old, _) = self.documents.all().await?;
         for (key, batch) in old {
             // Whoever has begun to change it when it was not too old is done with that.
-            let _turn = self.changing.write().await;
-            if self.shelf.get(&key).await?.is_none() {
-                self.shelf.remove(&key, &batch).await?;
+            let _lock = self.changing.write().await;
+            if self.documents.get(&key).await?.is_none() {
+                self.documents.remove(&key, &batch).await?;
             }
         }
         Ok(())
@@ -104,12 +104,12 @@ impl Batches {
     }
 
     /// How the requests of a batch ended so far, while it runs here.
-    pub(super) fn tally(&self, key: &Key) -> Option<Tally> {
+    pub(super) fn tally(&self, key: &BatchKey) -> Option<Tally> {
         self.with(|live| live.get(key).copied())
     }
 
     /// Runs a batch, in a task of its own.
-    pub(super) fn run(&self, key: Key) {
+    pub(super) fn run(&self, key: BatchKey) {
         let batches = self.clone();
         self.with(|live| live.insert(key.clone(), Tally::default()));
         self.tasks.spawn(async move {
@@ -117,7 +117,7 @@ impl Batches {
             let work = async {
                 while let Err(error) = batches.work(&key).await {
                     tracing::error!(batch = key.id, error = %chain(&error), "a batch cannot go on and is tried again");
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                     batches.with(|live| live.insert(key.clone(), Tally::default()));
                 }
             };
@@ -126,13 +126,13 @@ impl Batches {
         });
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<Key, Tally>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<BatchKey, Tally>) -> R) -> R {
         f(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// From the first request to the end of the last.
-    async fn work(&self, key: &Key) -> Result<(), StoreError> {
-        let Some(batch) = self.shelf.get(key).await? else {
+    async fn work(&self, key: &BatchKey) -> Result<(), StoreError> {
+        let Some(batch) = self.documents.get(key).await? else {
             return Ok(());
         };
         // An endpoint that was removed may come again, and with it its batches.
@@ -143,23 +143,23 @@ impl Batches {
             .numbers()
             .map(|number| self.begun(key, number, &endpoint));
         let (mut begun, mut running) = (
-            stream::iter(begun).buffered(AT_ONCE),
+            stream::iter(begun).buffered(CONCURRENT_SUBMITS),
             FuturesUnordered::new(),
         );
         while let Some(job) = begun.try_next().await? {
             running.extend(job.map(|(number, job)| async move {
                 job.ended().await;
-                (number, render::told(&job.snapshot()))
+                (number, render::job(&job.snapshot()))
             }));
         }
-        while let Some((number, told)) = running.next().await {
-            self.over(key, number, told).await?;
+        while let Some((number, result)) = running.next().await {
+            self.over(key, number, result).await?;
         }
-        let _turn = self.changing.write().await;
-        if let Some(mut batch) = self.shelf.get(key).await? {
+        let _lock = self.changing.write().await;
+        if let Some(mut batch) = self.documents.get(key).await? {
             batch.over_at = Some(Timestamp::now());
             batch.tally = self.tally(key).unwrap_or_default();
-            self.shelf.put(key, &batch).await?;
+            self.documents.put(key, &batch).await?;
         }
         Ok(())
     }
@@ -167,17 +167,19 @@ impl Batches {
     /// A request with its job, unless it is over.
     async fn begun(
         &self,
-        key: &Key,
+        key: &BatchKey,
         number: u32,
         endpoint: &Endpoint,
     ) -> Result<Option<(u32, Arc<Job>)>, StoreError> {
-        match self.shelf.request(key, number).await? {
+        match self.documents.request(key, number).await? {
             None => {}
-            Some(Request::Over(told)) => self.count(key, &told),
-            Some(Request::Wanted(body)) => match self.begin(key, number, endpoint, &body).await? {
-                Ok(job) => return Ok(Some((number, job))),
-                Err(told) => self.over(key, number, told).await?,
-            },
+            Some(BatchRequest::Finished(result)) => self.count(key, &result),
+            Some(BatchRequest::Pending(body)) => {
+                match self.begin(key, number, endpoint, &body).await? {
+                    Ok(job) => return Ok(Some((number, job))),
+                    Err(result) => self.over(key, number, result).await?,
+                }
+            }
         }
         Ok(None)
     }
@@ -185,7 +187,7 @@ impl Batches {
     /// The job of a request; or what became of it, when it never will be one.
     async fn begin(
         &self,
-        key: &Key,
+        key: &BatchKey,
         number: u32,
         endpoint: &Endpoint,
         body: &RawValue,
@@ -193,14 +195,14 @@ impl Batches {
         let id = key.request(number);
         loop {
             // Nobody cancels the batch between the look and the submission.
-            let turn = self.changing.read().await;
+            let lock = self.changing.read().await;
             let gone = self.endpoints.get(&key.endpoint).is_none();
             let cancelled = gone
                 || self
-                    .shelf
+                    .documents
                     .get(key)
                     .await?
-                    .is_none_or(|batch| batch.state == State::Cancelled);
+                    .is_none_or(|batch| batch.state == BatchState::Cancelled);
             let known = endpoint.jobs.find(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
@@ -213,41 +215,41 @@ impl Batches {
             }
             match submit(key, number, endpoint, body).await {
                 Ok(job) => return Ok(Ok(job)),
-                Err(trouble) if trouble.status() == StatusCode::BAD_REQUEST => {
-                    return Ok(Err(render::failed(id.as_str(), &trouble.to_string())));
+                Err(error) if error.status() == StatusCode::BAD_REQUEST => {
+                    return Ok(Err(render::failed(id.as_str(), &error.to_string())));
                 }
-                Err(trouble) => {
-                    tracing::debug!(batch = key.id, %trouble, "a request of a batch waits")
+                Err(error) => {
+                    tracing::debug!(batch = key.id, %error, "a request of a batch waits")
                 }
             }
-            drop(turn);
-            tokio::time::sleep(AGAIN).await;
+            drop(lock);
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// A request is over, as clients are told.
-    async fn over(&self, key: &Key, number: u32, told: Bytes) -> Result<(), StoreError> {
-        let told = RawValue::from_string(String::from_utf8_lossy(&told).into_owned())
+    /// A request is over, as clients are result.
+    async fn over(&self, key: &BatchKey, number: u32, result: Bytes) -> Result<(), StoreError> {
+        let result = RawValue::from_string(String::from_utf8_lossy(&result).into_owned())
             .map_err(|error| StoreError::Invalid(error.to_string()))?;
-        self.count(key, &told);
-        self.shelf
-            .put_request(key, number, &Request::Over(told))
+        self.count(key, &result);
+        self.documents
+            .put_request(key, number, &BatchRequest::Finished(result))
             .await
     }
 
-    fn count(&self, key: &Key, told: &RawValue) {
-        let status = render::status_of(told.get()).unwrap_or_default();
+    fn count(&self, key: &BatchKey, result: &RawValue) {
+        let status = render::status_of(result.get()).unwrap_or_default();
         self.with(|live| live.entry(key.clone()).or_default().count(&status));
     }
 }
 
 async fn submit(
-    key: &Key,
+    key: &BatchKey,
     number: u32,
     endpoint: &Endpoint,
     body: &RawValue,
 ) -> Result<Arc<Job>, ApiError> {
-    let wanted = Wanted::of_batch(&Bytes::copy_from_slice(body.get().as_bytes()), &key.id)?;
+    let wanted = JobRequest::of_batch(&Bytes::copy_from_slice(body.get().as_bytes()), &key.id)?;
     let submission = endpoint.submission(&key.account, wanted, &HeaderMap::new())?;
     let submission = Submission {
         id: Some(key.request(number)),
@@ -271,13 +273,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
         let documents = Arc::new(MemoryDocuments::default());
-        let doors = EndpointFactory {
+        let factory = EndpointFactory {
             open: Box::new(|_| panic!("nobody opens an endpoint")),
             close: Box::new(|_| {}),
         };
-        let batches = Batches::new(documents.clone(), EndpointRegistry::new(None, doors));
+        let batches = Batches::new(documents.clone(), EndpointRegistry::new(None, factory));
         batches.resume().await.unwrap();
-        let key = |id: &str| Key {
+        let key = |id: &str| BatchKey {
             account: Account::ANONYMOUS,
             endpoint: "echo".to_owned(),
             id: id.to_owned(),
@@ -286,29 +288,29 @@ mod tests {
         for (id, days) in [("batch-old", 8), ("batch-young", 6)] {
             let mut batch = Batch::new(None);
             batch.created_at = days_ago(days);
-            let request = Request::Wanted(RawValue::from_string("{}".to_owned()).unwrap());
+            let request = BatchRequest::Pending(RawValue::from_string("{}".to_owned()).unwrap());
             batches
-                .shelf
-                .put_request(&key(id), batch.one_more(), &request)
+                .documents
+                .put_request(&key(id), batch.next_number(), &request)
                 .await
                 .unwrap();
-            batches.shelf.put(&key(id), &batch).await.unwrap();
+            batches.documents.put(&key(id), &batch).await.unwrap();
         }
         assert!(
             batches
-                .shelf
+                .documents
                 .get(&key("batch-old"))
                 .await
                 .unwrap()
                 .is_none(),
             "nobody is shown it"
         );
-        tokio::time::sleep(TIDY_EVERY + Duration::from_secs(1)).await;
+        tokio::time::sleep(SWEEP_INTERVAL + Duration::from_secs(1)).await;
         let mut left = Vec::new();
-        for shelf in [BATCHES, REQUESTS] {
+        for namespace in [BATCHES, REQUESTS] {
             left.extend(
                 documents
-                    .all(shelf, "")
+                    .all(namespace, "")
                     .await
                     .unwrap()
                     .into_iter()

@@ -1,16 +1,17 @@
 //! What operators do with endpoints: list them, open one or remove it, and learn what its workers need to know.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::clients::said;
-use super::endpoints::{Endpoint, Load, UnfinishedJobs};
+use super::AppState;
+use super::clients::ok_json;
+use super::endpoints::{Endpoint, EndpointLoad, UnfinishedJobs};
 use super::reply::ApiError;
-use super::{AppState, SharedState};
 use crate::shared::parse_body::parse_object;
 
 /// The largest body.
@@ -21,12 +22,12 @@ const PING_MS: &str = "3000";
 const QUERY: &str = "?gpu=any";
 
 #[derive(Serialize)]
-struct Listed {
-    endpoints: Vec<Entry>,
+struct EndpointListJson {
+    endpoints: Vec<EndpointEntry>,
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct EndpointEntry {
     name: String,
     url: String,
     waiting: usize,
@@ -35,35 +36,35 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct Add {
+struct AddEndpointBody {
     name: String,
 }
 
 #[derive(Default, Deserialize)]
-struct Remove {
+struct RemoveEndpointBody {
     #[serde(default)]
     force: bool,
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct EndpointRemoved {
     name: String,
     canceled: usize,
 }
 
 #[derive(Serialize)]
-struct Environment {
+struct WorkerEnvJson {
     env: BTreeMap<&'static str, String>,
 }
 
 /// `GET /health-check`: it takes jobs, whether workers are there or not.
 pub(super) async fn check() -> Response {
-    said(&serde_json::json!({ "status": "READY" }))
+    ok_json(&serde_json::json!({ "status": "READY" }))
 }
 
 /// `GET /admin/endpoints`
-pub(super) async fn list(State(app): State<SharedState>) -> Response {
-    said(&Listed {
+pub(super) async fn list(State(app): State<Arc<AppState>>) -> Response {
+    ok_json(&EndpointListJson {
         endpoints: app
             .endpoints
             .all()
@@ -74,22 +75,25 @@ pub(super) async fn list(State(app): State<SharedState>) -> Response {
 }
 
 /// `POST /admin/endpoints` with `{"name": …}`
-pub(super) async fn add(State(app): State<SharedState>, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn add(
+    State(app): State<Arc<AppState>>,
+    body: Body,
+) -> Result<Response, ApiError> {
     let body = app.body(body, MAX_BODY).await?;
-    let add: Add = parse_object(&body)?
-        .ok_or_else(|| ApiError::Unusable("the body has no `name`".to_owned()))?;
+    let add: AddEndpointBody = parse_object(&body)?
+        .ok_or_else(|| ApiError::InvalidRequest("the body has no `name`".to_owned()))?;
     let endpoint = app.endpoints.add(&add.name).await?;
-    Ok(said(&app.entry(&endpoint)))
+    Ok(ok_json(&app.entry(&endpoint)))
 }
 
 /// `POST /admin/endpoints/{endpoint}/remove`, with `{"force": true}` also while it has jobs
 pub(super) async fn remove(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Response, ApiError> {
     let body = app.body(body, MAX_BODY).await?;
-    let Remove { force } = parse_object(&body)?.unwrap_or_default();
+    let RemoveEndpointBody { force } = parse_object(&body)?.unwrap_or_default();
     let canceled = app
         .endpoints
         .remove(
@@ -102,12 +106,12 @@ pub(super) async fn remove(
         )
         .await?;
     tracing::info!(endpoint = name, canceled, "an endpoint was removed");
-    Ok(said(&Removed { name, canceled }))
+    Ok(ok_json(&EndpointRemoved { name, canceled }))
 }
 
 /// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.
 pub(super) async fn env(
-    State(app): State<SharedState>,
+    State(app): State<Arc<AppState>>,
     Path(endpoint): Path<String>,
 ) -> Result<Response, ApiError> {
     let endpoint = app.endpoint(&endpoint)?;
@@ -120,7 +124,7 @@ pub(super) async fn env(
     let mut bits = [0; 6];
     getrandom::fill(&mut bits).expect("the system gives random bits");
     let worker: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(said(&Environment {
+    Ok(ok_json(&WorkerEnvJson {
         env: BTreeMap::from([
             ("RUNPOD_AI_API_KEY", key),
             ("RUNPOD_ENDPOINT_ID", endpoint.name.clone()),
@@ -143,13 +147,13 @@ pub(super) async fn env(
 }
 
 impl AppState {
-    fn entry(&self, endpoint: &Endpoint) -> Entry {
-        let Load { waiting, running } = endpoint.load();
+    fn entry(&self, endpoint: &Endpoint) -> EndpointEntry {
+        let EndpointLoad { waiting, running } = endpoint.load();
         let (name, workers) = (
             endpoint.name.clone(),
             endpoint.remote.worker_counts().available(),
         );
-        Entry {
+        EndpointEntry {
             url: format!("{}/v2/{name}", self.config.base_url),
             name,
             waiting,
