@@ -1,4 +1,4 @@
-//! The program: command line, configuration, wiring. It decides nothing about jobs.
+//! The program: command line, configuration, and wiring of the crates. It has no job logic.
 
 mod admin_client;
 mod build_info;
@@ -13,6 +13,7 @@ mod exit;
 mod files_store;
 #[cfg(test)]
 mod fuzz;
+mod http_server;
 mod inputs;
 mod listen;
 mod model_factory;
@@ -31,6 +32,7 @@ mod runpod_log_format;
 mod secrets;
 mod shutdown;
 mod source_version;
+mod startup;
 mod telemetry;
 mod tokens;
 mod units;

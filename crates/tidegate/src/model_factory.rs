@@ -1,4 +1,4 @@
-//! Puts the rooms together: model, runtime, desk.
+//! Builds what a model runs with: its child processes and its job service.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +17,7 @@ use tidegate_queue::MemoryQueue;
 use tidegate_runtime::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
-    Config, Deps, FileStore, Files, JobIo, JobService, OnLost, Secrets, free_space,
+    Config, Deps, FileStore, Files, JobIo, JobService, NoExecutor, OnLost, Secrets, free_space,
 };
 
 use crate::cli::{ModeArg, ModelArgs};
@@ -27,16 +27,27 @@ use crate::python::Python;
 use crate::secrets;
 use crate::usage_error::UsageError;
 
-/// Deaths in a row without a finished job before a model is given up.
+/// Deaths in a row without a finished job after which a model is defunct.
 const GIVE_UP_AFTER: u32 = 5;
+
+/// Why a command ends that cannot create its folder for temporary files.
+pub(crate) const SCRATCH_FAILED: &str =
+    "failed to create a folder for temporary files; check that TMPDIR is writable";
+
+/// The target of a job service that runs no model.
+pub(crate) const NO_TARGET: Target = Target {
+    model: String::new(),
+    version: String::new(),
+    deployment: None,
+};
 
 /// What differs between the commands that run a model.
 pub(crate) struct ModelConfig {
-    pub(crate) workers: usize,
+    pub(crate) children: usize,
     pub(crate) slots: Option<u32>,
-    /// Slots for code that changes its mind about how many jobs it wants at once.
-    pub(crate) room: Option<u32>,
-    pub(crate) line_limit: usize,
+    /// The most slots of code that changes its concurrency while it runs.
+    pub(crate) max_slots: Option<u32>,
+    pub(crate) queue_limit: usize,
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
     pub(crate) keep_for: Duration,
@@ -46,28 +57,29 @@ pub(crate) struct ModelConfig {
     pub(crate) waiting_memory: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) file_store: Option<Arc<FileStore>>,
-    /// Variables that the model must not have, besides those of every server.
+    /// Variables that are hidden from the model, in addition to those that every server hides.
     pub(crate) hidden_env: &'static [&'static str],
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: ResourceLimits,
-    pub(crate) outward: OutboundConfig,
+    pub(crate) outbound: OutboundConfig,
 }
 
-/// Whom the server calls, and how.
+/// The requests that the server sends: webhooks, downloads and uploads.
 pub(crate) struct OutboundConfig {
     pub(crate) networks: AllowedNetworks,
     pub(crate) max_file: u64,
     pub(crate) upload_url: Option<String>,
     pub(crate) webhook_secrets: Secrets,
     pub(crate) webhook_retry_for: Duration,
-    /// How webhooks are written in Replicate's words.
+    /// Renders the webhooks of Replicate's API.
     pub(crate) renderer: PredictionRenderer,
 }
 
 impl OutboundConfig {
-    /// For who types the addresses themselves: no guard, and nobody to be told.
-    pub(crate) fn own() -> Self {
+    /// For commands whose user gives the addresses: all networks are allowed, and there are no
+    /// webhooks.
+    pub(crate) fn unrestricted() -> Self {
         let max_file = NetConfig::default().max_file;
         let renderer = PredictionRenderer::new(&[], RenderAborted::AsIs);
         Self {
@@ -81,16 +93,16 @@ impl OutboundConfig {
     }
 }
 
-/// What all models of a server are run with.
+/// Starts models, and creates their job services.
 pub(crate) struct ModelFactory {
     args: ModelArgs,
     env: CogEnv,
-    setting: ModelConfig,
+    config: ModelConfig,
     python: Python,
     scratch: Scratch,
 }
 
-/// Starts one model, as often as it is wanted.
+/// Starts one model, any number of times.
 #[derive(Clone)]
 pub(crate) struct ModelStarter {
     launch: LaunchConfig,
@@ -103,62 +115,58 @@ impl ModelStarter {
         Runtime::start(self.launch.clone(), self.scratch.clone(), observer)
     }
 
-    /// The same with one more variable in the environment of the children.
+    /// The same with one more environment variable for the children.
     pub(crate) fn with_env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.launch.env.push((name.into(), value.into()));
         self
     }
 
-    /// Where its files can be.
+    /// The folder for temporary files.
     pub(crate) fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 }
 
 impl ModelFactory {
-    pub(crate) fn open(
-        args: &ModelArgs,
-        env: &CogEnv,
-        setting: ModelConfig,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(args: &ModelArgs, env: &CogEnv, config: ModelConfig) -> anyhow::Result<Self> {
         let python = Python::find(args.python.as_deref())?;
-        let scratch = Scratch::new(setting.run_as.as_ref())
-            .context("could not make a folder for temporary files; is TMPDIR writable?")?;
+        let scratch = Scratch::new(config.run_as.as_ref()).context(SCRATCH_FAILED)?;
         Ok(Self {
             args: args.clone(),
             env: env.clone(),
-            setting,
+            config,
             python,
             scratch,
         })
     }
 
-    /// Where files lie that nobody needs when the program has ended.
+    /// The folder for temporary files, which is deleted when the program ends.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Reads a model's folder.
+    /// Reads a model's folder or script.
     pub(crate) fn read(&self, folder: &Path) -> anyhow::Result<ModelSource> {
         ModelSource::read(folder, &self.args, &self.env)
     }
 
-    /// The desk of a model, with everything that a desk needs.
-    pub(crate) fn desk(
+    /// A job service that finds the jobs of all models, and runs none.
+    pub(crate) fn lookup_service(&self) -> anyhow::Result<JobService> {
+        self.job_service(Arc::new(NoExecutor), NO_TARGET)
+    }
+
+    /// The job service of a model.
+    pub(crate) fn job_service(
         &self,
         executor: Arc<dyn Executor>,
         target: Target,
     ) -> anyhow::Result<JobService> {
         let Self {
-            args,
-            env,
-            setting,
-            scratch,
-            ..
+            config, scratch, ..
         } = self;
         let files = self.files()?;
         let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
-        let tools = Deps {
+        let deps = Deps {
             executor,
             net: Arc::clone(&files.net),
             files,
@@ -166,35 +174,41 @@ impl ModelFactory {
             room: Arc::new(move || free_space(&scratch_root)),
             spill_above: SPILL_ABOVE,
             queue: Arc::new(MemoryQueue::default()),
-            store: setting.store.clone(),
+            store: config.store.clone(),
         };
-        let config = Config {
+        Ok(JobService::new(deps, self.service_config(target)))
+    }
+
+    fn service_config(&self, target: Target) -> Config {
+        let Self {
+            args, env, config, ..
+        } = self;
+        Config {
             webhook_token: env.webhook_token.clone(),
-            webhook_secrets: setting.outward.webhook_secrets.clone(),
+            webhook_secrets: config.outbound.webhook_secrets.clone(),
             webhook_throttle: env.throttle,
-            webhook_retry_for: setting.outward.webhook_retry_for,
+            webhook_retry_for: config.outbound.webhook_retry_for,
             stream_history: env.stream_history,
-            keep_for: setting.keep_for,
-            keep_data_for: setting.keep_data_for,
+            keep_for: config.keep_for,
+            keep_data_for: config.keep_data_for,
             predictions_are: match args.mode {
                 ModeArg::Predict => JobKind::Prediction,
                 ModeArg::Train => JobKind::Training,
             },
-            job_timeout: setting.job_timeout,
-            max_output: setting.max_output,
-            waiting_memory: setting.waiting_memory,
+            job_timeout: config.job_timeout,
+            max_output: config.max_output,
+            waiting_memory: config.waiting_memory,
             target,
-            on_lost: setting.on_lost,
+            on_lost: config.on_lost,
             renderer: tidegate_http::renderer(
-                setting.outward.renderer.clone(),
+                config.outbound.renderer.clone(),
                 tidegate_http::runpod::local::renderer,
             ),
-        };
-        Ok(JobService::new(tools, config))
+        }
     }
 
-    /// What carries jobs to a model and back without a desk.
-    pub(crate) fn carrier(&self) -> anyhow::Result<JobIo> {
+    /// Prepares inputs and collects outputs for a command that has no job service.
+    pub(crate) fn job_io(&self) -> anyhow::Result<JobIo> {
         let scratch = self.scratch.clone();
         Ok(JobIo::new(
             self.files()?,
@@ -202,17 +216,17 @@ impl ModelFactory {
         ))
     }
 
-    /// How files get in and out.
+    /// Where input files come from and output files go.
     fn files(&self) -> anyhow::Result<Files> {
-        let Self { env, setting, .. } = self;
+        let Self { env, config, .. } = self;
         let net = Arc::new(Client::new(NetConfig {
             download_user_agent: env.user_agent.clone(),
-            networks: setting.outward.networks.clone(),
-            max_file: setting.outward.max_file,
+            networks: config.outbound.networks.clone(),
+            max_file: config.outbound.max_file,
             ..NetConfig::default()
         }));
-        let upload_to = setting
-            .outward
+        let upload_to = config
+            .outbound
             .upload_url
             .as_deref()
             .map(upload_url)
@@ -220,8 +234,8 @@ impl ModelFactory {
         Ok(Files {
             net,
             upload_to,
-            owner: setting.run_as.as_ref().map(|user| user.uid),
-            own: setting.file_store.clone(),
+            owner: config.run_as.as_ref().map(|user| user.uid),
+            own: config.file_store.clone(),
         })
     }
 
@@ -230,7 +244,7 @@ impl ModelFactory {
         self.starter(model).start(observer)
     }
 
-    /// What starts a model later.
+    /// What starts a model later, or again.
     pub(crate) fn starter(&self, model: &ModelSource) -> ModelStarter {
         ModelStarter {
             launch: self.launch(model),
@@ -238,12 +252,12 @@ impl ModelFactory {
         }
     }
 
-    /// How a model is run.
+    /// How the children of a model are launched.
     pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
             args,
             env,
-            setting,
+            config,
             python,
             ..
         } = self;
@@ -257,16 +271,16 @@ impl ModelFactory {
                 ModeArg::Predict => control::ModelMode::Predict,
                 ModeArg::Train => control::ModelMode::Train,
             },
-            slots: setting.slots.or(env.max_concurrency).or(model.concurrency),
-            max_slots: setting.room,
-            children: setting.workers,
-            queue_limit: setting.line_limit,
+            slots: config.slots.or(env.max_concurrency).or(model.concurrency),
+            max_slots: config.max_slots,
+            children: config.children,
+            queue_limit: config.queue_limit,
             setup_timeout: args
                 .setup_timeout
                 .filter(|limit| !limit.is_zero())
                 .or(env.setup_timeout),
-            cancel_grace: setting.cancel_grace,
-            respawn: if setting.respawn {
+            cancel_grace: config.cancel_grace,
+            respawn: if config.respawn {
                 Respawn::Backoff {
                     give_up_after: GIVE_UP_AFTER,
                 }
@@ -277,18 +291,18 @@ impl ModelFactory {
             hidden_env: secrets::NAMES
                 .iter()
                 .chain([&secrets::HANDED_OVER])
-                .chain(setting.hidden_env)
+                .chain(config.hidden_env)
                 .map(Into::into)
                 .collect(),
-            run_as: setting.run_as.clone(),
-            limits: setting.limits,
+            run_as: config.run_as.clone(),
+            limits: config.limits,
         }
     }
 }
 
 fn upload_url(text: &str) -> Result<Url, UsageError> {
     parse_url(text, &AllowedNetworks::all()).map_err(|error| {
-        UsageError::new(format!("--upload-url `{text}` cannot be used: {error}"))
-            .hint("give an http or https address")
+        UsageError::new(format!("invalid --upload-url `{text}`: {error}"))
+            .hint("give an http:// or https:// URL")
     })
 }

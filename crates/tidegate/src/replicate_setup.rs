@@ -1,4 +1,4 @@
-//! What makes a server a platform: documents, files, and secrets that last.
+//! Sets up what Replicate's API needs: documents, files, and secrets that survive a restart.
 
 use std::sync::Arc;
 
@@ -16,89 +16,91 @@ use crate::files_store::{self, BlobLocation};
 use crate::models::slug;
 use crate::usage_error::UsageError;
 
-/// Where the secrets are kept that make addresses of streams and of files.
-const SHELF: &str = "replicate";
-const STREAMS: &str = "stream-secret";
-const FILES: &str = "files-secret";
+/// The namespace of the secrets from which the URLs of streams and files are derived.
+const NAMESPACE: &str = "replicate";
+const STREAM_SECRET: &str = "stream-secret";
+const FILE_SECRET: &str = "files-secret";
 
-/// What the models of a server have in common for who calls them.
+/// The parts of Replicate's API that all models share.
 pub(crate) struct ReplicateSetup {
     pub(crate) renderer: PredictionRenderer,
-    documents: Option<Arc<dyn Documents>>,
-    /// Things that callers make; without a place to write, in memory.
-    shelves: Arc<dyn Documents>,
+    /// The documents of the data directory, if there is one.
+    durable_documents: Option<Arc<dyn Documents>>,
+    /// The same, or documents in memory.
+    documents: Arc<dyn Documents>,
     files: Option<(Arc<FileStore>, Arc<FileLinks>)>,
     public_url: Option<Url>,
 }
 
 impl ReplicateSetup {
-    pub(crate) async fn of(args: &ServeArgs, data: Option<&OpenDataDir>) -> anyhow::Result<Self> {
-        let documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
+    pub(crate) async fn open(args: &ServeArgs, data: Option<&OpenDataDir>) -> anyhow::Result<Self> {
+        let durable_documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
         let aborted = if args.replicate_legacy_status {
             RenderAborted::AsCanceled
         } else {
             RenderAborted::AsIs
         };
-        let files = files(args, data).await?;
+        let files = open_files(args, data).await?;
         let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
             renderer: PredictionRenderer::new(
-                &secret(documents.as_deref(), STREAMS).await?,
+                &persistent_secret(durable_documents.as_deref(), STREAM_SECRET).await?,
                 aborted,
             )
             .with_files(links),
             public_url: args.public_url.clone(),
-            shelves: documents
+            documents: durable_documents
                 .clone()
                 .unwrap_or_else(|| Arc::new(MemoryDocuments::default())),
             files,
-            documents,
+            durable_documents,
         })
     }
 
-    /// The files that are kept, if any can be.
+    /// The file store, if there is a data directory.
     pub(crate) fn file_store(&self) -> Option<Arc<FileStore>> {
         self.files
             .as_ref()
             .map(|(file_store, _)| Arc::clone(file_store))
     }
 
-    /// Where versions that were trained are written down.
-    pub(crate) fn register(&self) -> Arc<TrainedVersions> {
+    /// The trained versions.
+    pub(crate) fn trained_versions(&self) -> Arc<TrainedVersions> {
         Arc::new(TrainedVersions::new(
-            Arc::clone(&self.shelves),
+            Arc::clone(&self.documents),
             self.file_store(),
         ))
     }
 
-    /// The face. Webhooks are signed from now on, if the secret for it can be kept.
-    pub(crate) async fn face(
+    /// The configuration of the API. With a data directory, the server has a webhook secret from now
+    /// on, and signs webhooks with it.
+    pub(crate) async fn into_config(
         self,
         args: &ServeArgs,
         own_url: &str,
         webhook_secrets: Secrets,
     ) -> anyhow::Result<replicate::Config> {
-        if let Some(documents) = self.documents.as_deref() {
+        if let Some(documents) = self.durable_documents.as_deref() {
             replicate::ensure_webhook_secret(&webhook_secrets, documents)
                 .await
-                .context("the webhook secret cannot be kept or read")?;
+                .context("failed to read or store the webhook secret")?;
         }
         Ok(replicate::Config {
             max_body: args.max_body,
             body_timeout: args.body_timeout,
             public_url: self.public_url,
-            own_url: Url::parse(own_url).context("the address that is listened on is no URL")?,
+            own_url: Url::parse(own_url).context("the address of the server is not a URL")?,
             renderer: self.renderer,
             webhook_secrets,
-            documents: self.shelves,
+            documents: self.documents,
             limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
             files: self.files.map(|(_, links)| links),
         })
     }
 }
 
-/// Opens the files that are kept.
-async fn files(
+/// Opens the file store.
+async fn open_files(
     args: &ServeArgs,
     data: Option<&OpenDataDir>,
 ) -> anyhow::Result<Option<(Arc<FileStore>, Arc<FileLinks>)>> {
@@ -106,14 +108,14 @@ async fn files(
         return match &args.files_store {
             None => Ok(None),
             Some(_) => Err(UsageError::new(
-                "--files-store needs a data folder, for what is known about the files",
+                "--files-store needs a data directory, which records the stored files",
             )
-            .hint("give one with --data-dir")
+            .hint("give a directory with --data-dir DIR")
             .into()),
         };
     };
     let BlobLocation { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
-    // The files of a job are its data.
+    // The files of a job belong to its data.
     let keep_jobs_for = args
         .keep_data_for
         .map_or(args.keep_for, |data| data.min(args.keep_for));
@@ -125,31 +127,31 @@ async fn files(
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
     let file_store = FileStore::open(blobs, spool, documents, rules)
         .await
-        .context("the place where files are kept cannot be used")?;
+        .context("failed to open the file store")?;
     let links = FileLinks::new(
         Arc::clone(&file_store),
-        &secret(Some(&*data.store), FILES).await?,
+        &persistent_secret(Some(&*data.store), FILE_SECRET).await?,
         keep_jobs_for,
     );
     Ok(Some((file_store, Arc::new(links))))
 }
 
-/// The secret behind addresses; they stay good over a restart when it can be kept.
-pub(crate) async fn secret(
+/// A random secret. With documents it is stored, and stays the same after a restart.
+pub(crate) async fn persistent_secret(
     documents: Option<&dyn Documents>,
     name: &str,
 ) -> anyhow::Result<Vec<u8>> {
-    let mut made = [0; 32];
-    getrandom::fill(&mut made).expect("the system gives random bits");
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).expect("the system provides random bytes");
     let Some(documents) = documents else {
-        return Ok(made.to_vec());
+        return Ok(secret.to_vec());
     };
-    let json = Bytes::from(serde_json::to_vec(&made)?);
-    let kept = documents
-        .put_new(SHELF, name, json)
+    let json = Bytes::from(serde_json::to_vec(&secret)?);
+    let stored = documents
+        .put_new(NAMESPACE, name, json)
         .await
-        .context("a secret cannot be kept")?;
-    serde_json::from_slice(&kept).context("a secret that was kept cannot be read")
+        .context("failed to store a secret")?;
+    serde_json::from_slice(&stored).context("failed to read a stored secret")
 }
 
 /// Reads `--owner`.
@@ -157,19 +159,19 @@ pub(crate) fn owner(text: &str) -> Result<String, String> {
     if !text.is_empty() && slug(text) == text {
         Ok(text.to_owned())
     } else {
-        Err("use small letters, digits, `-`, `_` and `.`".to_owned())
+        Err("use lower-case letters, digits, `-`, `_` and `.`".to_owned())
     }
 }
 
 /// Reads `--public-url`.
 pub(crate) fn public_url(text: &str) -> Result<Url, UsageError> {
     let hint =
-        "give the address by which callers reach the server, like `https://models.example.com`";
+        "give the URL at which clients reach the server, such as `https://models.example.com`";
     let url = parse_url(text, &AllowedNetworks::all())
         .map_err(|error| UsageError::new(error.to_string()).hint(hint))?;
     match url.query().or(url.fragment()) {
         None => Ok(url),
-        Some(_) => Err(UsageError::new("it has a `?` or a `#`").hint(hint)),
+        Some(_) => Err(UsageError::new("it contains `?` or `#`").hint(hint)),
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_address_is_a_place_and_nothing_more() {
+    fn a_public_url_has_no_query() {
         assert!(
             public_url("https://models.example.com").is_ok()
                 && public_url("http://10.0.0.1:5000/api/").is_ok()

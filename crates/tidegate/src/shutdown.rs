@@ -1,51 +1,61 @@
-//! The end, in its one order: stop accepting → let accepted work end → cancel the rest → tell the
-//! receivers of webhooks → end the children.
+//! The shutdown of `serve`, in this order: stop accepting → let accepted jobs end → cancel the rest →
+//! send their webhooks → stop the children.
 
 use std::time::Duration;
 
 use tidegate_service::ModelRegistry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::exit;
+use crate::http_server::HttpServer;
 
-/// Which signals end the server.
+/// Time for the last responses, after the jobs have ended.
+const LAST_RESPONSES: Duration = Duration::from_secs(5);
+
+/// What SIGTERM does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sigterm {
+    /// It shuts the server down.
+    ShutDown,
+    /// Nothing: the server ends on POST /shutdown or SIGINT.
+    Ignore,
+}
+
+/// The signals that end the program.
 pub(crate) struct Signals {
     term: Signal,
     int: Signal,
-    ignore_term: bool,
+    sigterm: Sigterm,
 }
 
 impl Signals {
-    /// Listens from now on.
-    pub(crate) fn listen(ignore_term: bool) -> std::io::Result<Self> {
+    /// Installs the handlers.
+    pub(crate) fn listen(sigterm: Sigterm) -> std::io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
-            ignore_term,
+            sigterm,
         })
     }
 
-    /// Waits for the next signal that counts; gives the exit code that belongs to it.
+    /// Waits for the next signal that is not ignored.
     pub(crate) async fn next(&mut self) -> ShutdownCause {
         loop {
             tokio::select! {
-                _ = self.term.recv() => {
-                    if !self.ignore_term {
-                        return ShutdownCause::Terminate;
-                    }
-                    tracing::info!("SIGTERM is ignored: this server ends on POST /shutdown or SIGINT");
-                }
+                _ = self.term.recv() => match self.sigterm {
+                    Sigterm::ShutDown => return ShutdownCause::Terminate,
+                    Sigterm::Ignore => tracing::info!("ignored SIGTERM; use POST /shutdown or SIGINT"),
+                },
                 _ = self.int.recv() => return ShutdownCause::Interrupt,
             }
         }
     }
 }
 
-/// Why the server ends.
+/// Why the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShutdownCause {
-    /// SIGTERM: an orderly end is a success.
+    /// SIGTERM; an orderly shutdown is a success.
     Terminate,
     /// SIGINT
     Interrupt,
@@ -54,43 +64,31 @@ pub(crate) enum ShutdownCause {
 }
 
 impl ShutdownCause {
+    /// The exit code after an orderly shutdown.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Terminate | Self::Requested => 0,
             Self::Interrupt => exit::INTERRUPTED,
         }
     }
+
+    /// The exit code if this was the second signal, which ends the program at once.
+    pub(crate) fn forced_exit_code(self) -> u8 {
+        match self {
+            Self::Terminate | Self::Requested => exit::TERMINATED,
+            Self::Interrupt => exit::INTERRUPTED,
+        }
+    }
 }
 
-/// Drains. A second signal while it lasts is the caller's business.
-pub(crate) async fn drain(
-    models: &ModelRegistry,
-    patience: Duration,
-    goodbye: &CancellationToken,
-    http: impl Future<Output = ()>,
-) {
-    tokio::pin!(http);
-    let jobs_over = models.close(patience);
-    tokio::pin!(jobs_over);
-    let (mut http_over, mut in_time) = (false, None);
-    // The answers of running requests are written while their jobs end.
-    while in_time.is_none() {
-        tokio::select! {
-            all = &mut jobs_over => in_time = Some(all),
-            () = &mut http, if !http_over => http_over = true,
-        }
+/// Shuts down the HTTP server and the models. Jobs that are not finished after `timeout` are canceled.
+pub(crate) async fn drain(models: &ModelRegistry, timeout: Duration, http: &mut HttpServer) {
+    http.stop_accepting();
+    // Open requests get the responses of their jobs meanwhile.
+    let all_ended = http.while_running(models.close(timeout)).await;
+    if !all_ended {
+        tracing::warn!(?timeout, "canceled jobs that did not end in time");
     }
-    if in_time == Some(false) {
-        tracing::warn!(?patience, "some jobs did not end in time and were canceled");
-    }
-    if !http_over {
-        tokio::select! {
-            () = &mut http => {}
-            () = tokio::time::sleep(Duration::from_secs(5)) => {
-                goodbye.cancel();
-                http.await;
-            }
-        }
-    }
+    http.finish(LAST_RESPONSES).await;
     models.stop().await;
 }

@@ -1,5 +1,6 @@
-//! What a person at a terminal is told while models start, and how to go on from there.
+//! What a person at a terminal sees while models start, and the example request at the end.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,44 +10,45 @@ use tidegate_service::{ModelRegistry, ModelSchema};
 
 use crate::cli::{LogFormat, ProgressMode};
 use crate::inputs;
+use crate::model_source::ModelSource;
 use crate::progress::StartupProgress;
+use crate::startup::ListeningServer;
 
-/// Shows how the models of a server get on.
+/// Shows the startup of the models of a server.
 #[derive(Clone)]
 pub(super) struct StartupDisplay {
     pub(super) mode: ProgressMode,
     pub(super) format: LogFormat,
-    pub(super) workers: usize,
+    /// The number of child processes of each model.
+    pub(super) children: usize,
     pub(super) banner: Arc<Banner>,
 }
 
-/// How to go on from here.
-pub(super) struct Banner {
-    /// Emptied in the end: the models hold the runtimes, which hold the observers, which hold this.
-    pub(super) models: Mutex<Option<ModelRegistry>>,
-    pub(super) url: String,
-    pub(super) tokens: Option<Tokens>,
-    /// Whether there is more than one model, each below its own path.
-    pub(super) several: bool,
-    pub(super) said: AtomicBool,
-}
-
 impl StartupDisplay {
-    /// For what concerns all models.
-    pub(super) fn start(&self) -> StartupProgress {
-        StartupProgress::new(self.mode, self.format, 0, Box::new(|| None))
+    /// Shows which models are served, and where.
+    pub(super) fn announce(
+        &self,
+        single: Option<&ModelSource>,
+        found: &BTreeMap<String, ModelSource>,
+        url: &str,
+    ) {
+        let progress = StartupProgress::new(self.mode, self.format, 0, Box::new(|| None));
+        match single {
+            Some(model) => progress.announce(model, url),
+            None => progress.announce_all(found.keys().map(String::as_str), url),
+        }
     }
 
-    /// For one model.
-    pub(super) fn of(&self, name: &str) -> Arc<dyn Observer> {
-        let (banner, of) = (Arc::clone(&self.banner), name.to_owned());
+    /// Shows the startup of one model.
+    pub(super) fn observer_for(&self, name: &str) -> Arc<dyn Observer> {
+        let (banner, model) = (Arc::clone(&self.banner), name.to_owned());
         let progress = StartupProgress::new(
             self.mode,
             self.format,
-            self.workers,
-            Box::new(move || banner.once(&of)),
+            self.children,
+            Box::new(move || banner.once(&model)),
         );
-        // A version that was trained is told by its whole name, also beside the only model.
+        // A trained version is shown with its full name, even next to a single model.
         let is_named = self.banner.several || name.contains(':');
         Arc::new(if is_named {
             progress.of_model(name)
@@ -56,7 +58,19 @@ impl StartupDisplay {
     }
 }
 
-/// Lets go of the models when the server is over, however it ends.
+/// The URL of the server and an example request, shown once.
+pub(super) struct Banner {
+    /// Cleared at the end by [`BannerReset`], because the models own the runtimes, which own the
+    /// observers, which own this.
+    models: Mutex<Option<ModelRegistry>>,
+    url: String,
+    tokens: Option<Tokens>,
+    /// Whether there are several models, each with its own path.
+    several: bool,
+    was_shown: AtomicBool,
+}
+
+/// Clears the models of the banner when the server ends, on every path.
 pub(super) struct BannerReset(pub(super) Arc<Banner>);
 
 impl Drop for BannerReset {
@@ -70,7 +84,17 @@ impl Drop for BannerReset {
 }
 
 impl Banner {
-    /// The first model that is ready is the one to try.
+    pub(super) fn new(models: &ModelRegistry, server: &ListeningServer, several: bool) -> Self {
+        Self {
+            models: Mutex::new(Some(models.clone())),
+            url: server.url.clone(),
+            tokens: server.tokens.clone(),
+            several,
+            was_shown: AtomicBool::new(false),
+        }
+    }
+
+    /// The text, for the first model that is ready.
     fn once(&self, name: &str) -> Option<String> {
         let models = self
             .models
@@ -78,7 +102,7 @@ impl Banner {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let schema = models?.get(name)?.jobs().schema()?;
-        if self.said.swap(true, Ordering::Relaxed) {
+        if self.was_shown.swap(true, Ordering::Relaxed) {
             return None;
         }
         let base = if self.several {
@@ -86,21 +110,21 @@ impl Banner {
         } else {
             self.url.clone()
         };
-        Some(greet(&base, self.tokens.as_ref(), &schema))
+        Some(text(&base, self.tokens.as_ref(), &schema))
     }
 }
 
-/// The address, a call that can be pasted, a page.
-fn greet(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
+/// The URL, a request to paste, and the page for a browser.
+fn text(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
     let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
     let body = serde_json::json!({ "input": inputs::example(&document) })
         .to_string()
         .replace('\'', "'\\''");
-    let call = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
+    let request = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
     match tokens {
         Some(_) => format!(
-            "\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {call}\n"
+            "\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {request}\n"
         ),
-        None => format!("\n  {url}\n  curl -s {call}\n  in a browser: {url}/docs\n"),
+        None => format!("\n  {url}\n  curl -s {request}\n  in a browser: {url}/docs\n"),
     }
 }

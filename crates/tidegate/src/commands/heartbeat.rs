@@ -1,5 +1,5 @@
-//! Signs of life of a handler that is served: Runpod's own package sends them from its server too, and a platform
-//! takes a realtime worker for dead that sends none.
+//! The heartbeats of a served handler. Runpod's own server sends them too, and a platform considers a
+//! realtime worker without heartbeats dead.
 
 use std::time::Duration;
 
@@ -10,16 +10,15 @@ use crate::model_source::ModelSource;
 use crate::runpod_env::HeartbeatEnv;
 use crate::usage_error::UsageError;
 
-/// Where they go, and how often.
+/// The receiver of the heartbeats, and their interval.
 pub(super) struct Heartbeat {
     platform: PlatformClient,
     every: Duration,
 }
 
 impl Heartbeat {
-    /// One for a script, where the environment says where to. Without the worker's name nobody would know whose they
-    /// are.
-    pub(super) fn of(model: Option<&ModelSource>) -> Result<Option<Self>, UsageError> {
+    /// Heartbeats for a script, if the environment has the address and the id of the worker.
+    pub(super) fn from_env(model: Option<&ModelSource>) -> Result<Option<Self>, UsageError> {
         let (
             Some(_),
             Some(HeartbeatEnv {
@@ -37,7 +36,7 @@ impl Heartbeat {
         };
         let addresses = PlatformUrls::ping_only(&ping, &worker).map_err(|bad| {
             UsageError::new(bad.to_string())
-                .hint("set it to an address that the platform gives out, or leave it away")
+                .hint("set it to the address that the platform provides, or unset it")
         })?;
         let client = Client::new(Config {
             networks: AllowedNetworks::all(),
@@ -49,9 +48,9 @@ impl Heartbeat {
         }))
     }
 
-    /// Sends them for ever. They name no jobs: those that are here did not come from the platform.
-    pub(super) async fn beat(beats: Option<Self>) {
-        let Some(Self { platform, every }) = beats else {
+    /// Sends heartbeats forever. They name no jobs, because the jobs do not come from the platform.
+    pub(super) async fn run(heartbeat: Option<Self>) {
+        let Some(Self { platform, every }) = heartbeat else {
             return std::future::pending().await;
         };
         let mut ticks = tokio::time::interval(every);
@@ -62,7 +61,7 @@ impl Heartbeat {
                 .ping(&[], every.max(Duration::from_secs(1)) * 2)
                 .await
             {
-                tracing::warn!(reason, "the platform did not take a sign of life");
+                tracing::warn!(reason, "failed to send heartbeat");
             }
         }
     }

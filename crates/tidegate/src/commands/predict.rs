@@ -23,7 +23,7 @@ use crate::compat::CogEnv;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::full_name;
-use crate::shutdown::Signals;
+use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
 use crate::{admin_client, exit, inputs, outputs};
 
@@ -155,18 +155,18 @@ fn refusal(answer: &Map<String, Value>) -> String {
 
 async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionResult> {
     let model = ModelSource::read(Path::new(&args.target), &args.model, env)?;
-    let setting = ModelConfig {
-        workers: 1,
+    let config = ModelConfig {
+        children: 1,
         slots: Some(1),
-        room: None,
-        line_limit: 0,
+        max_slots: None,
+        queue_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,
         keep_for: Duration::from_secs(60),
         keep_data_for: None,
-        outward: OutboundConfig {
+        outbound: OutboundConfig {
             upload_url: args.upload.upload_url.clone(),
-            ..OutboundConfig::own()
+            ..OutboundConfig::unrestricted()
         },
         job_timeout: None,
         max_output: usize::MAX,
@@ -178,8 +178,8 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
         run_as: None,
         limits: ResourceLimits::default(),
     };
-    let mut signals = Signals::listen(false)?;
-    let factory = ModelFactory::open(&args.model, env, setting)?;
+    let mut signals = Signals::listen(Sigterm::ShutDown)?;
+    let factory = ModelFactory::new(&args.model, env, config)?;
     let runtime = factory.start(&model, Arc::new(StderrObserver));
     // Nothing is written down, so nobody asks for the version.
     let target = Target {
@@ -187,7 +187,7 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
         version: String::new(),
         deployment: None,
     };
-    let jobs = factory.desk(Arc::new(runtime.clone()), target)?;
+    let jobs = factory.job_service(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
         result = once(args, &model, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),

@@ -1,48 +1,38 @@
-//! `tidegate serve`: a model over HTTP.
+//! `tidegate serve`: serves models over HTTP.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use anyhow::Context;
-use jiff::Timestamp;
+use axum::Router;
 use rustix::process::DumpableBehavior;
-use tidegate_core::queue::Consumer;
-use tidegate_core::record::Target;
 use tidegate_core::store::Store;
-use tidegate_http::access;
-use tidegate_http::admin::{self, JobServices};
-use tidegate_http::cog::{self, BuildInfo};
-use tidegate_http::metrics;
+use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
-use tidegate_queue::upkeep;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
-use tidegate_service::{
-    MAX_INLINE_FILE, ModelRegistry, NoExecutor, OnLost, Resumed, Secrets, VersionMaker,
-};
+use tidegate_service::{FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, Secrets, VersionMaker};
 use tidegate_store::SqliteStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::banner::{Banner, BannerReset, StartupDisplay};
 use super::heartbeat::Heartbeat;
-use crate::cli::{self, LogFormat, ModelArgs, ServeArgs};
+use crate::cli::{LogFormat, ModelArgs, OnLostArg, ServeArgs};
 use crate::compat::CogEnv;
 use crate::files_store::{self, FilesStoreUrl};
-use crate::listen::listen;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
-use crate::shutdown::{self, ShutdownCause, Signals};
-use crate::tokens::TokenSources;
+use crate::shutdown::{self, Sigterm};
+use crate::startup::{self, Startup};
 use crate::usage_error::UsageError;
-use crate::{build_info, data_dir, edge_config, exit, run_as, webhook_secrets};
+use crate::{build_info, data_dir, run_as};
 
-/// Times that a job may be given to the model, when the server dies with it again and again.
+/// How often a job may start if the server dies each time.
 const ATTEMPTS: u32 = 3;
 
 pub(crate) async fn serve(
@@ -50,181 +40,81 @@ pub(crate) async fn serve(
     env: &CogEnv,
     format: LogFormat,
 ) -> anyhow::Result<ExitCode> {
-    let started_at = Timestamp::now();
-    let wanted = ServeTarget::of(&args.dir);
-    check_for_several(args, &wanted)?;
-    // Before anything else is opened: most mistakes are made here.
-    let one = match &wanted {
+    let target = ServeTarget::of(&args.dir);
+    check_flags(args, &target)?;
+    // The model comes before everything else, because most mistakes are made there.
+    let single = match &target {
         ServeTarget::Single(dir) => Some(ModelSource::read(dir, &args.model, env)?),
         ServeTarget::Folder(_) => None,
     };
-    let heartbeat = Heartbeat::of(one.as_ref())?;
-    let mut signals = Signals::listen(args.await_explicit_shutdown)?;
-    // A model that runs as the same user must not read this process's memory.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
-    let mut reload = Reload::default();
-    let tokens = TokenSources::new(args.listen.tokens_file.clone())?.open(&mut reload)?;
-    let webhook_secrets = webhook_secrets::read(
-        env.webhook_secret.as_deref(),
-        args.webhook.webhook_secret_file.as_deref(),
-        &mut reload,
+    let heartbeat = Heartbeat::from_env(single.as_ref())?;
+    let (startup, reload_requested) = read_settings(args, env)?;
+    let server = startup.listen(&args.listen).await?;
+
+    let data = data_dir::open(
+        args.data_dir.as_ref(),
+        data_dir_key(args, &target, single.as_ref()),
+        args.listen.port,
     )?;
-    let edge = edge_config::edge(args, &mut reload)?;
-    let changed = Arc::new(Notify::new());
-    read_models_again(args, &changed, &mut reload);
-    let reload = reload.listen()?;
-    let listener = listen(&args.listen, tokens.as_ref()).await?;
-    let url = format!(
-        "{}://{}",
-        edge_config::scheme(&edge),
-        listener.local_addr()?
-    );
-
-    let folder = one
-        .as_ref()
-        .map_or_else(|| wanted.root().unwrap_or(&args.dir), |model| &model.dir);
-    let data = data_dir::open(args.data_dir.as_ref(), folder, args.listen.port)?;
-    let platform = ReplicateSetup::of(args, data.as_ref()).await?;
-    let store_meter = data.as_ref().map(|data| data.store.meter());
-    let (file_store, store) = (platform.file_store(), data.map(|data| data.store));
-    let setting = setting(args, webhook_secrets.clone(), &platform, store.clone())?;
-
-    let factory = ModelFactory::open(&args.model, env, setting)?;
-    let nothing = Target {
-        model: String::new(),
-        version: String::new(),
-        deployment: None,
-    };
-    let models = ModelRegistry::new(factory.desk(Arc::new(NoExecutor), nothing)?);
-    let banner = Arc::new(Banner {
-        models: Mutex::new(Some(models.clone())),
-        url: url.clone(),
-        tokens: tokens.clone(),
-        several: one.is_none(),
-        said: AtomicBool::new(false),
-    });
-    let _emptied = BannerReset(Arc::clone(&banner));
-    let progress = StartupDisplay {
+    let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
+    let (file_store, store) = (replicate.file_store(), data.map(|data| data.store));
+    let webhook_secrets = server.webhook_secrets.clone();
+    let config = model_config(args, webhook_secrets.clone(), &replicate, store.clone())?;
+    let factory = ModelFactory::new(&args.model, env, config)?;
+    let models = ModelRegistry::new(factory.lookup_service()?);
+    let banner = Arc::new(Banner::new(&models, &server, single.is_none()));
+    let _reset = BannerReset(Arc::clone(&banner));
+    let display = StartupDisplay {
         mode: args.progress,
         format,
-        workers: args.workers.into(),
+        children: args.workers.into(),
         banner,
     };
-    let screen = progress.clone();
-    let loader = Arc::new(ModelLoader {
-        load_policy: load_policy(args),
-        owner: args.owner.clone(),
-        factory,
-        models: models.clone(),
-        observer_for: Box::new(move |name| screen.of(name)),
-        wanted,
-        register: platform.register(),
-        turn: tokio::sync::Mutex::default(),
-    });
-    models.set_version_maker(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
-    let found = loader.read()?;
-    match &one {
-        Some(model) => progress.start().announce(model, &url),
-        None => progress
-            .start()
-            .announce_all(found.keys().map(String::as_str), &url),
-    }
-    loader.open(found).await?;
-    loader.open_trained().await?;
-    let resumed = models
-        .resume()
-        .await
-        .context("what a server before this one has left cannot be read")?;
-    if resumed != Resumed::default() {
-        tracing::info!(
-            resumed.queued,
-            resumed.failed,
-            resumed.messages,
-            "took up what was left by the server before"
-        );
-    }
+    let loader = model_loader(args, target, factory, &models, &replicate, display.clone());
+    let found = loader.discover()?;
+    display.announce(single.as_ref(), &found, &server.url);
+    loader.load_all(found).await?;
+    loader.load_trained().await?;
+    startup::resume_jobs(&models).await?;
 
-    let (stop, goodbye, asked) = (
-        CancellationToken::new(),
-        CancellationToken::new(),
-        CancellationToken::new(),
+    let shutdown_requested = CancellationToken::new();
+    let replicate = replicate
+        .into_config(args, &server.url, webhook_secrets)
+        .await?;
+    let cog = cog_config(args, env, replicate.cross_api());
+    let routes = cog_routes(
+        args,
+        env,
+        single.as_ref(),
+        &models,
+        cog,
+        &shutdown_requested,
+    )
+    .merge(replicate::routes(models.clone(), replicate));
+    let services = models.clone();
+    let mut server = server.start(
+        routes,
+        &models,
+        Arc::new(move || services.services()),
+        store.as_ref().map(|store| store.meter()),
     );
-    let services = desks_of(models.clone());
-    let watched = metrics::MetricSources {
-        job_services: Arc::clone(&services),
-        request_metrics: Arc::clone(&edge.request_metrics),
-        store: store_meter,
-        build: build(),
-        started_at,
+    let background = async {
+        tokio::join!(
+            file_upkeep(file_store, store),
+            ModelWatcher::new(reload_requested, args.watch).run(&loader),
+            Heartbeat::run(heartbeat),
+        );
     };
-    let platform = platform.face(args, &url, webhook_secrets).await?;
-    let cog_config = face_config(args, env, platform.cross_api());
-    let cog_face = match (&one, models.all().pop()) {
-        (Some(_), Some(model)) => cog::routes(model, cog_config, asked.clone()),
-        _ => cog::multi_model_routes(models.clone(), cog_config, asked.clone()),
-    };
-    let cog_face = match (&one, models.all().pop()) {
-        (Some(script), Some(model)) if script.is_script() => {
-            cog_face.merge(runpod::local::routes(model, handler_config(args, env)))
-        }
-        _ => cog_face,
-    };
-    let faces = cog_face
-        .merge(admin::routes(services))
-        .merge(metrics::routes(watched))
-        .merge(replicate::routes(models.clone(), platform));
-    // Last, so that it stands before every route.
-    let faces = match tokens {
-        Some(tokens) => access::require_token(faces, tokens),
-        None => faces,
-    };
-    let http = tidegate_http::edge::serve(listener, faces, edge, stop.clone(), goodbye.clone());
-    let files = async {
-        match (&file_store, &store) {
-            (Some(file_store), Some(store)) => file_store.upkeep(&**store).await,
-            _ => std::future::pending().await,
-        }
-    };
-    let lines = upkeep::run(
-        models.lines(),
-        Arc::new(models.clone()),
-        Consumer::new("here"),
-        upkeep::UpkeepConfig::default(),
-    );
-    let keeping_up = ModelWatcher {
-        asked: changed,
-        files: args.watch,
-    }
-    .run(&loader);
-    let life = Heartbeat::beat(heartbeat);
-    tokio::pin!(http, reload, files, lines, keeping_up, life);
-    let cause = tokio::select! {
-        () = &mut http => unreachable!("the listener ends only when it is told to"),
-        () = &mut reload => unreachable!("it listens for ever"),
-        () = &mut files => unreachable!("it looks after files for ever"),
-        () = &mut lines => unreachable!("it looks after the lines for ever"),
-        () = &mut keeping_up => unreachable!("it looks after models for ever"),
-        () = &mut life => unreachable!("it says that it lives for ever"),
-        cause = signals.next() => cause,
-        () = asked.cancelled() => ShutdownCause::Requested,
-    };
-    tracing::info!(?cause, "shutting down");
-    stop.cancel();
-    tokio::select! {
-        () = shutdown::drain(&models, args.drain_timeout, &goodbye, http) => {}
-        () = reload => unreachable!("it listens for ever"),
-        () = lines => unreachable!("it looks after the lines for ever"),
-        second = signals.next() => {
-            tracing::warn!("a second signal: ending at once");
-            return Ok(ExitCode::from(if second == ShutdownCause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED }));
-        }
-    }
-    Ok(ExitCode::from(cause.exit_code()))
+    let cause = server.until_shutdown(background, &shutdown_requested).await;
+    let forced = server
+        .drain(async |http| shutdown::drain(&models, args.drain_timeout, http).await)
+        .await;
+    Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
 }
 
-/// What was said about one model does not fit several.
-fn check_for_several(args: &ServeArgs, wanted: &ServeTarget) -> Result<(), UsageError> {
-    let Some(root) = wanted.root() else {
+/// Refuses flags that describe one model if there are several.
+fn check_flags(args: &ServeArgs, target: &ServeTarget) -> Result<(), UsageError> {
+    let Some(root) = target.root() else {
         return Ok(());
     };
     let flag = match &args.model {
@@ -238,20 +128,82 @@ fn check_for_several(args: &ServeArgs, wanted: &ServeTarget) -> Result<(), Usage
         "{flag} is for one model, and `{}` is a folder of models",
         root.display()
     );
-    Err(UsageError::new(message).hint("name what is to be called in the cog.yaml of each model"))
+    Err(UsageError::new(message).hint("set `predict` or `train` in the cog.yaml of each model"))
 }
 
-/// SIGHUP reads the models again; but who closes a terminal wants the server to end.
-fn read_models_again(args: &ServeArgs, changed: &Arc<Notify>, reload: &mut Reload) {
+/// The settings of the server, and what tells the watcher that SIGHUP asks for a reload.
+fn read_settings(args: &ServeArgs, env: &CogEnv) -> anyhow::Result<(Startup, Arc<Notify>)> {
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    let sigterm = if args.await_explicit_shutdown {
+        Sigterm::Ignore
+    } else {
+        Sigterm::ShutDown
+    };
+    let mut startup = Startup::read(&args.listen, &args.webhook, env, sigterm)?;
+    if let Some(max_connections) = args.max_connections {
+        startup.edge.max_connections = max_connections;
+    }
+    startup.edge.header_timeout = args.header_timeout;
+    let reload_requested = Arc::new(Notify::new());
+    reload_models_on_sighup(args, &reload_requested, &mut startup.reload);
+    Ok((startup, reload_requested))
+}
+
+/// SIGHUP reloads the models, except on a terminal without another use for the signal: there it means
+/// that the user closed the terminal, and the server ends.
+fn reload_models_on_sighup(args: &ServeArgs, requested: &Arc<Notify>, reload: &mut Reload) {
     if args.watch || !reload.actions.is_empty() || !std::io::stderr().is_terminal() {
-        let changed = Arc::clone(changed);
+        let requested = Arc::clone(requested);
         reload.actions.push((
             "models",
             Box::new(move || {
-                changed.notify_one();
+                requested.notify_one();
                 Ok(())
             }),
         ));
+    }
+}
+
+/// The path that the default data directory belongs to.
+fn data_dir_key<'a>(
+    args: &'a ServeArgs,
+    target: &'a ServeTarget,
+    single: Option<&'a ModelSource>,
+) -> &'a Path {
+    match single {
+        Some(model) => &model.dir,
+        None => target.root().unwrap_or(&args.dir),
+    }
+}
+
+fn model_loader(
+    args: &ServeArgs,
+    target: ServeTarget,
+    factory: ModelFactory,
+    models: &ModelRegistry,
+    replicate: &ReplicateSetup,
+    display: StartupDisplay,
+) -> Arc<ModelLoader> {
+    let loader = Arc::new(ModelLoader {
+        target,
+        owner: args.owner.clone(),
+        load_policy: load_policy(args),
+        factory,
+        models: models.clone(),
+        observer_for: Box::new(move |name| display.observer_for(name)),
+        trained_versions: replicate.trained_versions(),
+        update_lock: tokio::sync::Mutex::default(),
+    });
+    models.set_version_maker(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
+    loader
+}
+
+/// Deletes expired files, forever.
+async fn file_upkeep(file_store: Option<Arc<FileStore>>, store: Option<Arc<SqliteStore>>) {
+    match (&file_store, &store) {
+        (Some(file_store), Some(store)) => file_store.upkeep(&**store).await,
+        _ => std::future::pending().await,
     }
 }
 
@@ -266,26 +218,25 @@ fn load_policy(args: &ServeArgs) -> LoadPolicy {
     }
 }
 
-fn setting(
+fn model_config(
     args: &ServeArgs,
     webhook_secrets: Secrets,
-    platform: &ReplicateSetup,
+    replicate: &ReplicateSetup,
     store: Option<Arc<SqliteStore>>,
 ) -> Result<ModelConfig, UsageError> {
     let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
     let is_root = rustix::process::geteuid().is_root();
     if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
-        let usage = UsageError::new(
+        return Err(UsageError::new(
             "--worker-processes has no effect on root, and the model would run as root",
-        );
-        return Err(usage.hint("let the model run as somebody else: --run-as nobody"));
+        )
+        .hint("run the model as another user with --run-as USER"));
     }
-    let keeps_large_files = args.upload.upload_url.is_some() || platform.file_store().is_some();
     Ok(ModelConfig {
-        workers: args.workers.into(),
+        children: args.workers.into(),
         slots: args.concurrency,
-        room: None,
-        line_limit: args.queue,
+        max_slots: None,
+        queue_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
         keep_for: args.keep_for,
@@ -294,41 +245,67 @@ fn setting(
         max_output: args.max_output,
         waiting_memory: args.waiting_memory,
         store: store.map(|store| store as Arc<dyn Store>),
-        file_store: platform.file_store(),
+        file_store: replicate.file_store(),
         hidden_env: match &args.files_store {
             Some(FilesStoreUrl::Bucket { .. }) => &files_store::SECRETS,
             Some(FilesStoreUrl::Folder(_)) | None => &[],
         },
         on_lost: match args.on_lost {
-            cli::OnLostArg::Retry => OnLost::Retry { attempts: ATTEMPTS },
-            cli::OnLostArg::Fail => OnLost::Fail,
+            OnLostArg::Retry => OnLost::Retry { attempts: ATTEMPTS },
+            OnLostArg::Fail => OnLost::Fail,
         },
         run_as,
-        limits: ResourceLimits {
-            memory: args.worker_memory.map(|bytes| bytes as u64),
-            processes: args.worker_processes,
-            output_file: Some(if keeps_large_files {
-                args.max_file as u64
-            } else {
-                MAX_INLINE_FILE
-            }),
-        },
-        outward: OutboundConfig {
+        limits: resource_limits(args, replicate),
+        outbound: OutboundConfig {
             networks: args.webhook.allow_private_networks.clone(),
             max_file: args.max_file as u64,
             upload_url: args.upload.upload_url.clone(),
             webhook_secrets,
             webhook_retry_for: args.webhook.webhook_retry_for,
-            renderer: platform.renderer.clone(),
+            renderer: replicate.renderer.clone(),
         },
     })
 }
 
-fn face_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {
+/// Output files that become data URIs have a lower limit than those that are uploaded or stored.
+fn resource_limits(args: &ServeArgs, replicate: &ReplicateSetup) -> ResourceLimits {
+    let inline = args.upload.upload_url.is_none() && replicate.file_store().is_none();
+    ResourceLimits {
+        memory: args.worker_memory.map(|bytes| bytes as u64),
+        processes: args.worker_processes,
+        output_file: Some(if inline {
+            MAX_INLINE_FILE
+        } else {
+            args.max_file as u64
+        }),
+    }
+}
+
+/// The routes of Cog's API and, for a script, of Runpod's local API.
+fn cog_routes(
+    args: &ServeArgs,
+    env: &CogEnv,
+    single: Option<&ModelSource>,
+    models: &ModelRegistry,
+    config: cog::Config,
+    shutdown: &CancellationToken,
+) -> Router {
+    let (Some(source), Some(model)) = (single, models.all().pop()) else {
+        return cog::multi_model_routes(models.clone(), config, shutdown.clone());
+    };
+    let routes = cog::routes(Arc::clone(&model), config, shutdown.clone());
+    if source.is_script() {
+        routes.merge(runpod::local::routes(model, handler_config(args, env)))
+    } else {
+        routes
+    }
+}
+
+fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
-        build: build(),
+        build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api,
     }
@@ -340,17 +317,4 @@ fn handler_config(args: &ServeArgs, env: &CogEnv) -> runpod::local::Config {
         body_timeout: args.body_timeout,
         endpoint_id: env.endpoint_id.clone(),
     }
-}
-
-fn build() -> BuildInfo {
-    BuildInfo {
-        version: build_info::VERSION,
-        git_sha: build_info::COMMIT,
-        built_at: build_info::BUILT_AT,
-    }
-}
-
-/// The desks of all models.
-fn desks_of(models: ModelRegistry) -> JobServices {
-    Arc::new(move || models.services())
 }

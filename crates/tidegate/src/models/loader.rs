@@ -1,4 +1,4 @@
-//! Loads models and puts them on offer, and other versions in their place.
+//! Loads the models of a folder into the registry, and replaces them by new versions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,67 +21,67 @@ use crate::model_source::ModelSource;
 use crate::source_version;
 use crate::usage_error::UsageError;
 
-/// How often is looked whether a new version is loaded.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How often is looked whether its files have changed meanwhile.
-const CHANGED_AGAIN: Duration = Duration::from_secs(1);
+/// How often the loader checks whether a new version is ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often it checks whether the files have changed meanwhile.
+const CHANGE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When models are loaded.
 #[derive(Clone)]
 pub(crate) enum LoadPolicy {
-    /// At once, and they stay.
+    /// At startup, and they stay loaded.
     Eager,
-    /// When somebody wants them.
+    /// At the first request.
     OnDemand {
-        /// They leave when nobody has wanted them for so long.
+        /// How long a model without requests stays loaded.
         idle_timeout: Option<Duration>,
-        /// How many are there at once.
+        /// How many models are loaded at the same time.
         load_limit: LoadLimit,
     },
 }
 
-/// Told how the children of a model get on, by the model's name; or by that of a version that was trained.
+/// Creates the observer of a model by its name, or of a trained version by its full name.
 pub(crate) type ObserverFactory = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
 
-/// Puts the models of a folder on offer.
+/// Loads the models of a folder into the registry.
 pub(crate) struct ModelLoader {
-    pub(crate) wanted: ServeTarget,
+    pub(crate) target: ServeTarget,
     pub(crate) owner: Option<String>,
     pub(crate) load_policy: LoadPolicy,
     pub(crate) factory: ModelFactory,
     pub(crate) models: ModelRegistry,
     pub(crate) observer_for: ObserverFactory,
-    /// Where versions that were trained are written down.
-    pub(crate) register: Arc<TrainedVersions>,
-    /// Whoever changes them; the others wait.
-    pub(crate) turn: Mutex<()>,
+    /// The stored trained versions.
+    pub(crate) trained_versions: Arc<TrainedVersions>,
+    /// Held while trained versions change.
+    pub(crate) update_lock: Mutex<()>,
 }
 
 impl ModelLoader {
-    /// Reads what there is. One that cannot be read is left out if there are others.
-    pub(crate) fn read(&self) -> anyhow::Result<BTreeMap<String, ModelSource>> {
+    /// Reads the models of the folder. An unreadable one is skipped if there are others.
+    pub(crate) fn discover(&self) -> anyhow::Result<BTreeMap<String, ModelSource>> {
         let mut found: BTreeMap<String, ModelSource> = BTreeMap::new();
         let mut first_error = None;
-        for folder in self.wanted.folders() {
+        for folder in self.target.folders() {
             let model = match self.factory.read(&folder) {
-                // By the way it was found: a link in the folder of models is a model there.
-                Ok(model) if self.wanted.root().is_some() => ModelSource {
+                // With the path that was found: a symbolic link in the folder is a model of the folder.
+                Ok(model) if self.target.root().is_some() => ModelSource {
                     dir: folder,
                     ..model
                 },
                 Ok(model) => model,
                 Err(error) => {
-                    if self.wanted.root().is_some() {
-                        tracing::error!(folder = %folder.display(), error = format!("{error:#}"), "a model is left out");
+                    if self.target.root().is_some() {
+                        tracing::error!(folder = %folder.display(), error = format!("{error:#}"), "failed to read model, skipping it");
                     }
                     first_error.get_or_insert(error);
                     continue;
                 }
             };
-            let name = full_name(&model, self.wanted.root(), self.owner.as_deref());
+            let name = full_name(&model, self.target.root(), self.owner.as_deref());
             if let Some(other) = found.get(&name) {
                 let message = format!(
-                    "two models are called `{name}`: `{}` and `{}`",
+                    "two models have the name `{name}`: `{}` and `{}`",
                     other.dir.display(),
                     model.dir.display()
                 );
@@ -97,89 +97,85 @@ impl ModelLoader {
         }
     }
 
-    /// Puts models on offer for the first time. Those that are loaded at once get ready meanwhile.
-    pub(crate) async fn open(&self, found: BTreeMap<String, ModelSource>) -> anyhow::Result<()> {
-        let alone = found.len() == 1;
+    /// Adds the models to the registry. Their setup runs in the background.
+    pub(crate) async fn load_all(
+        &self,
+        found: BTreeMap<String, ModelSource>,
+    ) -> anyhow::Result<()> {
+        let is_only = found.len() == 1;
         for (name, model) in found {
-            match self.prepare(&name, &model).await {
+            match self.prepare_version(&name, &model).await {
                 Ok(version) => self.models.offer(version),
-                Err(error) if alone => return Err(error),
+                Err(error) if is_only => return Err(error),
                 Err(error) => tracing::error!(
                     model = name,
                     error = format!("{error:#}"),
-                    "a model is left out"
+                    "failed to load model, skipping it"
                 ),
             }
         }
         Ok(())
     }
 
-    /// Looks at the folders again: what is new is loaded, what has changed is replaced when its new version
-    /// works, what is gone leaves.
-    pub(crate) async fn renew(&self) {
-        let found = match self.read() {
+    /// Reads the folders again: loads new models, replaces changed models when the new version is
+    /// ready, and removes models whose folder is gone.
+    pub(crate) async fn reload(&self) {
+        let found = match self.discover() {
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
-                    "the models cannot be read again, those before stay"
+                    "failed to reload models, keeping the current ones"
                 );
                 return;
             }
         };
         for (name, model) in &found {
-            if let Err(error) = self.renew_one(name, model).await {
+            if let Err(error) = self.reload_model(name, model).await {
                 tracing::error!(
                     model = name,
                     error = format!("{error:#}"),
-                    "the model cannot be loaded again, the version before stays"
+                    "failed to reload model, keeping the current version"
                 );
             }
         }
-        // One that cannot be read at the moment is not gone.
-        let folders = self.wanted.folders();
+        // A model that cannot be read at the moment is not gone.
+        let folders = self.target.folders();
         for model in self.models.all() {
             if !found.contains_key(model.name()) && !folders.contains(&model.now().folder) {
-                tracing::info!(
-                    model = model.name(),
-                    "the model is gone and not offered any more"
-                );
+                tracing::info!(model = model.name(), "removed model, its folder is gone");
                 self.models.withdraw(model.name());
-                self.follow(model.name()).await;
+                self.update_trained_versions(model.name()).await;
             }
         }
     }
 
-    async fn renew_one(&self, name: &str, model: &ModelSource) -> anyhow::Result<()> {
+    async fn reload_model(&self, name: &str, model: &ModelSource) -> anyhow::Result<()> {
         let known = self.models.get(name);
-        let seen = version_of(model.source()).await?;
-        if known.is_some_and(|known| known.now().id() == seen.id) {
+        let current = version_of(model.source()).await?;
+        if known.is_some_and(|known| known.now().id() == current.id) {
             return Ok(());
         }
-        let version = self.prepare(name, model).await?;
+        let version = self.prepare_version(name, model).await?;
         if let LoadPolicy::Eager = self.load_policy
-            && let Err(error) = works(&*version.executor(), model.source()).await
+            && let Err(error) = wait_until_ready(&*version.executor(), model.source()).await
         {
             version.executor().stop().await;
             return Err(error);
         }
-        tracing::info!(
-            model = name,
-            version = version.id(),
-            "a new version is offered"
-        );
+        tracing::info!(model = name, version = version.id(), "serving new version");
         self.models.offer(version);
-        self.follow(name).await;
+        self.update_trained_versions(name).await;
         Ok(())
     }
 
-    /// A version that can be put on offer.
-    async fn prepare(
+    /// Creates a version for the registry.
+    async fn prepare_version(
         &self,
         name: &str,
         model: &ModelSource,
     ) -> anyhow::Result<tidegate_service::ServedVersion> {
-        let seen = version_of(model.source()).await?;
+        let current = version_of(model.source()).await?;
         let executor: Arc<dyn Executor> = match &self.load_policy {
             LoadPolicy::Eager => Arc::new(self.factory.start(model, (self.observer_for)(name))),
             LoadPolicy::OnDemand {
@@ -205,7 +201,7 @@ impl ModelLoader {
         };
         let target = Target {
             model: name.to_owned(),
-            version: seen.id,
+            version: current.id,
             deployment: None,
         };
         Ok(tidegate_service::ServedVersion {
@@ -213,28 +209,28 @@ impl ModelLoader {
                 Some(known) => known.jobs().succeeding(executor, target),
                 None => self.models.lookup().beside(executor, target),
             },
-            created_at: seen.changed_at,
+            created_at: current.changed_at,
             description: None,
             folder: model.dir.clone(),
         })
     }
 }
 
-/// Waits until a model is ready, or says why it will not be: it cannot, or its files have changed again.
-async fn works(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
+/// Waits until a model is ready. Fails if its setup fails or its files change again.
+async fn wait_until_ready(executor: &dyn Executor, folder: &Path) -> anyhow::Result<()> {
     let before = fingerprint(folder).await;
-    let mut looked_at = Instant::now();
+    let mut checked_at = Instant::now();
     loop {
-        if looked_at.elapsed() >= CHANGED_AGAIN {
-            looked_at = Instant::now();
+        if checked_at.elapsed() >= CHANGE_CHECK_INTERVAL {
+            checked_at = Instant::now();
             if fingerprint(folder).await != before {
-                bail!("its files have changed while it was loaded");
+                bail!("its files changed while it was loading");
             }
         }
         let report = executor.report();
         match report.health {
             Health::Ready | Health::Busy => return Ok(()),
-            Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
+            Health::Unknown | Health::Starting => tokio::time::sleep(POLL_INTERVAL).await,
             Health::SetupFailed | Health::Defunct => {
                 let logs = report
                     .setup
@@ -261,7 +257,7 @@ async fn version_of(folder: &Path) -> anyhow::Result<source_version::SourceVersi
     let seen = tokio::task::spawn_blocking(move || source_version::of_folder(&owned)).await?;
     seen.with_context(|| {
         format!(
-            "the files of the model in `{}` cannot be read",
+            "failed to read the files of the model in `{}`",
             folder.display()
         )
     })

@@ -1,4 +1,4 @@
-//! The models of a server: found in folders, loaded, and kept up with.
+//! The models of a server: finds them in folders, loads them, and reloads them when they change.
 
 mod loader;
 mod names;

@@ -1,16 +1,16 @@
-//! What a model is called: `owner/name`, from its `cog.yaml` or from its folder.
+//! The full name of a model, `owner/name`, from its `cog.yaml` or its folder.
 
 use std::path::Path;
 
 use crate::model_source::ModelSource;
 
-/// Who owns models of which nobody says whose they are.
-const NOBODY: &str = "local";
+/// The owner of models without one.
+const DEFAULT_OWNER: &str = "local";
 
-/// The full name of a model. What `owner` says counts more than the `image` in `cog.yaml`, and that more
-/// than the folders `root/owner/name` or `root/name`.
+/// The full name of a model: from `owner`, then `image` in `cog.yaml`, then the folder `root/owner/name`
+/// or `root/name`.
 pub(crate) fn full_name(model: &ModelSource, root: Option<&Path>, owner: Option<&str>) -> String {
-    let (image_owner, image_name) = model.image.as_deref().map(of_image).unwrap_or_default();
+    let (image_owner, image_name) = model.image.as_deref().map(parse_image).unwrap_or_default();
     let folder = |path: &Path| path.file_name().map(|name| slug(&name.to_string_lossy()));
     let parent = model
         .dir
@@ -20,29 +20,29 @@ pub(crate) fn full_name(model: &ModelSource, root: Option<&Path>, owner: Option<
         .map(str::to_owned)
         .or(image_owner)
         .or_else(|| folder(parent?))
-        .unwrap_or_else(|| NOBODY.to_owned());
+        .unwrap_or_else(|| DEFAULT_OWNER.to_owned());
     let name = image_name
         .or_else(|| folder(&model.dir))
         .unwrap_or_else(|| slug(""));
     format!("{owner}/{name}")
 }
 
-/// Owner and name in the name of an image such as `r8.im/owner/name:tag`.
-fn of_image(image: &str) -> (Option<String>, Option<String>) {
+/// Owner and name from an image name such as `r8.im/owner/name:tag`.
+fn parse_image(image: &str) -> (Option<String>, Option<String>) {
     let image = image.split('@').next().unwrap_or_default();
     let mut parts = image.rsplit('/');
     let name = parts
         .next()
         .and_then(|name| name.split(':').next())
         .filter(|name| !name.is_empty());
-    // What has a dot or a port is a registry.
+    // A part with a dot or a port is a registry.
     let owner = parts
         .next()
         .filter(|owner| !owner.is_empty() && !owner.contains(['.', ':']) && *owner != "localhost");
     (owner.map(slug), name.map(slug))
 }
 
-/// A name that fits into a path.
+/// The name in lower case, with `-` for characters that do not belong in a path.
 pub(crate) fn slug(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_exact_word_counts() {
+    fn the_flag_precedes_the_image_and_the_image_the_folder() {
         let root = Some(Path::new("/models"));
         assert_eq!(
             full_name(&model("/models/hello", None), root, None),
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn an_image_has_an_owner_or_a_registry() {
         let parts = |image| {
-            let (owner, name) = of_image(image);
+            let (owner, name) = parse_image(image);
             (owner.unwrap_or_default(), name.unwrap_or_default())
         };
         for (image, owner, name) in [

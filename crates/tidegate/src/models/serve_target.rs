@@ -1,21 +1,21 @@
-//! Which models a folder holds: itself, or the folders in it.
+//! Whether a path is one model or a folder of models.
 
 use std::path::{Path, PathBuf};
 
-/// What names a folder a model.
+/// The file that makes a folder a model.
 const COG_YAML: &str = "cog.yaml";
 
-/// What `tidegate serve DIR` is asked to serve.
+/// What `tidegate serve DIR` serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServeTarget {
     /// The model in this folder.
     Single(PathBuf),
-    /// The models in the folders of this one.
+    /// The models in the subfolders of this folder.
     Folder(PathBuf),
 }
 
 impl ServeTarget {
-    /// A folder without a model of its own, but with models in it, is a folder of models.
+    /// A folder without a `cog.yaml` that contains models is a folder of models.
     pub(crate) fn of(dir: &Path) -> Self {
         match dir.canonicalize() {
             Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => {
@@ -25,7 +25,7 @@ impl ServeTarget {
         }
     }
 
-    /// The folders of the models, by name.
+    /// The folders of the models, sorted by name.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         match self {
             Self::Single(dir) => vec![dir.clone()],
@@ -33,7 +33,7 @@ impl ServeTarget {
         }
     }
 
-    /// The folder that holds several.
+    /// The folder of models, if there are several.
     pub(crate) fn root(&self) -> Option<&Path> {
         match self {
             Self::Single(_) => None,
@@ -59,7 +59,7 @@ fn models_in(root: &Path) -> Vec<PathBuf> {
     models
 }
 
-/// Hidden folders do not count.
+/// The subfolders, without hidden ones.
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let visible = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_cog_yaml_is_one_model_whatever_is_in_it() {
-        let (_kept, root) = with(&["cog.yaml", "other/cog.yaml"]);
+    fn a_folder_with_a_cog_yaml_is_one_model_even_if_it_contains_others() {
+        let (_guard, root) = with(&["cog.yaml", "other/cog.yaml"]);
         assert_eq!(ServeTarget::of(&root), ServeTarget::Single(root));
     }
 
     #[test]
     fn models_are_one_or_two_folders_down() {
-        let (_kept, root) = with(&[
+        let (_guard, root) = with(&[
             "b/cog.yaml",
             "ann/a/cog.yaml",
             "ann/README.md",
@@ -102,14 +102,14 @@ mod tests {
             "x/y/z/cog.yaml",
             "empty/file",
         ]);
-        let wanted = ServeTarget::of(&root);
-        assert_eq!(wanted.root(), Some(root.as_path()));
-        assert_eq!(wanted.folders(), [root.join("ann/a"), root.join("b")]);
+        let target = ServeTarget::of(&root);
+        assert_eq!(target.root(), Some(root.as_path()));
+        assert_eq!(target.folders(), [root.join("ann/a"), root.join("b")]);
     }
 
     #[test]
-    fn a_folder_without_any_is_taken_for_one_model_that_lacks_its_file() {
-        let (_kept, root) = with(&["predict.py"]);
+    fn a_folder_without_models_is_one_model_without_a_cog_yaml() {
+        let (_guard, root) = with(&["predict.py"]);
         assert_eq!(ServeTarget::of(&root), ServeTarget::Single(root));
     }
 }

@@ -1,7 +1,7 @@
-//! Versions that were trained: the code of a model that is served from a folder, with other weights.
+//! Trained versions: the code of a model that is served from a folder, with other weights.
 //!
-//! They are loaded when somebody wants them, whatever the models of the folders do. When the folder gets another
-//! version they move along with it, and when it is gone they wait until it is back.
+//! They are always loaded on demand. When the model gets a new version, its trained versions follow;
+//! when its folder is gone, they cannot run until it is back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,44 +21,45 @@ use super::loader::{LoadPolicy, ModelLoader};
 use crate::model_factory::ModelStarter;
 use crate::model_source::ModelSource;
 
-/// How a model is told where its weights are.
+/// The variable with the path of the weights.
 const COG_WEIGHTS: &str = "COG_WEIGHTS";
-/// When a version leaves that nobody wants, on a server whose other models never leave.
-const IDLE: Duration = Duration::from_secs(5 * 60);
-/// How long is waited until the source has said what it takes.
-const UNTIL_READ: Duration = Duration::from_secs(20);
+/// When an idle trained version is unloaded, on a server that never unloads its models.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// How long to wait for the schema of the source model.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl ModelLoader {
-    /// Offers all that are written down. To be called once, with the models of the folders in place.
-    pub(crate) async fn open_trained(&self) -> anyhow::Result<()> {
-        let _turn = self.turn.lock().await;
+    /// Adds the stored trained versions to the registry. Called once, after the models of the folders
+    /// are loaded.
+    pub(crate) async fn load_trained(&self) -> anyhow::Result<()> {
+        let _guard = self.update_lock.lock().await;
         self.models.remember_removed(
-            self.register
+            self.trained_versions
                 .removed()
                 .await
-                .context("the versions that were removed cannot be read")?,
+                .context("failed to read the removed trained versions")?,
         );
         for trained in self
-            .register
+            .trained_versions
             .all()
             .await
-            .context("the versions that were trained cannot be read")?
+            .context("failed to read the trained versions")?
         {
             self.models.offer_trained_model(trained, None);
         }
         for source in self.models.all() {
-            self.bring_along(source.name()).await;
+            self.update_locked(source.name()).await;
         }
         Ok(())
     }
 
-    /// Lets versions move along with the model whose code they run.
-    pub(super) async fn follow(&self, source: &str) {
-        let _turn = self.turn.lock().await;
-        self.bring_along(source).await;
+    /// Moves the trained versions of a model to its current version.
+    pub(super) async fn update_trained_versions(&self, source: &str) {
+        let _guard = self.update_lock.lock().await;
+        self.update_locked(source).await;
     }
 
-    async fn bring_along(&self, source: &str) {
+    async fn update_locked(&self, source: &str) {
         let now = self.models.get(source).map(|model| model.now());
         for tuned in self
             .models
@@ -77,10 +78,10 @@ impl ModelLoader {
         }
     }
 
-    /// Offers a version with the code of its source as it is now. What cannot be run is known all the same.
+    /// Adds a trained version with the current code of its source. One that cannot run stays listed.
     async fn offer_trained(&self, trained: TrainedVersion, source: &ServedVersion) {
-        if let Err(error) = self.register.keep(&trained).await {
-            tracing::error!(version = trained.full_name(), error = %chain(&error), "what a version is called now could not be written down");
+        if let Err(error) = self.trained_versions.keep(&trained).await {
+            tracing::error!(version = trained.full_name(), error = %chain(&error), "failed to store trained version");
         }
         let version = match self.prepare_trained(&trained, source).await {
             Ok(version) => Some(version),
@@ -88,7 +89,7 @@ impl ModelLoader {
                 tracing::error!(
                     version = trained.full_name(),
                     error = format!("{error:#}"),
-                    "a version that was trained cannot be offered"
+                    "failed to load trained version"
                 );
                 None
             }
@@ -105,14 +106,14 @@ impl ModelLoader {
             dir: source.folder.clone(),
             ..self.factory.read(&source.folder)?
         };
-        // The code is the same, and so is what it takes.
-        source.jobs.described(UNTIL_READ).await;
+        // The code is the same, so the schema is too.
+        source.jobs.described(SCHEMA_TIMEOUT).await;
         let schema = match source.jobs.description() {
             Some(schema) => Bytes::clone(&schema.document),
             None => read_schema(&self.factory.launch(&model)).await?,
         };
         let (idle_timeout, load_limit) = match &self.load_policy {
-            LoadPolicy::Eager => (Some(IDLE), LoadLimit::new(None)),
+            LoadPolicy::Eager => (Some(IDLE_TIMEOUT), LoadLimit::new(None)),
             LoadPolicy::OnDemand {
                 idle_timeout,
                 load_limit,
@@ -122,7 +123,7 @@ impl ModelLoader {
             schema,
             idle_timeout,
             load_limit,
-            self.start_of(trained, &model),
+            self.start_with_weights(trained, &model),
         ));
         let target = Target {
             model: trained.model.clone(),
@@ -130,9 +131,9 @@ impl ModelLoader {
             deployment: None,
         };
         Ok(ServedVersion {
-            // All versions of a model are counted together.
-            jobs: match self.service_of(&trained.model) {
-                Some(desk) => desk.succeeding(executor, target),
+            // All versions of a model share their metrics.
+            jobs: match self.job_service_of(&trained.model) {
+                Some(service) => service.succeeding(executor, target),
                 None => self.models.lookup().beside(executor, target),
             },
             created_at: trained.created_at,
@@ -141,7 +142,7 @@ impl ModelLoader {
         })
     }
 
-    fn service_of(&self, model: &str) -> Option<JobService> {
+    fn job_service_of(&self, model: &str) -> Option<JobService> {
         let folder = self.models.get(model).map(|model| model.jobs());
         folder.or_else(|| {
             self.models
@@ -151,16 +152,16 @@ impl ModelLoader {
         })
     }
 
-    /// Loads the model with the weights, which are brought anew each time: it may have written into them.
-    fn start_of(&self, trained: &TrainedVersion, model: &ModelSource) -> LoadFn {
-        let (register, trained) = (Arc::clone(&self.register), trained.clone());
+    /// Starts the model with a new copy of the weights each time, because it may write to them.
+    fn start_with_weights(&self, trained: &TrainedVersion, model: &ModelSource) -> LoadFn {
+        let (stored, trained) = (Arc::clone(&self.trained_versions), trained.clone());
         let (starter, observer) = (
             self.factory.starter(model),
             (self.observer_for)(&trained.full_name()),
         );
         Box::new(move || {
-            let (register, trained, starter, observer) = (
-                Arc::clone(&register),
+            let (stored, trained, starter, observer) = (
+                Arc::clone(&stored),
                 trained.clone(),
                 starter.clone(),
                 Arc::clone(&observer),
@@ -168,15 +169,15 @@ impl ModelLoader {
             Box::pin(async move {
                 let failed = |error: std::io::Error| {
                     format!(
-                        "the weights of {} have no place: {error}",
+                        "failed to create a folder for the weights of {}: {error}",
                         trained.full_name()
                     )
                 };
                 let workdir = starter.scratch().create_workdir().map_err(failed)?;
-                let brought = register.copy_weights(&trained, workdir.path()).await;
-                brought.map_err(|error| {
+                let copied = stored.copy_weights(&trained, workdir.path()).await;
+                copied.map_err(|error| {
                     format!(
-                        "the weights of {} cannot be had: {error}",
+                        "failed to copy the weights of {}: {error}",
                         trained.full_name()
                     )
                 })?;
@@ -195,8 +196,8 @@ impl ModelLoader {
 #[async_trait]
 impl VersionMaker for ModelLoader {
     async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError> {
-        let _turn = self.turn.lock().await;
-        // What is trained may have been trained before: the code is that of its source.
+        let _guard = self.update_lock.lock().await;
+        // A trained version can be trained again: the code is that of its source.
         let before = self
             .models
             .trained_models()
@@ -214,13 +215,13 @@ impl VersionMaker for ModelLoader {
             .as_ref()
             .map_or(training.target.version.as_str(), |now| now.id());
         let Some(trained) = self
-            .register
+            .trained_versions
             .note(&training, &source, source_version)
             .await?
         else {
             return Ok(None);
         };
-        // The server may have died with this training after it had made a version that nobody has heard of.
+        // The server may have died after it made a version of this training and before it reported it.
         for tuned in self.models.trained_models() {
             if tuned.kept.came_of(training.account, training.id)
                 && tuned.kept.key() != trained.key()
@@ -235,25 +236,22 @@ impl VersionMaker for ModelLoader {
         tracing::info!(
             version = trained.full_name(),
             source,
-            "a version was trained"
+            "created trained version"
         );
         Ok(Some(trained))
     }
 
     async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
+        let _guard = self.update_lock.lock().await;
         self.remove(trained).await
     }
 }
 
 impl ModelLoader {
     async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
-        self.register.remove(trained).await?;
+        self.trained_versions.remove(trained).await?;
         self.models.forget(trained);
-        tracing::info!(
-            version = trained.full_name(),
-            "a version that was trained is removed"
-        );
+        tracing::info!(version = trained.full_name(), "removed trained version");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Notices that a model's files have changed.
+//! Reloads models when their files change, or on SIGHUP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,48 +10,55 @@ use super::loader::ModelLoader;
 use super::serve_target::ServeTarget;
 use crate::source_version;
 
-/// How often the files are looked at.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often the watcher checks the files.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Whether and how changes are noticed.
+/// Reloads models when they change.
 pub(crate) struct ModelWatcher {
-    /// Somebody says that there are some.
-    pub(crate) asked: Arc<Notify>,
-    /// Whether the files themselves are looked at.
-    pub(crate) files: bool,
+    /// Notified when a reload is requested.
+    reload_requested: Arc<Notify>,
+    /// Whether to check the files as well.
+    watches_files: bool,
 }
 
 impl ModelWatcher {
-    /// Keeps an offering up with its folders, for ever.
+    pub(crate) fn new(reload_requested: Arc<Notify>, watches_files: bool) -> Self {
+        Self {
+            reload_requested,
+            watches_files,
+        }
+    }
+
+    /// Reloads the models of `loader` when they change, forever.
     pub(crate) async fn run(self, loader: &ModelLoader) {
-        let mut seen = self.look(&loader.wanted).await;
-        let mut moving = false;
+        let mut previous = self.fingerprints(&loader.target).await;
+        let mut is_settling = false;
         loop {
-            let asked = tokio::select! {
-                () = self.asked.notified() => true,
-                () = tokio::time::sleep(EVERY), if self.files => false,
+            let requested = tokio::select! {
+                () = self.reload_requested.notified() => true,
+                () = tokio::time::sleep(POLL_INTERVAL), if self.watches_files => false,
             };
-            let now = self.look(&loader.wanted).await;
-            let changed = now != seen;
-            seen = now;
-            // Files that are still being written are left alone until they come to rest.
-            if asked || (moving && !changed) {
-                loader.renew().await;
-                moving = false;
+            let current = self.fingerprints(&loader.target).await;
+            let changed = current != previous;
+            previous = current;
+            // Reload after one interval without changes, because files may still be written.
+            if requested || (is_settling && !changed) {
+                loader.reload().await;
+                is_settling = false;
             } else {
-                moving |= changed;
+                is_settling |= changed;
             }
         }
     }
 
-    /// All folders, each with what tells one state of its files from another.
-    async fn look(&self, wanted: &ServeTarget) -> Vec<(u64, PathBuf)> {
-        if !self.files {
+    /// The folder of each model with a fingerprint of its files.
+    async fn fingerprints(&self, target: &ServeTarget) -> Vec<(u64, PathBuf)> {
+        if !self.watches_files {
             return Vec::new();
         }
-        let wanted = wanted.clone();
-        let print = |folder: PathBuf| (source_version::fingerprint(&folder), folder);
-        let look = move || wanted.folders().into_iter().map(print).collect();
-        tokio::task::spawn_blocking(look).await.unwrap_or_default()
+        let target = target.clone();
+        let fingerprint = |folder: PathBuf| (source_version::fingerprint(&folder), folder);
+        let all = move || target.folders().into_iter().map(fingerprint).collect();
+        tokio::task::spawn_blocking(all).await.unwrap_or_default()
     }
 }

@@ -30,11 +30,11 @@ use crate::exit;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::runpod_env::RunpodEnv;
-use crate::shutdown::{ShutdownCause, Signals};
+use crate::shutdown::{ShutdownCause, Signals, Sigterm};
 use crate::usage_error::UsageError;
 
 /// Jobs at once that a `concurrency_modifier` can have; each costs a socket.
-const ROOM: u32 = 128;
+const MAX_SLOTS: u32 = 128;
 /// How often is looked whether the model is ready.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -44,7 +44,7 @@ pub(crate) async fn worker(
     runpod: &RunpodEnv,
 ) -> anyhow::Result<ExitCode> {
     let mut model = ModelSource::read(&args.target, &args.model, env)?;
-    let mut signals = Signals::listen(false)?;
+    let mut signals = Signals::listen(Sigterm::ShutDown)?;
     // Before the model is loaded: what is wrong here is said at once.
     let purpose = match (&args.test_input, &runpod.templates) {
         (None, Some(templates)) => {
@@ -54,12 +54,12 @@ pub(crate) async fn worker(
             WorkerMode::Try(test_job::trial(args.test_input.as_deref())?)
         }
     };
-    let factory = ModelFactory::open(&args.model, env, setting(args))?;
+    let factory = ModelFactory::new(&args.model, env, model_config(args))?;
     if matches!(purpose, WorkerMode::Pull(_)) && model.is_script() {
         model.env.push(unchecked(factory.scratch())?);
     }
     let runtime = factory.start(&model, Arc::new(LogObserver));
-    let carrying = ModelJobCodec::new(factory.carrier()?, Arc::new(runtime.clone()));
+    let carrying = ModelJobCodec::new(factory.job_io()?, Arc::new(runtime.clone()));
     let ready = tokio::select! {
         ready = until_ready(&runtime) => ready,
         cause = signals.next() => {
@@ -239,18 +239,18 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
     }
 }
 
-fn setting(args: &WorkerArgs) -> ModelConfig {
-    let outward = OutboundConfig {
+fn model_config(args: &WorkerArgs) -> ModelConfig {
+    let outbound = OutboundConfig {
         networks: args.allow_private_networks.clone(),
         max_file: args.max_file as u64,
         upload_url: args.upload.upload_url.clone(),
-        ..OutboundConfig::own()
+        ..OutboundConfig::unrestricted()
     };
     ModelConfig {
-        workers: 1,
+        children: 1,
         slots: args.concurrency,
-        room: Some(ROOM),
-        line_limit: 0,
+        max_slots: Some(MAX_SLOTS),
+        queue_limit: 0,
         cancel_grace: args.cancel_grace,
         respawn: true,
         keep_for: std::time::Duration::ZERO,
@@ -264,7 +264,7 @@ fn setting(args: &WorkerArgs) -> ModelConfig {
         on_lost: service::OnLost::Fail,
         run_as: None,
         limits: ResourceLimits::default(),
-        outward,
+        outbound,
     }
 }
 

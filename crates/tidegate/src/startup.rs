@@ -1,0 +1,224 @@
+//! The startup sequence that `serve` and `platform` share.
+//!
+//! 1. [`Startup::read`]: signals, tokens, webhook secrets, TLS. A mistake in them ends the program
+//!    before it listens.
+//! 2. [`Startup::listen`]: the port is open, and no connection is accepted yet.
+//! 3. The command sets up its models or endpoints; [`resume_jobs`] resumes those of the previous run.
+//! 4. [`ListeningServer::start`]: requests are served.
+//! 5. [`RunningServer::until_shutdown`] and [`RunningServer::drain`], with the rules of `shutdown`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use jiff::Timestamp;
+use tidegate_core::port::BoxFuture;
+use tidegate_core::queue::Consumer;
+use tidegate_core::store::StoreMeter;
+use tidegate_http::access::{self, Tokens};
+use tidegate_http::admin::{self, JobServices};
+use tidegate_http::edge::EdgeConfig;
+use tidegate_http::metrics::{self, MetricSources};
+use tidegate_queue::upkeep;
+use tidegate_service::{ModelRegistry, Resumed, Secrets};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{ListenArgs, WebhookArgs};
+use crate::compat::CogEnv;
+use crate::http_server::HttpServer;
+use crate::listen::listen;
+use crate::reload::Reload;
+use crate::shutdown::{ShutdownCause, Signals, Sigterm};
+use crate::tokens::TokenSources;
+use crate::{build_info, edge_config, webhook_secrets};
+
+/// What a server reads before it listens.
+pub(crate) struct Startup {
+    started_at: Timestamp,
+    signals: Signals,
+    tokens: Option<Tokens>,
+    webhook_secrets: Secrets,
+    pub(crate) edge: EdgeConfig,
+    /// What SIGHUP reloads; a command may add to it.
+    pub(crate) reload: Reload,
+}
+
+impl Startup {
+    pub(crate) fn read(
+        listen: &ListenArgs,
+        webhook: &WebhookArgs,
+        env: &CogEnv,
+        sigterm: Sigterm,
+    ) -> anyhow::Result<Self> {
+        let started_at = Timestamp::now();
+        let signals = Signals::listen(sigterm)?;
+        let mut reload = Reload::default();
+        let tokens = TokenSources::new(listen.tokens_file.clone())?.open(&mut reload)?;
+        let webhook_secrets = webhook_secrets::read(
+            env.webhook_secret.as_deref(),
+            webhook.webhook_secret_file.as_deref(),
+            &mut reload,
+        )?;
+        let edge = edge_config::read(listen, &mut reload)?;
+        Ok(Self {
+            started_at,
+            signals,
+            tokens,
+            webhook_secrets,
+            edge,
+            reload,
+        })
+    }
+
+    /// Opens the port.
+    pub(crate) async fn listen(self, args: &ListenArgs) -> anyhow::Result<ListeningServer> {
+        let reload = Box::pin(self.reload.listen()?);
+        let listener = listen(args, self.tokens.as_ref()).await?;
+        let url = format!(
+            "{}://{}",
+            edge_config::scheme(&self.edge),
+            listener.local_addr()?
+        );
+        Ok(ListeningServer {
+            started_at: self.started_at,
+            signals: self.signals,
+            tokens: self.tokens,
+            webhook_secrets: self.webhook_secrets,
+            edge: self.edge,
+            reload,
+            listener,
+            url,
+        })
+    }
+}
+
+/// A server that has opened its port and accepts no connection yet.
+pub(crate) struct ListeningServer {
+    started_at: Timestamp,
+    signals: Signals,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) webhook_secrets: Secrets,
+    edge: EdgeConfig,
+    reload: BoxFuture<()>,
+    listener: TcpListener,
+    /// The address that it listens on.
+    pub(crate) url: String,
+}
+
+impl ListeningServer {
+    /// Serves `routes`, the admin API and the metrics, all of them behind the tokens.
+    pub(crate) fn start(
+        self,
+        routes: Router,
+        models: &ModelRegistry,
+        job_services: JobServices,
+        store: Option<Arc<StoreMeter>>,
+    ) -> RunningServer {
+        let sources = MetricSources {
+            job_services: Arc::clone(&job_services),
+            request_metrics: Arc::clone(&self.edge.request_metrics),
+            store,
+            build: build_info::BUILD,
+            started_at: self.started_at,
+        };
+        let routes = routes
+            .merge(admin::routes(job_services))
+            .merge(metrics::routes(sources));
+        // Last, because it covers only the routes that exist already.
+        let routes = match self.tokens {
+            Some(tokens) => access::require_token(routes, tokens),
+            None => routes,
+        };
+        let queue_upkeep = upkeep::run(
+            models.lines(),
+            Arc::new(models.clone()),
+            Consumer::new("here"),
+            upkeep::UpkeepConfig::default(),
+        );
+        RunningServer {
+            http: HttpServer::start(self.listener, routes, self.edge),
+            reload: self.reload,
+            queue_upkeep: Box::pin(queue_upkeep),
+            signals: self.signals,
+        }
+    }
+}
+
+/// A server that serves requests.
+pub(crate) struct RunningServer {
+    http: HttpServer,
+    reload: BoxFuture<()>,
+    queue_upkeep: BoxFuture<()>,
+    signals: Signals,
+}
+
+impl RunningServer {
+    /// Serves requests until a signal arrives or `requested` is canceled. `background` runs meanwhile;
+    /// it must not end.
+    pub(crate) async fn until_shutdown(
+        &mut self,
+        background: impl Future<Output = ()>,
+        requested: &CancellationToken,
+    ) -> ShutdownCause {
+        let Self {
+            http,
+            reload,
+            queue_upkeep,
+            signals,
+        } = self;
+        let cause = http.while_running(async {
+            tokio::select! {
+                () = reload => unreachable!("reload never ends"),
+                () = queue_upkeep => unreachable!("queue upkeep never ends"),
+                () = background => unreachable!("background tasks never end"),
+                cause = signals.next() => cause,
+                () = requested.cancelled() => ShutdownCause::Requested,
+            }
+        });
+        let cause = cause.await;
+        tracing::info!(?cause, "shutting down");
+        cause
+    }
+
+    /// Runs `drain` to its end. A second signal stops it, and its exit code is returned.
+    pub(crate) async fn drain(
+        &mut self,
+        drain: impl AsyncFnOnce(&mut HttpServer),
+    ) -> Option<ExitCode> {
+        tokio::select! {
+            () = drain(&mut self.http) => None,
+            () = &mut self.reload => unreachable!("reload never ends"),
+            () = &mut self.queue_upkeep => unreachable!("queue upkeep never ends"),
+            second = self.signals.next() => {
+                tracing::warn!("received a second signal, exiting now");
+                Some(ExitCode::from(second.forced_exit_code()))
+            }
+        }
+    }
+
+    /// Stops accepting connections, and waits up to `grace` for the responses of open requests.
+    pub(crate) async fn finish_responses(mut self, grace: Duration) {
+        self.http.stop_accepting();
+        self.http.finish(grace).await;
+    }
+}
+
+/// Resumes the jobs and webhooks of the previous run.
+pub(crate) async fn resume_jobs(models: &ModelRegistry) -> anyhow::Result<Resumed> {
+    let resumed = models
+        .resume()
+        .await
+        .context("failed to read the jobs of the previous run")?;
+    if resumed != Resumed::default() {
+        tracing::info!(
+            resumed.queued,
+            resumed.failed,
+            resumed.messages,
+            "resumed jobs of the previous run"
+        );
+    }
+    Ok(resumed)
+}
