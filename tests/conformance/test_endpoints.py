@@ -1,4 +1,4 @@
-"""spec/cog.md §1: which path answers to which method, and how."""
+"""spec/cog.md §1: paths, methods and their responses."""
 
 import pytest
 

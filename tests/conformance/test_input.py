@@ -1,4 +1,4 @@
-"""spec/cog.md §8: validation, and what reaches the function."""
+"""spec/cog.md §8: input validation, and the values that reach the function."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""spec/cog.md §7: which code can be served."""
+"""spec/cog.md §7: the kinds of code that can be served."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""spec/cog.md §1, order of checks on create: of two faults, which one is answered."""
+"""spec/cog.md §1, order of checks on create: which of two faults is reported."""
 
 import pytest
 

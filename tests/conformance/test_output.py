@@ -1,4 +1,4 @@
-"""spec/cog.md §10: what a returned value becomes."""
+"""spec/cog.md §10: how returned values are represented."""
 
 import pytest
 

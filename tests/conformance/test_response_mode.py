@@ -1,4 +1,4 @@
-"""spec/cog.md §1, response mode: what Accept and Prefer choose."""
+"""spec/cog.md §1, response mode: the effect of Accept and Prefer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""F: accounts that must not see each other, ids that cannot be guessed, files that are nobody else's."""
+"""Rows F1 to F5 of docs/reliability.md: accounts that must not see each other."""
 
 import itertools
 import math

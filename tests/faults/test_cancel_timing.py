@@ -1,4 +1,4 @@
-"""D18: a cancel at every moment. A cancel that was acknowledged is kept, and no slot is lost."""
+"""Row D18 of docs/reliability.md: cancels at every moment take effect and lose no slot."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Rows A1, A2, A3, A5, A13, A14 of docs/reliability.md: processes that die, and limits that kill them."""
+"""Rows A1, A2, A3, A5, A13, A14 of docs/reliability.md: children that die, and limits that kill them."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""B: clients that are slow, gone, or too many. The rows that need a minute are in test_slow_clients.py."""
+"""Rows B3, B4, B6 to B8 of docs/reliability.md: clients that are slow, disconnected, or too many."""
 
 import resource
 import time

@@ -1,4 +1,4 @@
-"""D6 to D8: ids that are paths, bombs or tricks."""
+"""Rows D6 to D8 of docs/reliability.md: ids that are paths, very long, or unusual."""
 
 import json
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""D14 to D17: files of the input that are bombs, secrets of this machine, or never end."""
+"""Rows D14 to D17 of docs/reliability.md: input files that are bombs, local files, or endless."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""D1 and D2: bodies that are not a create request. Nothing runs, nothing is sent, nothing is lost."""
+"""Rows D1 and D2 of docs/reliability.md: bodies that are not a valid create request."""
 
 import gzip
 import json

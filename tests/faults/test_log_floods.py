@@ -1,4 +1,4 @@
-"""Rows E3, E7 of docs/reliability.md: user code that prints too much, too strange, or too late."""
+"""Rows E3, E7 of docs/reliability.md: user code that prints too much, invalid bytes, or too late."""
 
 import pytest
 from footprint import assert_recovers

@@ -1,4 +1,4 @@
-"""Rows E17, E18, E19 of docs/reliability.md: user code that reaches for the server and its files."""
+"""Rows E17, E18, E19 of docs/reliability.md: user code that accesses the server and its files."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Row E6 of docs/reliability.md: processes and threads of the model's own; and its event loop."""
+"""Row E6 of docs/reliability.md: processes, threads and the event loop of the model."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Row E11 of docs/reliability.md: user code that changes the interpreter under the runtime."""
+"""Row E11 of docs/reliability.md: user code that patches the interpreter."""
 
 import pytest
 from footprint import assert_recovers

@@ -1,4 +1,4 @@
-"""Rows E12 to E16 of docs/reliability.md: user code that returns or yields what cannot be sent."""
+"""Rows E12 to E16 of docs/reliability.md: outputs that cannot be serialized or are too large."""
 
 import json
 

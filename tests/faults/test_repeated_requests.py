@@ -1,4 +1,4 @@
-"""D9 to D13, D19, D20: the same id again, unknown inputs, more than fits, and how an answer is asked for."""
+"""Rows D9 to D13, D19, D20 of docs/reliability.md: repeated ids, unknown inputs, a full queue."""
 
 import threading
 

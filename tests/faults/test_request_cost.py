@@ -1,4 +1,4 @@
-"""D1 and D3: what a request costs stays in proportion to what was sent."""
+"""Rows D1 and D3 of docs/reliability.md: the cost of a request is proportional to its size."""
 
 import time
 

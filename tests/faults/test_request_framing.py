@@ -1,4 +1,4 @@
-"""D3 to D5: too much, of the wrong kind, or not a request at all."""
+"""Rows D3 to D5 of docs/reliability.md: bodies that are too large, of the wrong type, or malformed."""
 
 import re
 

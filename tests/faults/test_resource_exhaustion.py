@@ -1,4 +1,4 @@
-"""A15 and A16: no descriptors, no room on the disk. What was accepted is kept, the rest is refused."""
+"""Rows A15 and A16 of docs/reliability.md: no file descriptors, no disk space."""
 
 import os
 import resource

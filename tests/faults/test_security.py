@@ -1,4 +1,4 @@
-"""What an operator expects, as far as a stranger sees it: addresses, TLS, logs, answers, source."""
+"""Security properties that a client can observe: addresses, TLS, logs, responses, source code."""
 
 import ast
 import base64

@@ -1,4 +1,4 @@
-"""Rows A7 to A10 and A17 to A19 of docs/reliability.md: the server stopped, moved in time, restarted."""
+"""Rows A7 to A10 and A17 to A19 of docs/reliability.md: stopped servers, clock changes, restarts."""
 
 import datetime
 import signal

@@ -1,4 +1,4 @@
-"""Rows E8, E9, E10, E20 of docs/reliability.md: user code that cannot be stopped politely."""
+"""Rows E8, E9, E10, E20 of docs/reliability.md: user code that ignores cancels and signals."""
 
 import pytest
 from footprint import assert_recovers, wait_for_logs

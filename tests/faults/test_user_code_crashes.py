@@ -1,4 +1,4 @@
-"""Rows E1, E2, E4, E5 of docs/reliability.md: user code that ends, raises, or breaks its channels."""
+"""Rows E1, E2, E4, E5 of docs/reliability.md: user code that exits, raises, or breaks its channels."""
 
 import pytest
 from footprint import assert_recovers

@@ -1,4 +1,4 @@
-"""C: receivers that are down, slow, hostile or private. The job never notices, and the end is always told."""
+"""Rows C1 to C9 of docs/reliability.md: receivers that are down, slow, hostile or private."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""Who may call: tokens, accounts, public addresses, /shutdown."""
+"""Access control: tokens, accounts, public addresses, /shutdown."""
 
 import http.client
 import json

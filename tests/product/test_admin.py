@@ -1,4 +1,4 @@
-"""What an operator sees and does: models, queues, processes, jobs, webhooks."""
+"""The admin API: models, queues, processes, jobs, webhooks."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Improvement 1: async generators stream as they yield."""
+"""Async generators stream as they yield."""
 
 
 def test_chunks_arrive_before_the_generator_ends(shared_server, gate):

@@ -1,4 +1,4 @@
-"""The stand-in for `cog` offers what the real package offers, and it behaves the same."""
+"""The stand-in for `cog` has the names of the real package and behaves the same."""
 
 import json
 import os

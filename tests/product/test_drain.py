@@ -1,4 +1,4 @@
-"""Improvement 7: SIGTERM drains."""
+"""SIGTERM drains the server."""
 
 import signal
 import time

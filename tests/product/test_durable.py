@@ -1,4 +1,4 @@
-"""Jobs that survive: what was accepted for later outlives the server."""
+"""Durable jobs: accepted asynchronous jobs survive the server."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The edge: bytes that are not requests, callers that hold on, and too many of them."""
+"""The HTTP edge: malformed requests, slow clients, connection limits, TLS."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Every folder in examples/ is served and does what it is there to show."""
+"""Every folder in examples/ can be served and works as described."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The line in front of the model: accounts take turns, each is served in order."""
+"""The fair queue: accounts take turns, each in order of submission."""
 
 from waiting import wait_until
 

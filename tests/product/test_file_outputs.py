@@ -1,4 +1,4 @@
-"""Improvement 6: file outputs keep their order, nested ones are uploaded, missing ones are failures."""
+"""File outputs keep their order, nested ones are uploaded, missing ones are failures."""
 
 import contextlib
 import threading

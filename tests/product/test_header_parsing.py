@@ -1,4 +1,4 @@
-"""Improvement 11: Prefer and Accept are parsed as lists."""
+"""Prefer and Accept are parsed as lists."""
 
 import http.client
 

@@ -1,4 +1,4 @@
-"""The model's own health check, asked by many at once."""
+"""The model's own health check with many concurrent clients."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""User code that does not play along: its job ends honestly, its child is replaced, the next job runs."""
+"""Hostile user code: its job ends correctly, its child is replaced, the next job runs."""
 
 import pytest
 from processes import descendants

@@ -1,4 +1,4 @@
-"""`tidegate ps`, `logs`, `cancel` and `replay` against a server that runs."""
+"""`tidegate ps`, `logs`, `cancel` and `replay` with a running server."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Improvement 5: a log line belongs to the job that wrote it."""
+"""A log line belongs to the job that wrote it."""
 
 from waiting import wait_until
 

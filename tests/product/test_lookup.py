@@ -1,4 +1,4 @@
-"""Improvement 10: results can be looked up, and a PUT is idempotent after the end too."""
+"""Results can be looked up, and a PUT is idempotent after the end too."""
 
 from waiting import wait_until
 

@@ -1,4 +1,4 @@
-"""What a job used is given back: neither process grows with the number of jobs."""
+"""Neither process grows with the number of jobs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A folder of models: each under its own name, loaded now or when wanted, and kept up with its files."""
+"""A folder of models: names, loading on demand, reloading of changed files."""
 
 import os
 import shutil

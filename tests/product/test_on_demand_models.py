@@ -1,4 +1,4 @@
-"""Models on demand when much is wanted of them: order, room, and the end of those who wait."""
+"""On-demand models under load: order, evictions, waiting jobs."""
 
 import os
 import shutil

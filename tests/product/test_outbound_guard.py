@@ -1,4 +1,4 @@
-"""The server calls public addresses only, unless it is told otherwise."""
+"""The server calls public addresses only, unless it is configured otherwise."""
 
 import base64
 import socket

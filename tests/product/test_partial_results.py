@@ -1,4 +1,4 @@
-"""Improvement 4: failed and canceled answers keep their logs and partial output."""
+"""Failed and canceled predictions keep their logs and partial output."""
 
 from waiting import wait_until
 

@@ -1,4 +1,4 @@
-"""Improvement 12: --workers for parallel sync models, --queue for patience."""
+"""`--workers` for parallel sync models, `--queue` for waiting requests."""
 
 import os
 import signal

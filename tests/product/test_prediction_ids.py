@@ -1,4 +1,4 @@
-"""Improvement 9: client ids are safe text; generated ids cannot be guessed."""
+"""Client ids are safe text; generated ids cannot be guessed."""
 
 import os
 from os.path import commonpath

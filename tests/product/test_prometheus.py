@@ -1,4 +1,4 @@
-"""What Prometheus reads: every number has a name, a meaning and moves when it should."""
+"""The Prometheus metrics: names, descriptions, values."""
 
 import os
 import re

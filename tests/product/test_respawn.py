@@ -1,4 +1,4 @@
-"""Improvement 2: a child that dies is replaced."""
+"""A child that dies is replaced."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Improvement 8: a failed setup shows the user's prints and traceback."""
+"""A failed setup shows the user's output and traceback."""
 
 import sys
 

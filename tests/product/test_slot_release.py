@@ -1,4 +1,4 @@
-"""Improvement 3: the slot is free before the caller sees the answer."""
+"""The slot is free before the client sees the response."""
 
 import http.client
 import json

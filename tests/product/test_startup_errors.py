@@ -1,4 +1,4 @@
-"""Improvement 13: errors in cog.yaml and in the code are shown with file and line."""
+"""Errors in cog.yaml and in the code are shown with file and line."""
 
 import re
 

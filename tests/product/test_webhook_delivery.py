@@ -1,4 +1,4 @@
-"""Webhooks: signed, sent again until they are taken, and every attempt can be read."""
+"""Webhooks: signatures, retries, and the list of attempts."""
 
 import base64
 import os

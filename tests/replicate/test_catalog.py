@@ -1,4 +1,4 @@
-"""A team's own Replicate: several models behind one address, for both official clients."""
+"""Several models behind one Replicate API, with both official clients."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Predictions that survive: none lost, none twice, whoever made them."""
+"""Durable predictions: none is lost and none runs twice."""
 
 import asyncio
 

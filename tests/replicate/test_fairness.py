@@ -1,4 +1,4 @@
-"""One account's batch does not block the others: accounts take turns, also after a kill."""
+"""A batch of one account does not block the others, also after a kill."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Files in another place than the data folder: a bucket with S3's protocol, or a folder."""
+"""File storage outside of the data folder: an S3 bucket or another folder."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""Files that callers leave with the server, with both official clients."""
+"""Uploaded files, with both official clients."""
 
 import hashlib
 import socket

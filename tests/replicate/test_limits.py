@@ -1,4 +1,4 @@
-"""Rate limits, as both clients meet them."""
+"""Rate limits, with both clients."""
 
 import asyncio
 

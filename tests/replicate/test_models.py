@@ -1,4 +1,4 @@
-"""Models that callers make, and what is said about models, with both clients."""
+"""Models that clients create, and model metadata, with both clients."""
 
 import asyncio
 

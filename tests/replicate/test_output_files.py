@@ -1,4 +1,4 @@
-"""Files that models give, as callers of Replicate's API get them: addresses that need no token."""
+"""Output files in the Replicate API: URLs that need no token."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What callers of Replicate's API are told: progress that both clients can read, and what was wrong."""
+"""Progress that both clients can read, and the details of errors."""
 
 import pytest
 from clients import ServedModel

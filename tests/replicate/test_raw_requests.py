@@ -1,4 +1,4 @@
-"""Raw requests: what the clients do not show."""
+"""Raw requests to the Replicate API: behaviour that the clients do not show."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Webhooks in Replicate's words: how often, what is in them, and after a restart."""
+"""Webhooks of the Replicate API: frequency, content, and delivery after a restart."""
 
 from waiting import wait_until
 

@@ -1,4 +1,4 @@
-"""Predictions whose data has been removed, as both clients read them."""
+"""Predictions whose data has been removed, with both clients."""
 
 import asyncio
 from pathlib import Path

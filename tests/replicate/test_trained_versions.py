@@ -1,4 +1,4 @@
-"""What a training gives is a version of its destination, and runs."""
+"""A training creates a version of its destination model, which can be run."""
 
 import re
 import shutil

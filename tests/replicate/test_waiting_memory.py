@@ -1,4 +1,4 @@
-"""However much waits in a line, the server holds little of it in memory, and nobody notices."""
+"""Waiting predictions use bounded memory."""
 
 from datetime import datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each account verifies its webhooks with a secret of its own, which verifies nobody else's."""
+"""Each account has its own webhook secret."""
 
 import pytest
 from clients import ServedModel

@@ -1,4 +1,4 @@
-"""`rp_debugger`: what a handler measures is in its output when that is wanted, and forgotten at its end."""
+"""`rp_debugger`: measurements of a handler are added to its output on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our local API beside Runpod's own, answer by answer."""
+"""Our local API compared with Runpod's own, response by response."""
 
 from __future__ import annotations
 

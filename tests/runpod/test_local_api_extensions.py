@@ -1,4 +1,4 @@
-"""What Runpod's own local API does not have: look, cancel, count, tell of failures, survive."""
+"""Features that Runpod's own local API lacks: lookup, cancel, health, webhooks, durability."""
 
 from __future__ import annotations
 

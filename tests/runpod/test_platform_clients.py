@@ -1,4 +1,4 @@
-"""Runpod's own clients at our platform, and the shapes of what they are answered."""
+"""Runpod's own clients with our platform, and the format of the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives the platform, and who may do what."""
+"""State that survives the platform, and access control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidegate endpoints`: what an operator does with the endpoints of a platform that runs."""
+"""`tidegate endpoints`: managing the endpoints of a running platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody should send, and what becomes of it."""
+"""Invalid requests to the platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of Runpod's cloud, and what its clients make of a refusal."""
+"""The limits of Runpod's cloud, and the reaction of its clients to a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runpod's npm client, unchanged, against the platform."""
+"""Runpod's npm client, unchanged, with the platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API at an endpoint: they become jobs of a worker that knows it."""
+"""Requests of the OpenAI API to an endpoint become jobs of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order jobs go to workers, how many at once, and jobs that let others go first."""
+"""The order in which jobs go to workers, concurrency, and low-priority jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runpod's own workers at our platform: every shape of handler, and every way to lose a worker."""
+"""Runpod's own workers with our platform: every kind of handler, every way to lose a worker."""
 
 from __future__ import annotations
 

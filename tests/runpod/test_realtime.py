@@ -1,4 +1,4 @@
-"""Handlers that are served where Runpod's own variables say."""
+"""Handlers served at the address in Runpod's own variables."""
 
 from __future__ import annotations
 

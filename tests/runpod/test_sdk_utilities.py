@@ -1,4 +1,4 @@
-"""The stand-in's tools beside those of the package, function by function."""
+"""The utilities of the stand-in compared with those of the package, function by function."""
 
 from __future__ import annotations
 

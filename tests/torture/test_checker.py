@@ -1,4 +1,4 @@
-"""The checker by itself: for every invariant a history in which it holds and one in which it does not."""
+"""The checker: for every invariant a history that satisfies it and one that violates it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model process that dies while descriptors are short comes up again when there are some."""
+"""A child that dies while descriptors run short is replaced when there are some again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torture program finds bugs: each of those that were planted, and names what is violated."""
+"""The torture program finds every planted bug and names the violated invariant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short storm: random clients and faults, and everything that must hold does."""
+"""Short runs of the torture program: no invariant is violated."""
 
 from __future__ import annotations
 

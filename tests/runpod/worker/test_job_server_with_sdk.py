@@ -1,4 +1,4 @@
-"""The real worker at the platform of these tests: what they demand of ours is what platforms are used to."""
+"""The real worker with the job server of these tests, to verify the job server."""
 
 from __future__ import annotations
 

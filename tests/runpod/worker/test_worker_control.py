@@ -1,4 +1,4 @@
-"""Stops, signs of life, how many at once, and the end of a worker. None of it waits for a handler."""
+"""Cancels, pings, concurrency, and shutdown of a worker; none of them waits for a handler."""
 
 from __future__ import annotations
 

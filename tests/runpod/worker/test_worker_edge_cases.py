@@ -1,4 +1,4 @@
-"""Handlers and platforms that do what nobody expects: every job that can be answered is answered."""
+"""Unusual handlers and job servers: every valid job is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker makes of the variables and files that Runpod's own workers know."""
+"""The variables and files that Runpod's own workers read."""
 
 from __future__ import annotations
 

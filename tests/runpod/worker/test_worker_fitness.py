@@ -1,4 +1,4 @@
-"""The machine is checked as Runpod's own worker does it: after the script's checks, before the first job."""
+"""Fitness checks as in Runpod's own worker: after the script's checks, before the first job."""
 
 from __future__ import annotations
 

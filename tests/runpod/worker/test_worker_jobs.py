@@ -1,4 +1,4 @@
-"""Jobs of a platform: what is taken, what the handler sees, what is brought back."""
+"""Jobs of a platform: polling, handler input, results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A platform that fails and workers that are killed: no result is lost, and nobody is flooded."""
+"""Outages of the platform and killed workers: no result is lost, no poll flood."""
 
 from __future__ import annotations
 

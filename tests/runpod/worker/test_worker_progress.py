@@ -1,4 +1,4 @@
-"""What a job says before its end: parts in order, progress in order, and nothing after the result."""
+"""Partial output and progress: in order, and never after the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker starts: what is missing is named, an unfit machine is told, one job can be tried."""
+"""Startup of a worker: configuration errors, fitness checks, test input."""
 
 from __future__ import annotations
 

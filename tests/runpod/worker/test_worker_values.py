@@ -1,4 +1,4 @@
-"""Values that the package's worker sends and JSON or Cog find odd, and how a generator's end is told."""
+"""Values that JSON or Cog cannot represent, and the end of a generator."""
 
 from __future__ import annotations
 
