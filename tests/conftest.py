@@ -38,6 +38,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kind", [kind for kind in KINDS if kind in chosen], scope="session")
 
 
+#: Files that take longest or wait longest. They run first, so that no worker is left with one at the end.
+SLOW_FILES = (
+    "faults/test_slow_clients.py",
+    "torture/",
+    "runpod/test_platform_",
+    "replicate/test_durable_predictions.py",
+    "faults/test_model_isolation.py",
+    "faults/test_child_deaths.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((n for n, slow in enumerate(SLOW_FILES) if path.startswith(slow)), len(SLOW_FILES))
+
+    items.sort(key=rank)
+
+
 def _start(kind: str, model: str | Path, scratch: Path, **options: Any) -> Server:
     if kind == "cog":
         return start_cog(model, scratch, **options)

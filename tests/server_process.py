@@ -71,7 +71,7 @@ class Server(HttpClient):
                 raise AssertionError(f"{self.kind} exited with {self.process.returncode}\n{self.log()}")
             try:
                 health = self.get("/health-check", timeout=12).json
-            except requests.ConnectionError:
+            except (requests.ConnectionError, requests.Timeout):
                 return None
             return health if health["status"] in statuses else None
 
@@ -116,12 +116,21 @@ class Server(HttpClient):
         if self.process.poll() is None:
             self.process.terminate()
 
-    def reap(self, timeout: float = 5.0) -> None:
-        """Wait for the exit; kill the server and its descendants after `timeout` seconds."""
+    def reap(self) -> None:
+        """Wait for the exit after `terminate`; a server that still drains is stopped by a second signal."""
+        if self._exits_within(1.0):
+            return
+        self.process.terminate()
+        if self._exits_within(5.0):
+            return
+        for pid in descendants(self.process.pid):
+            kill(pid)
+        self.process.kill()
+        self.process.wait(5)
+
+    def _exits_within(self, seconds: float) -> bool:
         try:
-            self.process.wait(timeout)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            for pid in descendants(self.process.pid):
-                kill(pid)
-            self.process.kill()
-            self.process.wait(5)
+            return False
+        return True

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-START_TIMEOUT = 30.0
+#: A loaded machine may need most of it to import a model's packages.
+START_TIMEOUT = 45.0
 WAIT_TIMEOUT = 15.0
 POLL_INTERVAL = 0.01
 

@@ -46,7 +46,7 @@ def test_blocking_sleep(serve, receiver, began):
     server.cancel("sleep")
     assert receiver.wait_terminal(hook)["status"] == "canceled"
     # Deliberate difference: Cog waits for the sleep to end; tidegate interrupts it.
-    assert server.is_cog or time.monotonic() - start < 1.0
+    assert server.is_cog or time.monotonic() - start < 2.5
 
 
 def test_cancel_is_idempotent_while_in_flight(serve, receiver, began):

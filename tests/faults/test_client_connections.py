@@ -1,7 +1,6 @@
 """Rows B3, B4, B6 to B8 of docs/reliability.md: clients that are slow, disconnected, or too many."""
 
 import resource
-import time
 
 import pytest
 from baseline import MIB, Baseline, read_journal
@@ -209,7 +208,5 @@ def test_a_job_is_canceled_when_its_last_stream_client_disconnects(start_server,
     server = start_server("many")
     stream = server.stream({"count": 3, "gate": str(gate), "hold_at": 1}, id="left")
     stream.next("output")
-    began = time.monotonic()
     stream.close()
     assert wait_for_end(server, "left", timeout=5)["status"] == "canceled"
-    assert time.monotonic() - began < 5

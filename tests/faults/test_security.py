@@ -275,7 +275,7 @@ def test_the_package_has_no_code_that_executes_data():
 
 def test_marshal_is_only_used_between_a_process_and_its_own_fork():
     users = {path.name for path in python_sources() if "marshal" in calls_and_imports(path)}
-    assert users <= {"describe.py"}
+    assert users <= {"schema_fork.py"}
 
 
 def test_unsafe_code_is_denied_and_only_in_the_crate_for_python():

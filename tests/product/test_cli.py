@@ -21,7 +21,17 @@ def test_help_names_the_commands(tidegate):
 
 def test_the_help_of_serve_has_groups_and_examples(tidegate):
     text = tidegate("serve", "--help").stdout
-    headings = ("Model", "Listening", "Access", "Queue and limits", "Storage", "Webhooks", "Files", "Process", "Examples")
+    headings = (
+        "Model",
+        "Listening",
+        "Access",
+        "Queue and limits",
+        "Storage",
+        "Webhooks",
+        "Files",
+        "Process",
+        "Examples",
+    )
     assert [line[:-1] for line in text.splitlines() if line[:-1] in headings] == list(headings)
 
 

@@ -59,7 +59,7 @@ def test_an_idle_server_stops_at_once(start_server):
     start = time.monotonic()
     server.signal(signal.SIGTERM)
     assert server.wait_exit() == 0
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 5
 
 
 def test_a_keep_alive_connection_does_not_block_the_shutdown(start_server):

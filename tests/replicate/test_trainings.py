@@ -47,9 +47,9 @@ def test_with_npms_client(serve_model):
     assert raised.value.status == 404
 
 
-def test_a_training_for_a_created_model(served):
+def test_a_training_for_a_created_model(serve_model):
     tokens = {"TIDEGATE_API_TOKENS": "a:ann,b:bob"}
-    ann = served("training", env=tokens, token="a")
+    ann = serve_model("training", env=tokens, token="a")
     bob = ServedModel(ann.server, "training", "b")
     ann.python.models.create("ann", "tuned", visibility="public", hardware="local")
 
@@ -76,8 +76,8 @@ def test_a_training_for_a_created_model(served):
     assert raised.value.detail == "The specified training destination does not exist"
 
 
-def test_invalid_trainings_are_refused(served):
-    training, echo = served("training"), served("echo", env={"TIDEGATE_DATA_DIR": "none"})
+def test_invalid_trainings_are_refused(serve_model):
+    training, echo = serve_model("training"), serve_model("echo", env={"TIDEGATE_DATA_DIR": "none"})
 
     def refusal(served, destination, **input):
         with pytest.raises(ReplicateError) as raised:

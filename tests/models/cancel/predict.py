@@ -28,7 +28,7 @@ class Predictor(BasePredictor):
         return "never"
 
     def sleep(self, _: str) -> str:
-        time.sleep(1.5)
+        time.sleep(3.0)
         return "slept"
 
     def swallow(self, ended: str) -> str:
