@@ -1,5 +1,5 @@
-//! The client: a few ways out, each built when it is first used, because reading the system's
-//! certificates takes longer than a whole prediction.
+//! [`Client`]: several HTTP clients with different rules. Each is created at its first use, because
+//! reading the system's certificates takes longer than a whole prediction.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -9,86 +9,86 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCAT
 use reqwest::{ClientBuilder, StatusCode, redirect};
 use url::Url;
 
-use crate::address::check_url;
 use crate::error::host_of;
-use crate::resolve::{self, GuardedResolver, Lookup};
+use crate::guarded_resolver::{self, GuardedResolver, Lookup};
+use crate::url_check::check_url;
 use crate::{Config, Error, InvalidUrl, parse_url};
 
-/// How often an address may point on to another.
+/// The largest number of redirects.
 pub(crate) const MAX_REDIRECTS: usize = 5;
-/// Connections to one host that wait for the next call; each is a file descriptor.
+/// Idle connections per host; each uses a file descriptor.
 const MAX_IDLE: usize = 8;
-/// How long a place of the operator's may say nothing.
-const STANDSTILL: Duration = Duration::from_secs(30);
+/// How long a server that the operator chose may send no bytes.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The one HTTP client.
+/// The HTTP client for all outgoing requests.
 pub struct Client {
     pub(crate) config: Config,
     lookup: Lookup,
-    /// For webhooks, which go to the address that was given and nowhere else.
-    strict: LazyClient,
-    /// For downloads, where an address may point on to another; each is checked.
-    following: LazyClient,
-    /// For addresses that the operator chose.
-    own: LazyClient,
-    /// For the same, where we see ourselves to what moves.
-    steady: LazyClient,
+    /// For webhooks: follows no redirects.
+    webhooks: LazyClient,
+    /// For downloads: follows redirects and checks each target.
+    downloads: LazyClient,
+    /// For URLs that the operator chose: no check of the address.
+    operator: LazyClient,
+    /// The same without redirects, which [`Client::send`] follows itself.
+    operator_no_redirect: LazyClient,
 }
 
-/// One call to a place that the operator named, for who speaks there in words of its own.
+/// A request to a server that the operator chose.
 #[derive(Debug)]
 pub struct HttpRequest {
-    /// Whom to call.
+    /// The URL.
     pub url: Url,
-    /// What is said besides.
+    /// Additional headers.
     pub headers: HeaderMap,
-    /// What is brought: a `POST` with it, a `GET` without.
+    /// The body of a `POST`; without it, the request is a `GET`.
     pub body: Option<Bytes>,
-    /// The longest that it may take as a whole.
+    /// The timeout of the request.
     pub limit: Duration,
 }
 
-/// What came back from a [`HttpRequest`].
+/// The response to an [`HttpRequest`].
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// How long it wants to be left alone.
+    /// The value of `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// All of its body.
+    /// The whole body.
     pub body: Bytes,
 }
 
-/// What a receiver said.
+/// The response of a webhook receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebhookResponse {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// How long it wants to be left alone.
+    /// The value of `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
 impl WebhookResponse {
-    /// Whether it took the message.
+    /// Whether the receiver accepted the message.
     pub fn is_success(self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
 impl Client {
-    /// A client with these limits; nothing is built yet.
+    /// A client with these limits.
     pub fn new(config: Config) -> Self {
-        Self::with_lookup(config, resolve::system())
+        Self::with_lookup(config, guarded_resolver::system())
     }
 
     pub(crate) fn with_lookup(config: Config, lookup: Lookup) -> Self {
         Self {
             config,
             lookup,
-            strict: LazyClient::default(),
-            following: LazyClient::default(),
-            own: LazyClient::default(),
-            steady: LazyClient::default(),
+            webhooks: LazyClient::default(),
+            downloads: LazyClient::default(),
+            operator: LazyClient::default(),
+            operator_no_redirect: LazyClient::default(),
         }
     }
 
@@ -97,12 +97,13 @@ impl Client {
         self.config.max_file
     }
 
-    /// Reads an address that a stranger gave us. Where its name leads is checked later, at each call.
+    /// Parses and checks a URL from a request. The addresses of a host name are checked at each
+    /// connection.
     pub fn check(&self, text: &str) -> Result<Url, InvalidUrl> {
         parse_url(text, &self.config.networks)
     }
 
-    /// Posts a webhook. Redirects are not followed and the body of the answer is not read.
+    /// Posts a webhook. Redirects are not followed and the body of the response is not read.
     pub async fn post(
         &self,
         url: &Url,
@@ -111,8 +112,8 @@ impl Client {
     ) -> Result<WebhookResponse, Error> {
         self.guard(url)?;
         let client = self
-            .strict
-            .ready(url, || self.guarded().redirect(redirect::Policy::none()))?;
+            .webhooks
+            .get(url, || self.guarded().redirect(redirect::Policy::none()))?;
         let sent = client
             .post(url.clone())
             .headers(headers)
@@ -120,26 +121,26 @@ impl Client {
             .body(body)
             .send()
             .await;
-        let answer = sent.map_err(|error| Error::from_send(url, error))?;
-        let retry_after = answer
+        let response = sent.map_err(|error| Error::from_send(url, error))?;
+        let retry_after = response
             .headers()
             .get(RETRY_AFTER)
-            .and_then(|value| delay(value.to_str().ok()?));
+            .and_then(|value| parse_retry_after(value.to_str().ok()?));
         Ok(WebhookResponse {
-            status: answer.status().as_u16(),
+            status: response.status().as_u16(),
             retry_after,
         })
     }
 
-    /// One call of our own to another server, for the command line: a `GET`, or a `POST` of JSON, with a
-    /// token if the server wants one. The answer may take as long as a model takes.
+    /// Sends a request to a tidegate server, for the command line: a `GET`, or a `POST` of JSON, with a
+    /// bearer token if there is one. There is no timeout: the response may take as long as the model.
     pub async fn fetch(
         &self,
         url: &Url,
         token: Option<&str>,
         json: Option<Bytes>,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let client = self.own(url)?;
+        let client = self.operator_client(url)?;
         let request = match json {
             Some(json) => client
                 .post(url.clone())
@@ -152,22 +153,22 @@ impl Client {
         } else {
             request
         };
-        let answer = request
+        let response = request
             .send()
             .await
             .map_err(|error| Error::from_send(url, error))?;
-        let status = answer.status();
+        let status = response.status();
         Ok((
             status,
-            answer
+            response
                 .bytes()
                 .await
                 .map_err(|error| Error::from_send(url, error))?,
         ))
     }
 
-    /// Calls a place that the operator named. Every status is an answer. What is brought is brought to where the
-    /// place has moved; clients usually come there with empty hands.
+    /// Sends a request to a server that the operator chose; any status is a response. Unlike common
+    /// HTTP clients, it sends a `POST` with its body again after a 301 or 302 redirect.
     pub async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Error> {
         let HttpRequest {
             mut url,
@@ -176,23 +177,24 @@ impl Client {
             limit,
         } = request;
         let client = self
-            .steady
-            .ready(&url, || self.basic().redirect(redirect::Policy::none()))?;
+            .operator_no_redirect
+            .get(&url, || self.basic().redirect(redirect::Policy::none()))?;
         let mut hops = 0;
         loop {
             let request = match &body {
                 Some(body) => client.post(url.clone()).body(body.clone()),
                 None => client.get(url.clone()),
             };
-            let answer = request.headers(headers.clone()).timeout(limit).send().await;
-            let answer = answer.map_err(|error| Error::from_send(&url, error))?;
-            let Some(next) = moved(&url, &answer).filter(|_| hops < MAX_REDIRECTS) else {
-                return reply(&url, answer).await;
+            let response = request.headers(headers.clone()).timeout(limit).send().await;
+            let response = response.map_err(|error| Error::from_send(&url, error))?;
+            let Some(next) = redirect_target(&url, &response).filter(|_| hops < MAX_REDIRECTS)
+            else {
+                return read_response(&url, response).await;
             };
-            if answer.status() == StatusCode::SEE_OTHER {
+            if response.status() == StatusCode::SEE_OTHER {
                 body = None;
             }
-            if !is_same_place(&url, &next) {
+            if !may_share_credentials(&url, &next) {
                 headers.remove(AUTHORIZATION);
             }
             url = next;
@@ -200,7 +202,7 @@ impl Client {
         }
     }
 
-    /// Refuses what the resolver never sees: hosts that are addresses already.
+    /// Refuses private IP addresses in the URL, which the resolver never sees.
     pub(crate) fn guard(&self, url: &Url) -> Result<(), Error> {
         check_url(url, &self.config.networks).map_err(|source| Error::Refused {
             host: host_of(url),
@@ -208,16 +210,16 @@ impl Client {
         })
     }
 
-    pub(crate) fn following(&self, url: &Url) -> Result<&reqwest::Client, Error> {
-        self.following
-            .ready(url, || self.guarded().redirect(self.checked_redirects()))
+    pub(crate) fn download_client(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        self.downloads
+            .get(url, || self.guarded().redirect(self.checked_redirects()))
     }
 
     fn checked_redirects(&self) -> redirect::Policy {
         let networks = self.config.networks.clone();
         redirect::Policy::custom(move |next| {
             if next.previous().len() > MAX_REDIRECTS {
-                return next.error("it pointed on too often");
+                return next.error("too many redirects");
             }
             match check_url(next.url(), &networks) {
                 Ok(()) => next.follow(),
@@ -226,15 +228,15 @@ impl Client {
         })
     }
 
-    pub(crate) fn own(&self, url: &Url) -> Result<&reqwest::Client, Error> {
-        self.own.ready(url, || {
+    pub(crate) fn operator_client(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        self.operator.get(url, || {
             self.basic()
                 .redirect(redirect::Policy::limited(MAX_REDIRECTS))
         })
     }
 
     fn guarded(&self) -> ClientBuilder {
-        // A proxy would resolve names itself, where no guard sees the address.
+        // A proxy would resolve names itself, and the guard would not see the address.
         let resolver = GuardedResolver {
             networks: self.config.networks.clone(),
             lookup: self.lookup.clone(),
@@ -243,7 +245,7 @@ impl Client {
     }
 
     fn basic(&self) -> ClientBuilder {
-        // Installing it twice is harmless: another client of this process was first.
+        // It fails if another client of this process has installed the provider, which is harmless.
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
@@ -257,15 +259,15 @@ impl Client {
     }
 }
 
-/// Where an answer sends the caller on to.
-fn moved(url: &Url, answer: &reqwest::Response) -> Option<Url> {
-    let points_on = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+/// The target of a redirect response.
+fn redirect_target(url: &Url, response: &reqwest::Response) -> Option<Url> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let next = url
         .join(
-            answer
+            response
                 .headers()
                 .get(LOCATION)
-                .filter(|_| points_on)?
+                .filter(|_| is_redirect)?
                 .to_str()
                 .ok()?,
         )
@@ -273,21 +275,22 @@ fn moved(url: &Url, answer: &reqwest::Response) -> Option<Url> {
     matches!(next.scheme(), "http" | "https").then_some(next)
 }
 
-/// Whether the keys of one address are those of the other: they are on one server, or the same by a safer way.
-fn is_same_place(url: &Url, next: &Url) -> bool {
-    let safer = url.scheme() == "http" && next.scheme() == "https";
+/// Whether the credentials for `url` may be sent to `next`: both are on one server, or `next` is the same
+/// host over https.
+fn may_share_credentials(url: &Url, next: &Url) -> bool {
+    let is_upgrade = url.scheme() == "http" && next.scheme() == "https";
     url.host() == next.host()
-        && (safer || url.port_or_known_default() == next.port_or_known_default())
+        && (is_upgrade || url.port_or_known_default() == next.port_or_known_default())
 }
 
-async fn reply(url: &Url, answer: reqwest::Response) -> Result<HttpResponse, Error> {
-    let retry_after = answer
+async fn read_response(url: &Url, response: reqwest::Response) -> Result<HttpResponse, Error> {
+    let retry_after = response
         .headers()
         .get(RETRY_AFTER)
-        .and_then(|value| delay(value.to_str().ok()?));
-    let status = answer.status().as_u16();
-    let body = answer.bytes().await;
-    let body = body.map_err(|error| Error::BrokeOff {
+        .and_then(|value| parse_retry_after(value.to_str().ok()?));
+    let status = response.status().as_u16();
+    let body = response.bytes().await;
+    let body = body.map_err(|error| Error::Incomplete {
         host: host_of(url),
         source: error.without_url(),
     })?;
@@ -298,27 +301,27 @@ async fn reply(url: &Url, answer: reqwest::Response) -> Result<HttpResponse, Err
     })
 }
 
-/// A client for a place that the operator chose, for who speaks there in a protocol of its own. Nothing is guarded;
-/// what stands still is given up.
+/// A plain client for a server that the operator chose, for callers with their own protocol. It checks
+/// no addresses and follows no redirects.
 pub fn unguarded_client() -> Result<reqwest::Client, reqwest::Error> {
     Client::new(Config::default())
         .basic()
         .redirect(redirect::Policy::none())
-        .read_timeout(STANDSTILL)
+        .read_timeout(READ_TIMEOUT)
         .build()
 }
 
-/// One way out. What cannot be built now, without file descriptors for instance, is built by a later
-/// call.
+/// A client that is created at its first use. If that fails, for instance because there are no file
+/// descriptors left, the next use tries again.
 #[derive(Default)]
 struct LazyClient {
     client: OnceLock<reqwest::Client>,
-    /// For a machine without certificates, which can still tell things in the open.
+    /// For plain http on a machine without certificates.
     plain: OnceLock<reqwest::Client>,
 }
 
 impl LazyClient {
-    fn ready(
+    fn get(
         &self,
         url: &Url,
         builder: impl Fn() -> ClientBuilder,
@@ -326,29 +329,29 @@ impl LazyClient {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let not_ready = |source| Error::NotReady {
+        let no_client = |source| Error::NoClient {
             host: host_of(url),
             source,
         };
         match builder().build() {
             Ok(client) => Ok(self.client.get_or_init(|| client)),
-            Err(source) if url.scheme() == "https" => Err(not_ready(source)),
+            Err(source) if url.scheme() == "https" => Err(no_client(source)),
             Err(source) => {
                 if self.plain.get().is_none() {
                     let client = builder()
                         .tls_certs_only([])
                         .build()
-                        .map_err(|_| not_ready(source))?;
+                        .map_err(|_| no_client(source))?;
                     self.plain.set(client).ok();
                 }
-                Ok(self.plain.get().expect("it was just put there"))
+                Ok(self.plain.get().expect("it was set above"))
             }
         }
     }
 }
 
-/// `Retry-After`: seconds, or a date.
-fn delay(text: &str) -> Option<Duration> {
+/// Parses `Retry-After`: seconds or a date.
+fn parse_retry_after(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
@@ -362,11 +365,16 @@ mod tests {
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
-        assert_eq!(delay("120"), Some(Duration::from_secs(120)));
-        assert_eq!(delay("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("120"), Some(Duration::from_secs(120)));
+        assert_eq!(
+            parse_retry_after("Sun, 06 Nov 1994 08:49:37 GMT"),
+            Some(Duration::ZERO)
+        );
         let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
-        assert!(delay(&later).is_some_and(|delay| (50..=60).contains(&delay.as_secs())));
-        assert_eq!(delay("soon"), None);
-        assert_eq!(delay("-5"), None);
+        assert!(
+            parse_retry_after(&later).is_some_and(|delay| (50..=60).contains(&delay.as_secs()))
+        );
+        assert_eq!(parse_retry_after("soon"), None);
+        assert_eq!(parse_retry_after("-5"), None);
     }
 }

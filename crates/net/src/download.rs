@@ -1,4 +1,4 @@
-//! Downloads of inputs: bounded in size, silence, slowness and time.
+//! Downloads input files, with limits on size, stalls, speed and duration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,18 +31,21 @@ impl Client {
             host: host_of(url),
             limit,
         };
-        let answer = self.begin(url).await?;
-        if answer.content_length().is_some_and(|length| length > limit) {
+        let response = self.begin(url).await?;
+        if response
+            .content_length()
+            .is_some_and(|length| length > limit)
+        {
             return Err(too_large());
         }
         let mut file = new_private(path).await.map_err(Error::unwritable)?;
-        let (mut body, mut total) = (answer.bytes_stream(), 0u64);
-        let mut progress = SpeedMeter::new(self.config.download_min_speed);
+        let (mut body, mut total) = (response.bytes_stream(), 0u64);
+        let mut speed = SpeedMeter::new(self.config.download_min_speed);
         while let Some(chunk) = timeout(stall, body.next())
             .await
             .map_err(|_| stalled(url, stall))?
         {
-            let chunk = chunk.map_err(|source| Error::BrokeOff {
+            let chunk = chunk.map_err(|source| Error::Incomplete {
                 host: host_of(url),
                 source: source.without_url(),
             })?;
@@ -50,12 +53,12 @@ impl Client {
             if total > limit {
                 return Err(too_large());
             }
-            progress
+            speed
                 .check(chunk.len() as u64)
-                .map_err(|pace| Error::TooSlow {
+                .map_err(|min_speed| Error::TooSlow {
                     host: host_of(url),
-                    bytes: pace.bytes,
-                    window: pace.window,
+                    bytes: min_speed.bytes,
+                    window: min_speed.window,
                 })?;
             file.write_all(&chunk).await.map_err(Error::unwritable)?;
         }
@@ -64,17 +67,17 @@ impl Client {
 
     async fn begin(&self, url: &Url) -> Result<reqwest::Response, Error> {
         self.guard(url)?;
-        let mut request = self.following(url)?.get(url.clone());
+        let mut request = self.download_client(url)?.get(url.clone());
         if let Some(name) = &self.config.download_user_agent {
             request = request.header(USER_AGENT, name);
         }
         let stall = self.config.download_stall_timeout;
-        let answer = timeout(stall, request.send())
+        let response = timeout(stall, request.send())
             .await
             .map_err(|_| stalled(url, stall))?;
-        let answer = answer.map_err(|error| Error::from_send(url, error))?;
-        match answer.status() {
-            status if status.is_success() => Ok(answer),
+        let response = response.map_err(|error| Error::from_send(url, error))?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
             status => Err(Error::Status {
                 host: host_of(url),
                 status,
@@ -90,17 +93,17 @@ fn stalled(url: &Url, after: Duration) -> Error {
     }
 }
 
-/// How much came in the present window of time.
+/// Measures the bytes received in the current time window.
 struct SpeedMeter {
-    pace: MinSpeed,
+    min_speed: MinSpeed,
     since: Instant,
     bytes: u64,
 }
 
 impl SpeedMeter {
-    fn new(pace: MinSpeed) -> Self {
+    fn new(min_speed: MinSpeed) -> Self {
         Self {
-            pace,
+            min_speed,
             since: Instant::now(),
             bytes: 0,
         }
@@ -108,13 +111,13 @@ impl SpeedMeter {
 
     fn check(&mut self, more: u64) -> Result<(), MinSpeed> {
         self.bytes += more;
-        if self.since.elapsed() < self.pace.window {
+        if self.since.elapsed() < self.min_speed.window {
             return Ok(());
         }
-        if self.bytes < self.pace.bytes {
-            return Err(self.pace);
+        if self.bytes < self.min_speed.bytes {
+            return Err(self.min_speed);
         }
-        *self = Self::new(self.pace);
+        *self = Self::new(self.min_speed);
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! What can go wrong when somebody is called. No error holds a path or a query of a URL, or its
-//! credentials: they end in logs and in answers.
+//! Errors of outgoing requests. No error contains the path, the query or the credentials of a URL:
+//! errors appear in logs and in API responses.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -9,79 +9,79 @@ use url::Url;
 
 use crate::InvalidUrl;
 
-/// A call outward did not do what it should.
+/// An outgoing request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address, or one that it led to, is not called.
-    #[error("`{host}` is not called")]
+    /// The URL, or one that it redirects to, is not allowed.
+    #[error("requests to `{host}` are not allowed")]
     Refused {
-        /// Whom we should have called.
+        /// The host of the URL.
         host: String,
-        /// Why not.
+        /// Why it is not allowed.
         source: InvalidUrl,
     },
-    /// Nothing could be prepared for calling; out of file descriptors, for instance.
-    #[error("could not get ready to call `{host}`")]
-    NotReady {
-        /// Whom we wanted to call.
+    /// The HTTP client could not be created, for instance because there are no file descriptors left.
+    #[error("could not create an HTTP client for `{host}`")]
+    NoClient {
+        /// The host of the URL.
         host: String,
         /// Why.
         source: reqwest::Error,
     },
-    /// No answer came.
+    /// There was no response.
     #[error("could not reach `{host}`")]
     Unreachable {
-        /// Whom we called, without path and credentials.
+        /// The host of the URL.
         host: String,
         /// Why.
         source: reqwest::Error,
     },
-    /// The answer began and did not come to its end.
-    #[error("the answer of `{host}` broke off")]
-    BrokeOff {
-        /// Whom we called.
+    /// The connection was lost while the response was read.
+    #[error("the response of `{host}` is incomplete")]
+    Incomplete {
+        /// The host of the URL.
         host: String,
         /// Why.
         source: reqwest::Error,
     },
-    /// The answer was not a success.
-    #[error("`{host}` answered {status}")]
+    /// The status of the response is not a success.
+    #[error("`{host}` responded with {status}")]
     Status {
-        /// Whom we called.
+        /// The host of the URL.
         host: String,
-        /// What it said.
+        /// The status.
         status: StatusCode,
     },
     /// The body is larger than allowed.
-    #[error("the file at `{host}` has more than {limit} bytes; --max-file sets the limit")]
+    #[error("the file at `{host}` has more than {limit} bytes; `--max-file` sets the limit")]
     TooLarge {
-        /// Whom we called.
+        /// The host of the URL.
         host: String,
         /// The limit.
         limit: u64,
     },
-    /// Nothing came for too long.
+    /// The server sent no bytes for too long.
     #[error("`{host}` sent nothing for {after:?}")]
     Stalled {
-        /// Whom we called.
+        /// The host of the URL.
         host: String,
         /// How long we waited.
         after: Duration,
     },
-    /// What came was too little.
+    /// The server sends too slowly.
     #[error("`{host}` sends too slowly: less than {bytes} bytes in {window:?}")]
     TooSlow {
-        /// Whom we called.
+        /// The host of the URL.
         host: String,
-        /// The least that must come.
+        /// The minimum number of bytes.
         bytes: u64,
-        /// In which time.
+        /// The time in which they must arrive.
         window: Duration,
     },
-    /// It did not end.
+    /// The download took too long.
     #[error("the download from `{host}` took more than {limit:?}")]
     TooLong {
-        /// Whom we called.
+        /// The host of the URL.
         host: String,
         /// The limit.
         limit: Duration,
@@ -97,7 +97,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether asking again is in vain, because the address is not called at all.
+    /// Whether the URL is not allowed, so that a retry cannot succeed.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
@@ -107,7 +107,8 @@ impl Error {
         matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     }
 
-    /// Why `url` could not be called; the guard may have spoken from inside the client.
+    /// The error of a request. A refusal of the resolver or the redirect policy is inside of reqwest's
+    /// error.
     pub(crate) fn from_send(url: &Url, error: reqwest::Error) -> Self {
         let (host, error) = (host_of(url), error.without_url());
         match refusal_in(&error) {
@@ -145,7 +146,7 @@ fn refusal_in(error: &reqwest::Error) -> Option<InvalidUrl> {
     None
 }
 
-/// Whom a URL names, without the parts that may hold secrets.
+/// Host and port of a URL, without the parts that may contain secrets.
 pub(crate) fn host_of(url: &Url) -> String {
     match (url.host_str(), url.port()) {
         (Some(host), Some(port)) => format!("{host}:{port}"),

@@ -6,8 +6,8 @@ use url::{Host, Url};
 
 use crate::{AllowedNetworks, parse_url};
 
-/// However an address is written, one that may be called names nobody who is only reachable from here,
-/// and a refusal does not repeat its password.
+/// However a URL is written: if it is allowed, its host is not a private address, and an error message
+/// does not contain its password.
 pub fn address(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let networks = AllowedNetworks::public();
@@ -15,7 +15,7 @@ pub fn address(input: &[u8]) {
         match parse_url(text, &networks) {
             Ok(url) => {
                 assert!(matches!(url.scheme(), "http" | "https"), "{url}");
-                let open = match url.host() {
+                let is_public = match url.host() {
                     None => false,
                     Some(Host::Ipv4(address)) => !is_special_v4(address),
                     Some(Host::Ipv6(address)) => !is_special_v6(address),
@@ -23,11 +23,11 @@ pub fn address(input: &[u8]) {
                         name.split('.').rfind(|part| !part.is_empty()) != Some("localhost")
                     }
                 };
-                assert!(open, "{url} may be called");
+                assert!(is_public, "{url} is allowed");
                 assert_eq!(
                     parse_url(url.as_str(), &networks).as_ref(),
                     Ok(&url),
-                    "it means something else when it is read again"
+                    "it parses differently the second time"
                 );
             }
             Err(error) => {
@@ -35,7 +35,7 @@ pub fn address(input: &[u8]) {
                 let password = Url::parse(text)
                     .ok()
                     .and_then(|url| url.password().map(str::to_owned));
-                // A short one may be in any text.
+                // A short password may occur in any text.
                 assert!(
                     !password
                         .is_some_and(|password| password.len() > 8 && message.contains(&password)),
@@ -44,11 +44,11 @@ pub fn address(input: &[u8]) {
             }
         }
     }
-    list(&text);
+    network_list(&text);
 }
 
-/// What opens nothing that it does not name.
-fn list(text: &str) {
+/// A list of networks allows no address that it does not name.
+fn network_list(text: &str) {
     match AllowedNetworks::parse(text) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(networks) => {
@@ -56,13 +56,13 @@ fn list(text: &str) {
             let named = text.contains("169.254") || text.contains(':');
             assert!(
                 wide || named || !networks.permit(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254))),
-                "{text:?} opens too much"
+                "{text:?} allows too much"
             );
         }
     }
 }
 
-/// By the words of the standard library, which is another list than ours.
+/// The standard library's definition, which is independent of ours.
 fn is_special_v4(address: Ipv4Addr) -> bool {
     address.is_private()
         || address.is_loopback()
@@ -87,7 +87,7 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn addresses_hold_for_made_inputs() {
+    fn addresses_hold_for_generated_inputs() {
         short_run("address", super::address);
     }
 }

@@ -1,65 +1,65 @@
-//! The outer door: the one HTTP client. Nobody else opens a socket outward.
+//! The HTTP client for all outgoing requests. No other crate opens outgoing connections.
 //!
-//! Webhooks, downloads of inputs and uploads of outputs go through [`Client`]. Addresses that strangers
-//! name pass the guard ([`AllowedNetworks`]) three times: as they are written ([`Client::check`]), when their
-//! name is resolved, and at each redirect. Addresses that the operator chose do not.
+//! Webhooks, downloads of inputs and uploads of outputs go through [`Client`]. URLs from requests are
+//! checked against [`AllowedNetworks`] three times: when they are parsed ([`Client::check`]), when their
+//! host is resolved, and at each redirect. URLs from the operator's configuration are not checked.
 
-mod address;
+mod allowed_networks;
 mod client;
 mod download;
 mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod guard;
-mod resolve;
+mod guarded_resolver;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod url_check;
 
 use std::time::Duration;
 
-pub use address::{InvalidUrl, parse_url};
+pub use allowed_networks::{AllowedNetworks, InvalidNetwork};
 pub use client::{Client, HttpRequest, HttpResponse, WebhookResponse, unguarded_client};
 pub use error::Error;
-pub use guard::{AllowedNetworks, InvalidNetwork};
 pub use reqwest::header;
 pub use url::Url;
+pub use url_check::{InvalidUrl, parse_url};
 
-/// Whom a URL names, without the parts that may hold secrets.
+/// Host and port of a URL, without the parts that may contain secrets.
 pub fn host_of(url: &Url) -> String {
     error::host_of(url)
 }
 
-/// The names and limits of outward calls.
+/// The limits and headers of outgoing requests.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Sent with every call unless the caller says otherwise.
+    /// The `User-Agent` of every request.
     pub user_agent: String,
-    /// Sent with downloads of inputs instead, when set.
+    /// The `User-Agent` of downloads of inputs, if it differs.
     pub download_user_agent: Option<String>,
-    /// Where webhooks and downloads may go.
+    /// The networks that webhooks and downloads may reach.
     pub networks: AllowedNetworks,
     /// The largest file in either direction, in bytes.
     pub max_file: u64,
-    /// The longest that a download may take without a byte.
+    /// How long a download may receive no bytes.
     pub download_stall_timeout: Duration,
-    /// The least that a download must bring in each window of time.
+    /// The minimum speed of a download.
     pub download_min_speed: MinSpeed,
-    /// The longest that a download may take as a whole.
+    /// The longest duration of a download.
     pub download_timeout: Duration,
-    /// The longest that a webhook's receiver may take.
+    /// The longest duration of a webhook request.
     pub webhook_timeout: Duration,
-    /// The longest that an upload may take, and a second more for each MiB.
+    /// The longest duration of an upload, plus one second per MiB.
     pub upload_timeout: Duration,
 }
 
-/// The slowest speed that is put up with.
+/// A minimum speed: at least `bytes` in each `window`.
 #[derive(Debug, Clone, Copy)]
 pub struct MinSpeed {
-    /// So many bytes
+    /// The number of bytes.
     pub bytes: u64,
-    /// in each such time.
+    /// The time in which they must arrive.
     pub window: Duration,
 }
 

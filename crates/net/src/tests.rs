@@ -1,4 +1,4 @@
-//! The client against small servers on this machine, with resolvers that the test plays.
+//! The client against small local servers, with scripted resolvers.
 
 use std::io::{Seek, Write};
 use std::net::SocketAddr;
@@ -15,48 +15,51 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use crate::resolve::Lookup;
+use crate::guarded_resolver::Lookup;
 use crate::{AllowedNetworks, Client, Config, Error, HttpRequest, MinSpeed, WebhookResponse};
 
-/// A server that gives each connection the next of its answers (the last one stays) and closes it.
-struct Host {
+/// A server that sends each connection the next of its responses (the last one repeats) and closes it.
+struct TestServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Host {
-    async fn answering(answers: &[&str]) -> Self {
+impl TestServer {
+    async fn responding(responses: &[&str]) -> Self {
         Self::start(
-            answers.iter().map(|answer| (*answer).to_owned()).collect(),
+            responses
+                .iter()
+                .map(|response| (*response).to_owned())
+                .collect(),
             Duration::ZERO,
         )
         .await
     }
 
-    /// Sends one byte of its answer's body after each pause.
-    async fn dripping(answer: &str, pause: Duration) -> Self {
-        Self::start(vec![answer.to_owned()], pause).await
+    /// Sends one byte of the body after each pause.
+    async fn dripping(response: &str, pause: Duration) -> Self {
+        Self::start(vec![response.to_owned()], pause).await
     }
 
-    async fn start(answers: Vec<String>, pause: Duration) -> Self {
+    async fn start(responses: Vec<String>, pause: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, requests) = (
             listener.local_addr().unwrap(),
             Arc::<Mutex<Vec<String>>>::default(),
         );
         let seen = Arc::clone(&requests);
-        // They end with the test's runtime.
+        // The tasks end with the runtime of the test.
         let tasks = TaskTracker::new();
         let inner = tasks.clone();
         tasks.spawn(async move {
-            for turn in 0.. {
+            for index in 0.. {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let answer = answers[turn.min(answers.len() - 1)].clone();
+                let response = responses[index.min(responses.len() - 1)].clone();
                 let seen = Arc::clone(&seen);
                 inner.spawn(async move {
                     let request = read_request(&mut stream).await;
                     seen.lock().unwrap().push(request);
-                    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+                    let (head, body) = response.split_once("\r\n\r\n").unwrap();
                     stream
                         .write_all(format!("{head}\r\n\r\n").as_bytes())
                         .await
@@ -126,22 +129,22 @@ fn redirect(status: u16, to: &str) -> String {
     )
 }
 
-/// Answers one list of addresses after the other; the last one stays.
-fn playing<const N: usize>(answers: [&'static str; N]) -> (Lookup, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+/// Resolves to one list of addresses after the other; the last one repeats.
+fn scripted_lookup<const N: usize>(responses: [&'static str; N]) -> (Lookup, Arc<AtomicUsize>) {
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lookups);
     let lookup: Lookup = Arc::new(move |_| {
-        let turn = count.fetch_add(1, Ordering::SeqCst).min(N - 1);
-        let found = answers[turn]
+        let index = count.fetch_add(1, Ordering::SeqCst).min(N - 1);
+        let found = responses[index]
             .split(' ')
             .map(|ip| SocketAddr::new(ip.parse().unwrap(), 0))
             .collect();
         async move { Ok(found) }.boxed()
     });
-    (lookup, asked)
+    (lookup, lookups)
 }
 
-fn open(networks: &str) -> Config {
+fn allowing(networks: &str) -> Config {
     Config {
         networks: AllowedNetworks::parse(networks).unwrap(),
         ..Config::default()
@@ -155,20 +158,20 @@ async fn post(client: &Client, url: &Url) -> Result<WebhookResponse, Error> {
 }
 
 async fn download(client: &Client, url: &Url) -> (Result<(), Error>, PathBuf) {
-    let place = std::env::temp_dir().join(format!(
+    let path = std::env::temp_dir().join(format!(
         "tidegate-net-{}-{}",
         std::process::id(),
         url.port().unwrap_or(0)
     ));
-    let result = client.download(url, &place).await;
-    (result, place)
+    let result = client.download(url, &path).await;
+    (result, path)
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_is_refused() {
-    let host = Host::answering(&[&ok("")]).await;
+async fn a_name_with_a_private_address_is_refused() {
+    let host = TestServer::responding(&[&ok("")]).await;
     for addresses in ["127.0.0.1", "1.1.1.1 10.0.0.1", "::ffff:10.0.0.1"] {
-        let client = Client::with_lookup(Config::default(), playing([addresses]).0);
+        let client = Client::with_lookup(Config::default(), scripted_lookup([addresses]).0);
         let refused = post(&client, &host.named("intranet.example"))
             .await
             .unwrap_err();
@@ -184,7 +187,7 @@ async fn a_name_that_leads_inside_is_refused() {
 
 #[tokio::test]
 async fn a_literal_private_address_is_refused_without_a_resolver() {
-    let host = Host::answering(&[&ok("")]).await;
+    let host = TestServer::responding(&[&ok("")]).await;
     let client = Client::new(Config::default());
     assert!(post(&client, &host.url()).await.unwrap_err().is_refusal());
     assert!(
@@ -199,9 +202,9 @@ async fn a_literal_private_address_is_refused_without_a_resolver() {
 
 #[tokio::test]
 async fn the_connection_goes_to_the_address_that_was_checked() {
-    let host = Host::answering(&[&ok("")]).await;
-    let (lookup, asked) = playing(["127.0.0.1", "127.0.0.9"]);
-    let client = Client::with_lookup(open("127.0.0.1"), lookup);
+    let host = TestServer::responding(&[&ok("")]).await;
+    let (lookup, lookups) = scripted_lookup(["127.0.0.1", "127.0.0.9"]);
+    let client = Client::with_lookup(allowing("127.0.0.1"), lookup);
     assert_eq!(
         post(&client, &host.named("rebinding.example"))
             .await
@@ -210,9 +213,9 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
         200
     );
     assert_eq!(
-        asked.load(Ordering::SeqCst),
+        lookups.load(Ordering::SeqCst),
         1,
-        "the name is asked for once per connection"
+        "the name is resolved once per connection"
     );
     assert!(
         post(&client, &host.named("rebinding.example"))
@@ -225,21 +228,21 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
 
 #[tokio::test]
 async fn redirects_are_checked_one_by_one() {
-    let inside = Host::answering(&[&ok("secret")]).await;
-    // The last is a name; the resolver of this test says that it leads inside.
+    let inside = TestServer::responding(&[&ok("secret")]).await;
+    // The last is a name that the test's resolver resolves to a private address.
     for target in [
         inside.named("127.0.0.2").as_str(),
         "http://localhost.:1/",
         "http://inside.example/",
     ] {
-        let host = Host::answering(&[&redirect(302, target)]).await;
-        let client = Client::with_lookup(open("127.0.0.1"), playing(["127.0.0.7"]).0);
+        let host = TestServer::responding(&[&redirect(302, target)]).await;
+        let client = Client::with_lookup(allowing("127.0.0.1"), scripted_lookup(["127.0.0.7"]).0);
         let refused = download(&client, &host.url()).await.0.unwrap_err();
         assert!(refused.is_refusal(), "{target}: {refused:?}");
     }
-    let host = Host::answering(&[&redirect(302, "file:///etc/passwd")]).await;
+    let host = TestServer::responding(&[&redirect(302, "file:///etc/passwd")]).await;
     assert!(
-        download(&Client::new(open("127.0.0.1")), &host.url())
+        download(&Client::new(allowing("127.0.0.1")), &host.url())
             .await
             .0
             .is_err()
@@ -248,18 +251,18 @@ async fn redirects_are_checked_one_by_one() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_five_times_and_not_more() {
+async fn at_most_five_redirects_are_followed() {
     for (hops, good) in [(5, true), (6, false)] {
-        let mut answers = vec![redirect(302, "/next"); hops];
-        answers.push(ok("found"));
-        let host = Host::start(answers, Duration::ZERO).await;
-        let (result, place) = download(&Client::new(open("127.0.0.1")), &host.url()).await;
+        let mut responses = vec![redirect(302, "/next"); hops];
+        responses.push(ok("found"));
+        let host = TestServer::start(responses, Duration::ZERO).await;
+        let (result, path) = download(&Client::new(allowing("127.0.0.1")), &host.url()).await;
         assert_eq!(result.is_ok(), good, "{hops}: {result:?}");
-        std::fs::remove_file(place).ok();
+        std::fs::remove_file(path).ok();
     }
 }
 
-async fn brought(url: Url) -> u16 {
+async fn post_status(url: Url) -> u16 {
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("secret"))]);
     let call = HttpRequest {
         url,
@@ -275,10 +278,10 @@ async fn brought(url: Url) -> u16 {
 }
 
 #[tokio::test]
-async fn what_is_brought_goes_where_the_place_has_moved() {
+async fn a_post_is_repeated_at_the_redirect_target() {
     for status in [301, 302, 307, 308] {
-        let host = Host::answering(&[&redirect(status, "/next"), &ok("")]).await;
-        assert_eq!(brought(host.url()).await, 200);
+        let host = TestServer::responding(&[&redirect(status, "/next"), &ok("")]).await;
+        assert_eq!(post_status(host.url()).await, 200);
         let last = &host.requests()[1];
         assert!(
             last.starts_with("POST /next ")
@@ -287,46 +290,47 @@ async fn what_is_brought_goes_where_the_place_has_moved() {
             "{last}"
         );
     }
-    let host = Host::answering(&[&redirect(303, "/taken"), &ok("")]).await;
-    assert_eq!(brought(host.url()).await, 200);
+    let host = TestServer::responding(&[&redirect(303, "/taken"), &ok("")]).await;
+    assert_eq!(post_status(host.url()).await, 200);
     assert!(host.requests()[1].starts_with("GET /taken "));
 }
 
 #[tokio::test]
-async fn a_key_stays_with_the_place_it_is_for() {
-    let other = Host::answering(&[&ok("")]).await;
-    let host = Host::answering(&[&redirect(307, other.url().as_str())]).await;
-    assert_eq!(brought(host.url()).await, 200);
+async fn credentials_are_not_sent_to_another_server() {
+    let other = TestServer::responding(&[&ok("")]).await;
+    let host = TestServer::responding(&[&redirect(307, other.url().as_str())]).await;
+    assert_eq!(post_status(host.url()).await, 200);
     assert!(!other.requests()[0].contains("secret"));
 }
 
 #[tokio::test]
-async fn a_place_that_moves_for_ever_is_not_followed_for_ever() {
-    let host = Host::answering(&[redirect(302, "/x").as_str(); 10]).await;
-    assert_eq!(brought(host.url()).await, 302);
+async fn endless_redirects_are_not_followed() {
+    let host = TestServer::responding(&[redirect(302, "/x").as_str(); 10]).await;
+    assert_eq!(post_status(host.url()).await, 302);
     assert_eq!(host.requests().len(), 6);
 }
 
 #[tokio::test]
 async fn webhooks_follow_no_redirect_and_read_no_body() {
-    let other = Host::answering(&[&ok("")]).await;
-    let host = Host::answering(&[&redirect(307, other.url().as_str())]).await;
-    let client = Client::new(open("127.0.0.1"));
+    let other = TestServer::responding(&[&ok("")]).await;
+    let host = TestServer::responding(&[&redirect(307, other.url().as_str())]).await;
+    let client = Client::new(allowing("127.0.0.1"));
     assert_eq!(post(&client, &host.url()).await.unwrap().status, 307);
     assert!(other.requests().is_empty());
-    let endless = Host::dripping(&ok(&"x".repeat(100_000)), Duration::from_millis(1)).await;
+    let endless = TestServer::dripping(&ok(&"x".repeat(100_000)), Duration::from_millis(1)).await;
     assert!(post(&client, &endless.url()).await.unwrap().is_success());
 }
 
 #[tokio::test]
-async fn a_receiver_says_when_to_come_again() {
+async fn retry_after_is_returned() {
     let host =
-        Host::answering(&["HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"]).await;
-    let answer = post(&Client::new(open("127.0.0.1")), &host.url())
+        TestServer::responding(&["HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"])
+            .await;
+    let response = post(&Client::new(allowing("127.0.0.1")), &host.url())
         .await
         .unwrap();
     assert_eq!(
-        answer,
+        response,
         WebhookResponse {
             status: 503,
             retry_after: Some(Duration::from_secs(7))
@@ -336,25 +340,26 @@ async fn a_receiver_says_when_to_come_again() {
 
 #[tokio::test]
 async fn downloads_are_bounded_in_size() {
-    let announced = Host::answering(&[&ok("123456")]).await;
-    let surprising = Host::answering(&["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n123456"]).await;
+    let announced = TestServer::responding(&[&ok("123456")]).await;
+    let surprising =
+        TestServer::responding(&["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n123456"]).await;
     let client = Client::new(Config {
         max_file: 5,
-        ..open("127.0.0.1")
+        ..allowing("127.0.0.1")
     });
     for host in [announced, surprising] {
-        let (result, place) = download(&client, &host.url()).await;
+        let (result, path) = download(&client, &host.url()).await;
         assert!(
             matches!(result, Err(Error::TooLarge { limit: 5, .. })),
             "{result:?}"
         );
-        std::fs::remove_file(place).ok();
+        std::fs::remove_file(path).ok();
     }
 }
 
 #[tokio::test]
 async fn downloads_are_bounded_in_time() {
-    let pace = MinSpeed {
+    let min_speed = MinSpeed {
         bytes: 1000,
         window: Duration::from_millis(50),
     };
@@ -364,15 +369,15 @@ async fn downloads_are_bounded_in_time() {
             "sent nothing",
             Config {
                 download_stall_timeout: ms(50),
-                ..open("127.0.0.1")
+                ..allowing("127.0.0.1")
             },
             ms(60_000),
         ),
         (
             "too slowly",
             Config {
-                download_min_speed: pace,
-                ..open("127.0.0.1")
+                download_min_speed: min_speed,
+                ..allowing("127.0.0.1")
             },
             ms(10),
         ),
@@ -380,36 +385,36 @@ async fn downloads_are_bounded_in_time() {
             "took more than",
             Config {
                 download_timeout: ms(50),
-                ..open("127.0.0.1")
+                ..allowing("127.0.0.1")
             },
             ms(10),
         ),
     ];
     for (word, config, pause) in cases {
-        let host = Host::dripping(&ok(&"x".repeat(100_000)), pause).await;
-        let (result, place) = download(&Client::new(config), &host.url()).await;
+        let host = TestServer::dripping(&ok(&"x".repeat(100_000)), pause).await;
+        let (result, path) = download(&Client::new(config), &host.url()).await;
         let error = result.unwrap_err().to_string();
         assert!(error.contains(word), "{word}: {error}");
-        std::fs::remove_file(place).ok();
+        std::fs::remove_file(path).ok();
     }
 }
 
 #[tokio::test]
-async fn an_upload_is_sent_again_where_it_is_pointed_to() {
-    let target = Host::answering(&["HTTP/1.1 201 x\r\ncontent-length: 0\r\n\r\n"]).await;
-    let host = Host::answering(&[&redirect(
+async fn an_upload_is_repeated_at_the_redirect_target() {
+    let target = TestServer::responding(&["HTTP/1.1 201 x\r\ncontent-length: 0\r\n\r\n"]).await;
+    let host = TestServer::responding(&[&redirect(
         307,
         &format!("{}?signature=secret", target.url()),
     )])
     .await;
     let mut file = tempfile();
     file.write_all(b"hello and more").unwrap();
-    // Uploads go where the operator said: no guard.
-    let place = Client::new(Config::default())
+    // Uploads go to a URL of the operator, which is not checked.
+    let uploaded = Client::new(Config::default())
         .upload(&host.url(), HeaderMap::new(), &file, 5)
         .await
         .unwrap();
-    assert_eq!(place, target.url().as_str());
+    assert_eq!(uploaded, target.url().as_str());
     for host in [host, target] {
         let request = host.requests().remove(0);
         assert!(
@@ -436,8 +441,8 @@ fn tempfile() -> std::fs::File {
 }
 
 #[tokio::test]
-async fn errors_keep_credentials_and_paths_to_themselves() {
-    let client = Client::new(open("127.0.0.1"));
+async fn errors_contain_no_credentials_and_no_paths() {
+    let client = Client::new(allowing("127.0.0.1"));
     let url = Url::parse("http://me:hunter2@127.0.0.1:1/hunter2?hunter2").unwrap();
     let mut error: Option<&dyn std::error::Error> = Some(&post(&client, &url).await.unwrap_err());
     while let Some(cause) = error {

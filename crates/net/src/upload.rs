@@ -1,4 +1,4 @@
-//! Uploads of outputs to the place that the operator named, streamed from the disk.
+//! Uploads output files to the URL that the operator chose, streamed from the disk.
 
 use std::fs::File;
 use std::time::Duration;
@@ -17,8 +17,7 @@ use crate::{Client, Error};
 const CHUNK: usize = 128 * 1024;
 
 impl Client {
-    /// Uploads the first `size` bytes of an open file with `PUT`; the answer is where it can be found
-    /// from now on.
+    /// Uploads the first `size` bytes of an open file with `PUT`; returns the URL of the uploaded file.
     pub async fn upload(
         &self,
         url: &Url,
@@ -27,16 +26,16 @@ impl Client {
         size: u64,
     ) -> Result<String, Error> {
         let mut url = url.clone();
-        // The client itself cannot send a stream twice.
+        // reqwest cannot send a stream twice, so redirects are followed here.
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.put(&url, headers.clone(), file, size).await?;
-            let location = answer
+            let response = self.put(&url, headers.clone(), file, size).await?;
+            let location = response
                 .headers()
                 .get(LOCATION)
                 .and_then(|location| location.to_str().ok());
-            match (answer.status(), location) {
+            match (response.status(), location) {
                 (status, location) if status.is_success() => {
-                    return Ok(public(location.unwrap_or(answer.url().as_str())));
+                    return Ok(without_query(location.unwrap_or(response.url().as_str())));
                 }
                 (status, Some(location)) if keeps_method(status) => {
                     url = url.join(location).map_err(|_| Error::Status {
@@ -67,12 +66,12 @@ impl Client {
     ) -> Result<Response, Error> {
         let mut file = tokio::fs::File::from_std(file.try_clone().map_err(Error::unreadable)?);
         file.rewind().await.map_err(Error::unreadable)?;
-        // Stores of objects want to know the length before; a stream alone would be sent in chunks.
+        // Object stores require the length; without it the stream would be sent in chunks.
         headers.insert(CONTENT_LENGTH, size.into());
         let body = Body::wrap_stream(ReaderStream::with_capacity(file.take(size), CHUNK));
         let limit = self.config.upload_timeout + Duration::from_secs(size >> 20);
         let sent = self
-            .own(url)?
+            .operator_client(url)?
             .put(url.clone())
             .headers(headers)
             .timeout(limit)
@@ -83,7 +82,7 @@ impl Client {
     }
 }
 
-/// Redirects after which a `PUT` is still a `PUT`.
+/// Redirects after which the request is still a `PUT`.
 fn keeps_method(status: StatusCode) -> bool {
     matches!(
         status,
@@ -94,11 +93,7 @@ fn keeps_method(status: StatusCode) -> bool {
     )
 }
 
-/// Signed upload addresses carry their signature in the query; it is not for others.
-fn public(place: &str) -> String {
-    place
-        .split(['?', '#'])
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+/// The URL without query and fragment: signed upload URLs have their signature in the query.
+fn without_query(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
 }

@@ -1,7 +1,8 @@
-//! Which addresses may be called: public ones, and those that the operator has opened.
+//! The networks that the server may connect to: the public internet, and networks that the operator
+//! allows.
 //!
-//! Whoever sends a request names webhooks and input files, and so makes this server call somebody. A
-//! private address would let a stranger reach what only this machine can reach.
+//! A client names webhooks and input files, and so makes the server send requests. A private address
+//! would let a client reach hosts that only this machine can reach (SSRF).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use url::{Host, Url};
 
 use crate::InvalidUrl;
 
-/// Which networks may be called. Cloning is cheap.
+/// The networks that may be reached. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct AllowedNetworks(NetworkRules);
 
 #[derive(Debug, Clone)]
 enum NetworkRules {
-    /// Nothing is held back: the operator chose the addresses.
-    Everything,
-    /// These beside the public ones.
-    These(Arc<[IpNet]>),
+    /// Every address, for URLs that the operator chose.
+    All,
+    /// Public addresses and these networks.
+    PublicAnd(Arc<[IpNet]>),
 }
 
-/// A list of networks that cannot be read.
+/// An item of the list is not a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a network; write `10.0.0.0/8`, `192.168.1.20`, `fd00::/8`, or `all`")]
 pub struct InvalidNetwork(String);
@@ -37,15 +38,16 @@ impl Default for AllowedNetworks {
 impl AllowedNetworks {
     /// Only public addresses.
     pub fn public() -> Self {
-        Self(NetworkRules::These(Arc::new([])))
+        Self(NetworkRules::PublicAnd(Arc::new([])))
     }
 
     /// Every address.
     pub fn all() -> Self {
-        Self(NetworkRules::Everything)
+        Self(NetworkRules::All)
     }
 
-    /// Public addresses and those of a list: networks and single addresses, parted by commas, or `all`.
+    /// Public addresses and those of a list: networks and single addresses, separated by commas, or
+    /// `all`.
     pub fn parse(list: &str) -> Result<Self, InvalidNetwork> {
         let items: Vec<&str> = list
             .split([',', ' ', '\n'])
@@ -56,14 +58,14 @@ impl AllowedNetworks {
             return Ok(Self::all());
         }
         let networks: Result<Vec<IpNet>, _> = items.into_iter().map(network).collect();
-        Ok(Self(NetworkRules::These(networks?.into())))
+        Ok(Self(NetworkRules::PublicAnd(networks?.into())))
     }
 
-    /// Whether this address may be called.
+    /// Whether this address may be reached.
     pub fn permit(&self, address: IpAddr) -> bool {
         match &self.0 {
-            NetworkRules::Everything => true,
-            NetworkRules::These(networks) => {
+            NetworkRules::All => true,
+            NetworkRules::PublicAnd(networks) => {
                 // `::ffff:10.0.0.1` is the same machine as `10.0.0.1`.
                 let address = address.to_canonical();
                 is_public(address) || networks.iter().any(|network| network.contains(&address))
@@ -71,8 +73,8 @@ impl AllowedNetworks {
         }
     }
 
-    /// Refuses a URL that names an address itself. Names are checked when they are resolved; only
-    /// `localhost` needs no resolver to be known.
+    /// Refuses a URL whose host is a private address. Names are checked when they are resolved, except
+    /// `localhost`, which is known without a resolver.
     pub(crate) fn check(&self, url: &Url) -> Result<(), InvalidUrl> {
         let allowed = match url.host() {
             None => return Err(InvalidUrl::NoHost),
@@ -106,7 +108,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether everybody on the internet means the same machine by this address.
+/// Whether the address is globally reachable.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -118,9 +120,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let special = match address.octets() {
         // This network, private, shared with the provider's other customers, loopback.
         [0 | 10 | 127, ..] | [100, 64..=127, ..] => true,
-        // Link-local, where clouds keep the credentials of a machine; private.
+        // Link-local, where clouds serve the credentials of a machine; private.
         [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
-        // Protocols, documentation, old relays, measurements.
+        // Protocol assignments, documentation, 6to4 relays, benchmarks.
         [192, 0, 0 | 2, _]
         | [192, 88, 99, _]
         | [198, 18..=19, ..]
@@ -139,7 +141,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
     };
     match parts {
-        // IPv4 in other clothes: what counts is whom it names.
+        // Addresses that embed an IPv4 address: that address decides.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => false,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
         [0x0064, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
@@ -147,9 +149,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0x2001, 0, server_high, server_low, _, _, high, low] => {
             embedded(server_high, server_low) && embedded(!high, !low)
         }
-        // Protocols and documentation.
+        // Protocol assignments and documentation.
         [0x2001, 0x0001..=0x01ff | 0x0db8, ..] | [0x3fff, 0x0000..=0x0fff, ..] => false,
-        // All that has been given out; private, link-local, multicast and the rest lie outside.
+        // Global unicast; private, link-local, multicast and unassigned addresses are outside.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_public_addresses_are_called() {
+    fn only_public_addresses_are_permitted() {
         let networks = AllowedNetworks::public();
         for public in [
             "1.1.1.1",
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_opens_networks_one_by_one() {
+    fn the_operator_allows_single_networks() {
         let networks = AllowedNetworks::parse("127.0.0.0/8, 10.1.2.3 fd00::/8").unwrap();
         for open in [
             "127.0.0.1",
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_be_read_says_which_part_and_how_to_write_it() {
+    fn an_invalid_list_names_the_item_and_the_format() {
         for (list, part) in [
             ("10.0.0.0/33", "10.0.0.0/33"),
             ("127.0.0.1,intranet", "intranet"),

@@ -1,32 +1,32 @@
-//! Addresses as people write them: what is refused before anybody is called.
+//! Parses and checks URLs before any connection is made.
 
 use url::Url;
 
 use crate::AllowedNetworks;
 
-/// An address that is never called.
+/// Why a URL is not requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrl {
-    /// It is not a URL.
-    #[error("it is not a URL ({0})")]
-    Unreadable(String),
-    /// It is a URL of another kind.
-    #[error("only http and https can be called, not `{0}`")]
+    /// The text is not a URL.
+    #[error("not a valid URL ({0})")]
+    Malformed(String),
+    /// The scheme is not http or https.
+    #[error("the scheme `{0}` is not supported; use http or https")]
     Scheme(String),
-    /// It names nobody.
-    #[error("it names no host")]
+    /// The URL has no host.
+    #[error("the URL has no host")]
     NoHost,
-    /// It names a machine that is not on the public internet. Where a name leads is not said: it would
-    /// tell strangers about our networks.
+    /// The host is not on the public internet. The message does not contain the address that a name
+    /// resolves to: it would disclose the private network to clients.
     #[error(
-        "`{0}` is not a public address; who runs this server can allow it with --allow-private-networks"
+        "`{0}` is not a public address; the operator of the server can allow it with `--allow-private-networks`"
     )]
     Private(String),
 }
 
-/// Reads an address: http or https, with a host that may be called.
+/// Parses an http or https URL and checks its host against the allowed networks.
 pub fn parse_url(text: &str, networks: &AllowedNetworks) -> Result<Url, InvalidUrl> {
-    let url = Url::parse(text).map_err(|error| InvalidUrl::Unreadable(error.to_string()))?;
+    let url = Url::parse(text).map_err(|error| InvalidUrl::Malformed(error.to_string()))?;
     check_url(&url, networks)?;
     Ok(url)
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_web_addresses_pass() {
+    fn only_http_urls_pass() {
         let networks = AllowedNetworks::all();
         assert!(parse_url("https://example.com/x?y=1", &networks).is_ok());
         for bad in [
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loopback_opens_its_name() {
+    fn allowing_the_loopback_network_allows_localhost() {
         let networks = AllowedNetworks::parse("127.0.0.0/8").unwrap();
         assert!(parse_url("http://localhost:1/x", &networks).is_ok());
         assert!(parse_url("http://127.0.0.1:1/x", &networks).is_ok());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_keep_credentials_to_themselves() {
+    fn errors_do_not_contain_credentials() {
         for text in [
             "http://me:hunter2@127.0.0.1/hunter2?hunter2",
             "ftp://me:hunter2@h/",

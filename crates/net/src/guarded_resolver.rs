@@ -1,7 +1,7 @@
-//! From a name to the addresses that may be called.
+//! Resolves host names to allowed addresses.
 //!
-//! The connection goes to what is returned here and is not resolved again, so a name that answers
-//! differently the second time gains nothing.
+//! The connection goes to the addresses returned here and the name is not resolved again, so a name that
+//! resolves differently the second time (DNS rebinding) has no effect.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::{AllowedNetworks, InvalidUrl};
 
-/// Asks somebody where a name leads.
+/// Resolves a host name.
 pub(crate) type Lookup =
     Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
@@ -24,7 +24,7 @@ pub(crate) fn system() -> Lookup {
     })
 }
 
-/// A resolver that gives only addresses that may be called.
+/// A resolver that refuses names with a private address.
 pub(crate) struct GuardedResolver {
     pub(crate) networks: AllowedNetworks,
     pub(crate) lookup: Lookup,
@@ -36,9 +36,9 @@ impl Resolve for GuardedResolver {
         let (networks, found) = (self.networks.clone(), (self.lookup)(name.clone()));
         Box::pin(async move {
             let found = found.await?;
-            // One private address among public ones is enough: it is somebody's trick or mistake.
+            // One private address among public ones is enough: it is an attack or a mistake.
             if let Some(private) = found.iter().find(|address| !networks.permit(address.ip())) {
-                tracing::warn!(host = name, address = %private.ip(), "not called: the name leads to an address that is not public");
+                tracing::warn!(host = name, address = %private.ip(), "refused request: host resolves to a private address");
                 return Err(InvalidUrl::Private(name).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
