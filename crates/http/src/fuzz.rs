@@ -1,4 +1,4 @@
-//! Fuzz targets: see `docs/fuzzing.md`. Each is beside what it looks at.
+//! Fuzz targets: see `docs/fuzzing.md`. Each is next to the code that it tests.
 
 pub use crate::cog::fuzz::{envelope, events};
 pub use crate::edge::fuzz::framing;
@@ -9,22 +9,22 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn envelopes_hold_for_made_inputs() {
+    fn envelopes_hold_for_generated_inputs() {
         short_run("envelope", super::envelope);
     }
 
     #[test]
-    fn event_streams_hold_for_made_inputs() {
+    fn event_streams_hold_for_generated_inputs() {
         short_run("events", super::events);
     }
 
     #[test]
-    fn framing_holds_for_made_inputs() {
+    fn framing_holds_for_generated_inputs() {
         short_run("framing", super::framing);
     }
 
     #[test]
-    fn headers_hold_for_made_inputs() {
+    fn headers_hold_for_generated_inputs() {
         short_run("headers", super::headers);
     }
 }

@@ -1,6 +1,6 @@
-//! The faces: HTTP dialects side by side on one port. Each folder is one dialect with the same rooms:
-//! `mod.rs` is its route table, `wire.rs` its types, `reply.rs` how the desk's answers are said in it.
-//! `edge` is what stands before all of them.
+//! The HTTP APIs, side by side on one port. Each folder is one API with the same files: `mod.rs` is its
+//! route table, `wire.rs` its types, `reply.rs` maps results and errors of the job service to responses.
+//! `edge` is the HTTP server in front of them, `access` checks tokens.
 
 pub mod access;
 pub mod admin;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use tidegate_core::record::Api;
 use tidegate_service::{RendererFactory, WebhookRenderer};
 
-/// How the faces tell a job to the receiver of a webhook; a server has one of the two faces of Runpod.
+/// Renders the webhooks of each API. `runpod` is the renderer of the Runpod API that this server has,
+/// local or platform.
 pub fn renderer(
     replicate: replicate::PredictionRenderer,
     runpod: fn() -> WebhookRenderer,

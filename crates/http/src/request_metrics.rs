@@ -1,15 +1,14 @@
-//! How many requests came for what, and how they were responses. Counted at the edge, where every answer
-//! passes: two short comparisons and one addition each.
+//! Counts requests by resource and status class. The edge counts, because every response passes it:
+//! two short comparisons and one addition each.
 //!
-//! Answers to requests that nobody wanted to take carry the reason with them (`RejectReason::on`), so that it is
-//! counted in the same resource.
+//! A response to a rejected request carries the reason (`RejectReason::tag`), so that the edge counts
+//! it in the same place.
 
 use axum::response::Response;
 use tidegate_core::label;
 use tidegate_core::meter::{Counter, Counters, MetricLabel};
 
-/// What a request was for: the face, the resource, and how its paths begin. The first that fits counts, so
-/// those that are asked most stand first.
+/// API, resource and path prefix. The first match counts, so the most frequent ones come first.
 const RESOURCES: &[(&str, &str, &str)] = &[
     ("cog", "predictions", "/predictions"),
     ("replicate", "predictions", "/v1/predictions"),
@@ -37,7 +36,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
 const INDEX: (&str, &str) = ("cog", "index");
 const OTHER: (&str, &str) = ("other", "other");
 
-/// How a request was responses.
+/// The class of a response status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatusClass {
     Informational,
@@ -61,48 +60,48 @@ impl StatusClass {
     }
 }
 
-/// Why a request was turned away before any desk was asked.
+/// Why a request was rejected before it reached a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RejectReason {
-    /// Nobody can say for sure where its parts begin and end.
+    /// It is ambiguous where the request ends.
     BadFraming,
     HeadTooLarge,
     HeadTooSlow,
     /// TLS on the plain port, or the reverse.
     WrongProtocol,
-    /// The handshake came to nothing.
-    NoTls,
+    /// The TLS handshake failed.
+    TlsFailed,
     NoToken,
     NotAllowed,
     BodyTooLarge,
     BodyTooSlow,
     BodyBroken,
-    /// The body is of another kind than JSON, or packed.
-    WrongMedia,
-    /// The account has asked too much.
-    TooOften,
+    /// The body is not JSON, or it is compressed.
+    UnsupportedMediaType,
+    /// The account exceeded its rate limit.
+    RateLimited,
 }
 
 label!(RejectReason: BadFraming = "bad_framing", HeadTooLarge = "head_too_large", HeadTooSlow = "head_too_slow",
-    WrongProtocol = "wrong_protocol", NoTls = "no_tls", NoToken = "no_token", NotAllowed = "not_allowed",
+    WrongProtocol = "wrong_protocol", TlsFailed = "no_tls", NoToken = "no_token", NotAllowed = "not_allowed",
     BodyTooLarge = "body_too_large", BodyTooSlow = "body_too_slow", BodyBroken = "body_broken",
-    WrongMedia = "wrong_media", TooOften = "too_often");
+    UnsupportedMediaType = "wrong_media", RateLimited = "too_often");
 
 impl RejectReason {
-    /// Notes on an answer why it is given.
+    /// Attaches the reason to a response.
     pub(crate) fn tag(self, mut response: Response) -> Response {
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// What has come since the start.
+/// The requests since the start of the server.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    /// One for each of [`RESOURCES`], then the index, then everything else.
+    /// One entry for each of [`RESOURCES`], then the index, then everything else.
     responses: Box<[Counters<StatusClass>]>,
     rejections: Counters<RejectReason>,
-    /// How often there was no room for another connection.
+    /// How often the server could not accept another connection.
     pub(crate) connections_full: Counter,
 }
 
@@ -119,17 +118,17 @@ impl Default for RequestMetrics {
     }
 }
 
-/// What a request is for.
+/// The index of a resource in [`RequestMetrics`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceIndex(usize);
 
-/// What a path is for.
+/// The resource that a path belongs to.
 pub(crate) fn resource_of(path: &str) -> ResourceIndex {
-    let fits = |prefix: &str| {
+    let matches = |prefix: &str| {
         path.strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let found = RESOURCES.iter().position(|(_, _, prefix)| fits(prefix));
+    let found = RESOURCES.iter().position(|(_, _, prefix)| matches(prefix));
     ResourceIndex(found.unwrap_or(RESOURCES.len() + usize::from(path != "/")))
 }
 
@@ -147,14 +146,14 @@ impl RequestMetrics {
         self.rejections.of(reason).inc();
     }
 
-    /// Each reason to turn a request away, and how often it was one.
+    /// How often requests were rejected for each reason.
     pub(crate) fn rejection_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.rejections
             .each()
             .map(|(reason, count)| (reason.as_str(), count))
     }
 
-    /// Face, resource, class of the status, and how often. What never came is left out.
+    /// API, resource, status class and count. Zero counts are left out.
     pub(crate) fn response_counts(
         &self,
     ) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_belong_to_faces_and_resources() {
+    fn paths_belong_to_apis_and_resources() {
         for (path, expected) in [
             ("/predictions", ("cog", "predictions")),
             ("/predictions/x/cancel", ("cog", "predictions")),
@@ -208,7 +207,7 @@ mod tests {
         }
     }
 
-    fn answer(status: u16) -> Response {
+    fn response(status: u16) -> Response {
         Response::builder()
             .status(status)
             .body(axum::body::Body::empty())
@@ -216,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_counted_beside_the_answer() {
+    fn a_reason_is_counted_with_the_response() {
         let metrics = RequestMetrics::default();
-        metrics.count_response(resource_of("/x"), &RejectReason::NoToken.tag(answer(401)));
-        metrics.count_response(resource_of("/x"), &answer(401));
+        metrics.count_response(resource_of("/x"), &RejectReason::NoToken.tag(response(401)));
+        metrics.count_response(resource_of("/x"), &response(401));
         let counted: Vec<_> = metrics
             .rejection_counts()
             .filter(|(_, count)| *count > 0)
@@ -232,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_by_class() {
+    fn responses_are_counted_by_class() {
         let metrics = RequestMetrics::default();
         for status in [200, 204, 409, 503] {
-            metrics.count_response(resource_of("/predictions"), &answer(status));
+            metrics.count_response(resource_of("/predictions"), &response(status));
         }
-        metrics.count_response(resource_of("/x"), &answer(404));
+        metrics.count_response(resource_of("/x"), &response(404));
         let seen: Vec<_> = metrics.response_counts().collect();
         assert_eq!(
             seen,

@@ -1,25 +1,26 @@
-//! Follows a chunked body to its end without keeping any of it.
+//! Finds the end of a chunked body without keeping any of it.
 //!
-//! hyper decodes the same bytes for the handler. The steps are as strict as hyper's or stricter, so
-//! both agree on where the body ends; if they ever did not, nothing after the doubtful byte is handed on.
+//! hyper decodes the same bytes for the handler. The states are as strict as hyper's or stricter, so
+//! both agree on where the body ends; if they ever disagreed, nothing after the invalid byte would be
+//! passed on.
 
 /// The most bytes of chunk extensions in one body.
 const MAX_EXTENSIONS: u32 = 16 * 1024;
 /// The most bytes of trailers.
 const MAX_TRAILERS: u32 = 16 * 1024;
 
-/// A place in a chunked body.
+/// The position in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkedBody {
-    step: Step,
-    /// What is left of the chunk.
-    left: u64,
+    state: ChunkState,
+    /// How many bytes of the current chunk are missing.
+    remaining: u64,
     extensions: u32,
     trailers: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ChunkState {
     Start,
     Size,
     SizeSpace,
@@ -32,80 +33,83 @@ enum Step {
     Trailer,
     TrailerLf,
     EndLf,
-    Over,
+    End,
 }
 
-/// Where a walk came to.
+/// How far the body goes in a piece of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkedProgress {
-    /// All bytes belong to the body, and it goes on.
+    /// All bytes belong to the body, which continues.
     Incomplete,
-    /// The body ended after this many bytes.
+    /// The body ends after this many bytes.
     Complete(usize),
-    /// This many bytes were right.
+    /// The body is malformed after this many valid bytes.
     Malformed(usize),
 }
 
 impl ChunkedBody {
     pub(super) fn new() -> Self {
         Self {
-            step: Step::Start,
-            left: 0,
+            state: ChunkState::Start,
+            remaining: 0,
             extensions: 0,
             trailers: 0,
         }
     }
 
-    pub(super) fn walk(&mut self, bytes: &[u8]) -> ChunkedProgress {
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> ChunkedProgress {
         let mut at = 0;
         while at < bytes.len() {
-            if self.step == Step::Data {
-                let here = (bytes.len() - at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            if self.state == ChunkState::Data {
+                let here =
+                    (bytes.len() - at).min(usize::try_from(self.remaining).unwrap_or(usize::MAX));
                 at += here;
-                self.left -= here as u64;
-                if self.left == 0 {
-                    self.step = Step::DataCr;
+                self.remaining -= here as u64;
+                if self.remaining == 0 {
+                    self.state = ChunkState::DataCr;
                 }
                 continue;
             }
-            let Some(next) = self.after(bytes[at]) else {
+            let Some(next) = self.next_state(bytes[at]) else {
                 return ChunkedProgress::Malformed(at);
             };
-            self.step = next;
+            self.state = next;
             at += 1;
-            if next == Step::Over {
+            if next == ChunkState::End {
                 return ChunkedProgress::Complete(at);
             }
         }
         ChunkedProgress::Incomplete
     }
 
-    fn after(&mut self, byte: u8) -> Option<Step> {
-        match (self.step, byte) {
-            (Step::Start | Step::Size, byte) if byte.is_ascii_hexdigit() => {
+    fn next_state(&mut self, byte: u8) -> Option<ChunkState> {
+        match (self.state, byte) {
+            (ChunkState::Start | ChunkState::Size, byte) if byte.is_ascii_hexdigit() => {
                 let digit = char::from(byte).to_digit(16)?;
-                self.left = self.left.checked_mul(16)?.checked_add(digit.into())?;
-                Some(Step::Size)
+                self.remaining = self.remaining.checked_mul(16)?.checked_add(digit.into())?;
+                Some(ChunkState::Size)
             }
-            (Step::Size | Step::SizeSpace, b'\t' | b' ') => Some(Step::SizeSpace),
-            (Step::Size | Step::SizeSpace, b';') => Some(Step::Extension),
-            (Step::Size | Step::SizeSpace | Step::Extension, b'\r') => Some(Step::SizeLf),
-            (Step::Extension, byte) if byte != b'\n' => {
+            (ChunkState::Size | ChunkState::SizeSpace, b'\t' | b' ') => Some(ChunkState::SizeSpace),
+            (ChunkState::Size | ChunkState::SizeSpace, b';') => Some(ChunkState::Extension),
+            (ChunkState::Size | ChunkState::SizeSpace | ChunkState::Extension, b'\r') => {
+                Some(ChunkState::SizeLf)
+            }
+            (ChunkState::Extension, byte) if byte != b'\n' => {
                 self.extensions += 1;
-                (self.extensions < MAX_EXTENSIONS).then_some(Step::Extension)
+                (self.extensions < MAX_EXTENSIONS).then_some(ChunkState::Extension)
             }
-            (Step::SizeLf, b'\n') if self.left == 0 => Some(Step::LineStart),
-            (Step::SizeLf, b'\n') => Some(Step::Data),
-            (Step::DataCr, b'\r') => Some(Step::DataLf),
-            (Step::DataLf, b'\n') => Some(Step::Start),
-            (Step::LineStart, b'\r') => Some(Step::EndLf),
-            (Step::Trailer, b'\r') => Some(Step::TrailerLf),
-            (Step::LineStart | Step::Trailer, byte) if byte != b'\n' => {
+            (ChunkState::SizeLf, b'\n') if self.remaining == 0 => Some(ChunkState::LineStart),
+            (ChunkState::SizeLf, b'\n') => Some(ChunkState::Data),
+            (ChunkState::DataCr, b'\r') => Some(ChunkState::DataLf),
+            (ChunkState::DataLf, b'\n') => Some(ChunkState::Start),
+            (ChunkState::LineStart, b'\r') => Some(ChunkState::EndLf),
+            (ChunkState::Trailer, b'\r') => Some(ChunkState::TrailerLf),
+            (ChunkState::LineStart | ChunkState::Trailer, byte) if byte != b'\n' => {
                 self.trailers += 1;
-                (self.trailers < MAX_TRAILERS).then_some(Step::Trailer)
+                (self.trailers < MAX_TRAILERS).then_some(ChunkState::Trailer)
             }
-            (Step::TrailerLf, b'\n') => Some(Step::LineStart),
-            (Step::EndLf, b'\n') => Some(Step::Over),
+            (ChunkState::TrailerLf, b'\n') => Some(ChunkState::LineStart),
+            (ChunkState::EndLf, b'\n') => Some(ChunkState::End),
             _ => None,
         }
     }
@@ -115,25 +119,25 @@ impl ChunkedBody {
 mod tests {
     use super::*;
 
-    fn walk(bytes: &[u8]) -> ChunkedProgress {
-        ChunkedBody::new().walk(bytes)
+    fn follow(bytes: &[u8]) -> ChunkedProgress {
+        ChunkedBody::new().follow(bytes)
     }
 
     #[test]
     fn a_body_ends_after_its_last_chunk_and_trailers() {
-        assert_eq!(walk(b"0\r\n\r\nGET /"), ChunkedProgress::Complete(5));
+        assert_eq!(follow(b"0\r\n\r\nGET /"), ChunkedProgress::Complete(5));
         assert_eq!(
-            walk(b"3\r\nabc\r\n0\r\n\r\n"),
+            follow(b"3\r\nabc\r\n0\r\n\r\n"),
             ChunkedProgress::Complete(13)
         );
         let odd = b"00a \t; name=\"v\"\r\n0\r\n\r\n01234\r\n0\r\na: b\r\nc: d\r\n\r\nrest";
-        assert_eq!(walk(odd), ChunkedProgress::Complete(odd.len() - 4));
-        assert_eq!(walk(b"3\r\nab"), ChunkedProgress::Incomplete);
+        assert_eq!(follow(odd), ChunkedProgress::Complete(odd.len() - 4));
+        assert_eq!(follow(b"3\r\nab"), ChunkedProgress::Incomplete);
     }
 
     #[test]
-    fn a_doubtful_byte_is_the_last_one() {
-        for (bad, right) in [
+    fn nothing_after_an_invalid_byte_is_accepted() {
+        for (bad, valid) in [
             (&b"\r\n"[..], 0),
             (b"x", 0),
             (b"-1\r\n", 0),
@@ -148,16 +152,16 @@ mod tests {
             (b"0\r\n\rX", 4),
             (b"11111111111111111\r\n", 16),
         ] {
-            let walked = walk(bad);
-            if right == bad.len() {
-                assert_eq!(walked, ChunkedProgress::Incomplete, "{bad:?}");
+            let progress = follow(bad);
+            if valid == bad.len() {
+                assert_eq!(progress, ChunkedProgress::Incomplete, "{bad:?}");
             } else {
-                assert_eq!(walked, ChunkedProgress::Malformed(right), "{bad:?}");
+                assert_eq!(progress, ChunkedProgress::Malformed(valid), "{bad:?}");
             }
         }
         let long = [&b"3;"[..], &vec![b'x'; 20_000]].concat();
         assert_eq!(
-            walk(&long),
+            follow(&long),
             ChunkedProgress::Malformed(1 + MAX_EXTENSIONS as usize)
         );
     }

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last.
+//! One client connection, from its first byte to its last.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,127 +20,131 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::drain_body::{BodyDrain, Rest};
+use super::drain_body::{BodyDrain, DrainResult};
 use super::exchange::Exchange;
-use super::framing_guard::{Guard, Left};
+use super::framing_guard::{ConnectionEnd, FramingGuard};
 use super::rejection::Rejection;
 use super::stream::Stream;
 use crate::access::Peer;
 use crate::request_metrics::{RequestMetrics, resource_of};
 
-/// A caller that still sends is listened to so long after the last answer. If the socket were closed
-/// with bytes in it, the caller would be told of a broken connection, and might never read the answer.
+/// How long the server keeps reading from a client that still sends after the last response. If the
+/// socket were closed with unread bytes in it, the client would see a connection reset and might
+/// never read the response.
 const LINGER: Duration = Duration::from_secs(5);
-/// And no longer than this when it is silent.
+/// How long the server keeps reading while the client sends nothing.
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct ConnectionContext {
-    pub(super) faces: Router,
+    pub(super) router: Router,
     pub(super) header_timeout: Duration,
-    /// Requests that are open now are the last.
+    /// Graceful shutdown: open requests are answered, no further ones are read.
     pub(super) stop: CancellationToken,
-    /// Comes after `stop`, and ends everything.
-    pub(super) goodbye: CancellationToken,
+    /// Comes after `stop` and ends every connection at once.
+    pub(super) abort: CancellationToken,
     pub(super) request_metrics: Arc<RequestMetrics>,
 }
 
 impl ConnectionContext {
-    /// What may be cut short by the goodbye. Requests on their way are not watched for it: each watch is
-    /// paid for whenever something happens on a connection.
-    async fn last_word(&self, said: impl Future<Output = ()>) {
-        self.goodbye.run_until_cancelled(said).await;
+    /// Runs `future` until it ends or `abort` is canceled. Requests in progress do not wait for
+    /// `abort` this way: each wait would cost something on every event of the connection.
+    async fn until_abort(&self, future: impl Future<Output = ()>) {
+        self.abort.run_until_cancelled(future).await;
     }
 
-    /// Says why nothing is read from a connection, or nothing more.
-    pub(super) async fn refuse(&self, stream: Stream, rejection: Rejection) {
+    /// Answers with the reason why no more requests are read from this connection, and closes it.
+    pub(super) async fn reject(&self, stream: Stream, rejection: Rejection) {
         self.request_metrics.count_rejection(rejection.reason());
-        self.last_word(refuse(stream, rejection)).await;
+        self.until_abort(reject(stream, rejection)).await;
     }
 }
 
-/// Serves one connection until it ends, or the open request has been answered after `stop`.
+/// Serves one connection until it ends or, after `stop`, until the open request is answered.
 pub(super) async fn serve(
     stream: Stream,
     peer: SocketAddr,
     http: &http1::Builder,
-    manner: &ConnectionContext,
+    context: &ConnectionContext,
 ) {
     let exchange = Arc::new(Exchange::default());
-    let guard = Guard::new(stream, Arc::clone(&exchange));
+    let guard = FramingGuard::new(stream, Arc::clone(&exchange));
     let service = service_fn(|mut request: Request<Incoming>| {
-        let answering = exchange.answer();
+        let pending = exchange.begin_response();
         request.extensions_mut().insert(Peer(peer));
-        let place = resource_of(request.uri().path());
-        let unread = BodyDrain::of(&request);
-        let answer = manner
-            .faces
+        let resource = resource_of(request.uri().path());
+        let drain = BodyDrain::of(&request);
+        let response = context
+            .router
             .clone()
-            .call(request.map(|body| unread.lend(body)));
+            .call(request.map(|body| drain.lend(body)));
         async move {
-            let mut response: Response<Body> = answer.await?;
-            manner.request_metrics.count_response(place, &response);
-            if unread.read().await == Rest::Left {
+            let mut response: Response<Body> = response.await?;
+            context.request_metrics.count_response(resource, &response);
+            if drain.drain().await == DrainResult::Remaining {
                 response
                     .headers_mut()
                     .insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response.map(|body| answering.with(body)))
+            Ok::<_, Infallible>(response.map(|body| pending.track(body)))
         }
     });
     let mut connection = http.serve_connection(TokioIo::new(guard), service);
-    let ended = match manner.stop.run_until_cancelled(&mut connection).await {
-        Some(ended) => ended,
+    let result = match context.stop.run_until_cancelled(&mut connection).await {
+        Some(result) => result,
         None => {
             Pin::new(&mut connection).graceful_shutdown();
-            match manner.goodbye.run_until_cancelled(&mut connection).await {
-                Some(ended) => ended,
+            match context.abort.run_until_cancelled(&mut connection).await {
+                Some(result) => result,
                 None => return,
             }
         }
     };
-    let (stream, left) = connection.into_parts().io.into_inner().into_parts();
-    let too_slow = ended.as_ref().is_err_and(hyper::Error::is_timeout);
-    if let Err(error) = ended {
+    let (stream, end) = connection.into_parts().io.into_inner().into_parts();
+    let timed_out = result.as_ref().is_err_and(hyper::Error::is_timeout);
+    if let Err(error) = result {
         tracing::debug!(%error, "connection ended");
     }
-    match left {
-        Left::Gone => {}
-        Left::Refused(rejection) => manner.refuse(stream, rejection).await,
-        Left::MidHead if too_slow => {
-            manner
-                .refuse(stream, Rejection::TooSlow(manner.header_timeout))
+    match end {
+        ConnectionEnd::PeerClosed => {}
+        ConnectionEnd::Rejected(rejection) => context.reject(stream, rejection).await,
+        ConnectionEnd::MidHead if timed_out => {
+            context
+                .reject(stream, Rejection::HeadTimeout(context.header_timeout))
                 .await
         }
-        Left::MidHead | Left::MidRequest => manner.last_word(part(stream)).await,
-        Left::Clean => manner.last_word(close(stream)).await,
+        ConnectionEnd::MidHead | ConnectionEnd::MidRequest => {
+            context.until_abort(lingering_close(stream)).await
+        }
+        ConnectionEnd::Idle => context.until_abort(close(stream)).await,
     }
 }
 
-/// Says why nothing more is read here.
-async fn refuse(mut stream: Stream, rejection: Rejection) {
-    tracing::debug!(%rejection, "request refused");
-    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&rejection.answer())).await {
-        part(stream).await;
+/// Writes the rejection and closes the connection.
+async fn reject(mut stream: Stream, rejection: Rejection) {
+    tracing::debug!(%rejection, "request rejected");
+    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&rejection.response())).await {
+        lingering_close(stream).await;
     }
 }
 
-/// Closes our side, and gives the caller time to read what was said before it finds the other closed.
-async fn part(mut stream: Stream) {
-    let listen = async {
+/// Closes the sending side, then discards what the client still sends, so that the client can read
+/// the response before the socket is closed.
+async fn lingering_close(mut stream: Stream) {
+    let discard = async {
         stream.shutdown().await?;
-        let mut ignored = vec![0; 16 * 1024];
-        while let Ok(1..) = timeout(LINGER_SILENCE, stream.read(&mut ignored))
+        let mut discarded = vec![0; 16 * 1024];
+        while let Ok(1..) = timeout(LINGER_SILENCE, stream.read(&mut discarded))
             .await
             .unwrap_or(Ok(0))
         {}
         Ok::<_, std::io::Error>(())
     };
-    // Whether the caller has taken leave too changes nothing.
-    timeout(LINGER, listen).await.ok();
+    // The result does not matter: the socket is closed either way.
+    timeout(LINGER, discard).await.ok();
 }
 
-/// Closes a connection on which nothing is left to say.
+/// Closes a connection without an unfinished request.
 async fn close(mut stream: Stream) {
     timeout(LINGER_SILENCE, stream.shutdown()).await.ok();
 }

@@ -1,9 +1,9 @@
-//! What a handler leaves unread of a request's body.
+//! Drains what a handler leaves unread of a request's body.
 //!
-//! A caller that is answered early may still be sending. hyper looks once whether the rest is there, and hangs
-//! up without a word if it is not: a caller that sends head and body apart would find a closed connection under
-//! its next request. So a rest that is small and on its way is read before the answer is written; for every
-//! other the answer says that the connection ends with it.
+//! A client that gets an early response may still be sending. hyper checks once whether the rest has
+//! arrived and closes the connection without notice if it has not: a client that sends head and body
+//! separately would find a closed connection under its next request. So a small rest that is on its
+//! way is read before the response is written; otherwise the response carries `connection: close`.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,94 +17,100 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use tokio::time::timeout;
 
-/// More than this is not waited for, in bytes.
-const MAX_REST: usize = 64 * 1024;
-/// And no longer than this: the answer waits for it.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// A larger rest is not read, in bytes.
+const MAX_DRAINED: usize = 64 * 1024;
+/// How long to wait for the rest; the response waits as long.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Looks after what a handler leaves of one body.
+/// Drains the unread rest of one request body.
 pub(super) struct BodyDrain {
-    /// Requests without a body pay nothing for it.
-    place: Option<Place>,
-    sender: Sender,
+    /// `None` for a request without a body, so that it costs nothing.
+    slot: Option<BodySlot>,
+    send_mode: BodySendMode,
 }
 
-/// Where a body lies after its handler has dropped it.
-type Place = Arc<Mutex<Option<Incoming>>>;
+/// Holds a body after its handler has dropped it.
+type BodySlot = Arc<Mutex<Option<Incoming>>>;
 
-/// When a caller sends its body.
+/// When a client sends its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sender {
-    /// With the head.
-    AtOnce,
-    /// When it is asked for.
-    Waits,
+enum BodySendMode {
+    /// Right after the head.
+    Immediate,
+    /// After the server's `100 Continue`.
+    AfterContinue,
 }
 
-/// What became of the rest of a body.
+/// The result of draining a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// There is nothing more to read: the next request can follow.
-    None,
-    /// It is too much, too slow, or not sent before somebody asks for it.
-    Left,
+pub(super) enum DrainResult {
+    /// Nothing is left to read: the next request can follow.
+    Drained,
+    /// The rest is too large, too slow, or sent only after `100 Continue`.
+    Remaining,
 }
 
 impl BodyDrain {
     pub(super) fn of(request: &Request<Incoming>) -> Self {
-        let place = (!request.body().is_end_stream()).then(Place::default);
-        let sender = if request.headers().contains_key(EXPECT) {
-            Sender::Waits
+        let slot = (!request.body().is_end_stream()).then(BodySlot::default);
+        let send_mode = if request.headers().contains_key(EXPECT) {
+            BodySendMode::AfterContinue
         } else {
-            Sender::AtOnce
+            BodySendMode::Immediate
         };
-        Self { place, sender }
+        Self { slot, send_mode }
     }
 
-    /// The body for a handler.
-    pub(super) fn lend(&self, body: Incoming) -> ReclaimedBody {
-        ReclaimedBody {
+    /// The body that the handler reads.
+    pub(super) fn lend(&self, body: Incoming) -> LentBody {
+        LentBody {
             body: Some(body),
-            place: self.place.clone(),
+            slot: self.slot.clone(),
         }
     }
 
-    /// Reads what the handler has left, if it can be had soon.
-    pub(super) async fn read(&self) -> Rest {
-        let left = self
-            .place
+    /// Reads what the handler has left, if it is small and arrives soon.
+    pub(super) async fn drain(&self) -> DrainResult {
+        let unread = self
+            .slot
             .as_ref()
-            .and_then(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let Some(body) = left else { return Rest::None };
-        if self.sender == Sender::Waits || body.size_hint().lower() > MAX_REST as u64 {
-            return Rest::Left;
+            .and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(body) = unread else {
+            return DrainResult::Drained;
+        };
+        if self.send_mode == BodySendMode::AfterContinue
+            || body.size_hint().lower() > MAX_DRAINED as u64
+        {
+            return DrainResult::Remaining;
         }
-        timeout(PATIENCE, read_all(body))
+        timeout(DRAIN_TIMEOUT, read_all(body))
             .await
-            .unwrap_or(Rest::Left)
+            .unwrap_or(DrainResult::Remaining)
     }
 }
 
-async fn read_all(mut body: Incoming) -> Rest {
+async fn read_all(mut body: Incoming) -> DrainResult {
     let mut len = 0;
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return Rest::Left };
+        let Ok(frame) = frame else {
+            return DrainResult::Remaining;
+        };
         len += frame.data_ref().map_or(0, Bytes::len);
-        if len > MAX_REST {
-            return Rest::Left;
+        if len > MAX_DRAINED {
+            return DrainResult::Remaining;
         }
     }
-    Rest::None
+    DrainResult::Drained
 }
 
-/// A body that comes back when its reader drops it before its end.
-pub(super) struct ReclaimedBody {
-    /// `None` after its end.
+/// A body that goes back to its [`BodyDrain`] when the handler drops it before its end.
+pub(super) struct LentBody {
+    /// `None` after the end of the body.
     body: Option<Incoming>,
-    place: Option<Place>,
+    slot: Option<BodySlot>,
 }
 
-impl Body for ReclaimedBody {
+impl Body for LentBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -133,11 +139,11 @@ impl Body for ReclaimedBody {
     }
 }
 
-impl Drop for ReclaimedBody {
+impl Drop for LentBody {
     fn drop(&mut self) {
-        let rest = self.body.take().filter(|body| !body.is_end_stream());
-        if let (Some(body), Some(place)) = (rest, &self.place) {
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        let unread = self.body.take().filter(|body| !body.is_end_stream());
+        if let (Some(body), Some(slot)) = (unread, &self.slot) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Whose exchange it is on a connection: the caller's to ask, or ours to answer.
+//! The state of a connection's request/response exchange: whether a response is still owed.
 //!
-//! hyper keeps reading while a handler works, to notice that the caller has left. So the reader cannot
-//! tell from being asked to read whether the last answer has been written; it asks here.
+//! hyper keeps reading while a handler works, to notice that the client has disconnected. So the
+//! reader cannot tell from a call to `poll_read` whether the last response has been written; it
+//! checks here.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,65 +12,71 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-const ASKING: u8 = 0;
-const ANSWERING: u8 = 1;
-const WRITTEN: u8 = 2;
+/// No response is owed.
+const IDLE: u8 = 0;
+/// A request has been read; its response is not complete.
+const RESPONDING: u8 = 1;
+/// hyper has taken the whole response and has not flushed it.
+const UNFLUSHED: u8 = 2;
 
-/// Shared by the reader of a connection and the answers that are written to it. One task polls all of
-/// them, so the order of its steps is the order that is seen here.
+/// Shared by the reader of a connection and the responses that are written to it. One task polls all
+/// of them, so the order of its steps is the order that is seen here.
 #[derive(Debug, Default)]
 pub(super) struct Exchange(AtomicU8);
 
 impl Exchange {
-    /// A request has been read. The exchange is ours until the answer's body is used up.
-    pub(super) fn answer(self: &Arc<Self>) -> PendingResponse {
-        self.0.store(ANSWERING, Ordering::Relaxed);
+    /// A request has been read. A response is owed until its body is used up.
+    pub(super) fn begin_response(self: &Arc<Self>) -> PendingResponse {
+        self.0.store(RESPONDING, Ordering::Relaxed);
         PendingResponse(Arc::clone(self))
     }
 
-    /// All that was written has reached the socket.
+    /// Everything written so far has reached the socket.
     pub(super) fn flushed(&self) -> Flushed {
         match self
             .0
-            .compare_exchange(WRITTEN, ASKING, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(UNFLUSHED, IDLE, Ordering::Relaxed, Ordering::Relaxed)
         {
             Ok(_) => Flushed::ResponseWritten,
             Err(_) => Flushed::Nothing,
         }
     }
 
-    /// Whether nothing is owed to the caller.
+    /// Whether no response is owed to the client.
     pub(super) fn is_idle(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == ASKING
+        self.0.load(Ordering::Relaxed) == IDLE
     }
 }
 
-/// What a flush has ended.
+/// What a flush has completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     ResponseWritten,
     Nothing,
 }
 
-/// An answer that is owed. Dropped when hyper has taken all of it.
+/// A response that is owed. Dropped when hyper has taken all of it.
 pub(super) struct PendingResponse(Arc<Exchange>);
 
 impl PendingResponse {
-    pub(super) fn with<B>(self, body: B) -> TrackedBody<B> {
-        TrackedBody { body, _turn: self }
+    pub(super) fn track<B>(self, body: B) -> TrackedBody<B> {
+        TrackedBody {
+            body,
+            _pending: self,
+        }
     }
 }
 
 impl Drop for PendingResponse {
     fn drop(&mut self) {
-        self.0.0.store(WRITTEN, Ordering::Relaxed);
+        self.0.0.store(UNFLUSHED, Ordering::Relaxed);
     }
 }
 
-/// A body that holds the exchange.
+/// A response body that marks the response as taken when hyper drops it.
 pub(super) struct TrackedBody<B> {
     body: B,
-    _turn: PendingResponse,
+    _pending: PendingResponse,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
@@ -97,15 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_turn_goes_back_when_the_answer_has_been_written_and_flushed() {
+    fn the_exchange_is_idle_after_the_response_was_taken_and_flushed() {
         let exchange = Arc::new(Exchange::default());
         assert!(exchange.is_idle());
-        let answer = exchange
-            .answer()
-            .with(http_body_util::Empty::<Bytes>::new());
+        let body = exchange
+            .begin_response()
+            .track(http_body_util::Empty::<Bytes>::new());
         assert!(!exchange.is_idle());
-        assert_eq!(exchange.flushed(), Flushed::Nothing, "a piece of an answer");
-        drop(answer);
+        assert_eq!(exchange.flushed(), Flushed::Nothing, "part of a response");
+        drop(body);
         assert!(!exchange.is_idle());
         assert_eq!(exchange.flushed(), Flushed::ResponseWritten);
         assert!(exchange.is_idle());

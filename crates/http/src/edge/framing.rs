@@ -1,8 +1,8 @@
-//! Where one request ends and the next begins, in a stream that comes in any pieces.
+//! Finds where one request ends and the next begins, in a stream that arrives in arbitrary pieces.
 //!
 //! ```text
-//! Head ──▶ Length(n) ──▶ Head     Head ──▶ refused: nothing more is read
-//! Head ──▶ Chunked   ──▶ Head     Chunked ──▶ broken: the handler is told, nothing more is read
+//! Head ──▶ Length(n) ──▶ Head     Head ──▶ rejected: nothing more is read
+//! Head ──▶ Chunked   ──▶ Head     Chunked ──▶ malformed: error to the handler, nothing more is read
 //! ```
 
 use super::chunked_body::{ChunkedBody, ChunkedProgress};
@@ -12,125 +12,130 @@ use super::request_head::{self, BodyFraming, RequestHead};
 /// Follows the requests of one connection.
 #[derive(Debug)]
 pub(super) struct Framing {
-    place: Place,
+    state: FramingState,
 }
 
 #[derive(Debug)]
-enum Place {
+enum FramingState {
     /// In a head, of which this many bytes have been searched for its end.
     Head {
         searched: usize,
     },
-    /// In a body with this many bytes to come.
+    /// In a body of which this many bytes are missing.
     Length(u64),
     Chunked(ChunkedBody),
-    /// Nothing that comes now can be understood.
-    Lost,
+    /// The stream cannot be read any further.
+    Failed,
 }
 
-/// What is to be done with bytes that came.
+/// The result for one piece of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Followed {
-    /// This many may be handed on.
-    pub(super) passed: usize,
-    /// And the rest.
-    pub(super) rest: Rest,
+pub(super) struct FramingStep {
+    /// How many bytes may be passed on.
+    pub(super) accepted: usize,
+    /// What follows the accepted bytes.
+    pub(super) status: FramingStatus,
 }
 
-/// What the bytes that may not be handed on are.
+/// What the bytes after the accepted ones are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// Nothing, or the beginning of a head: to be given again with what follows it.
-    Unfinished,
-    /// A head that is refused.
-    Refused(Rejection),
-    /// A body that goes wrong here.
-    Broken,
+pub(super) enum FramingStatus {
+    /// Nothing, or the beginning of a head: to be passed in again together with the next bytes.
+    NeedMore,
+    /// A head that is rejected.
+    Rejected(Rejection),
+    /// A body that is malformed from here on.
+    Malformed,
 }
 
 impl Framing {
     pub(super) fn new() -> Self {
         Self {
-            place: Place::Head { searched: 0 },
+            state: FramingState::Head { searched: 0 },
         }
     }
 
-    /// Whether a request has begun and not come to its end, or cannot be understood.
+    /// Whether a request has begun and not ended, or the stream has failed.
     pub(super) fn is_mid_request(&self) -> bool {
-        !matches!(self.place, Place::Head { searched: 0 })
+        !matches!(self.state, FramingState::Head { searched: 0 })
     }
 
-    /// Whether the beginning of a head has come, and not its end.
+    /// Whether the beginning of a head has arrived, and not its end.
     pub(super) fn is_mid_head(&self) -> bool {
-        matches!(self.place, Place::Head { searched: 1.. })
+        matches!(self.state, FramingState::Head { searched: 1.. })
     }
 
-    /// Follows the next bytes. They begin with those that were left unfinished before.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Followed {
-        let mut passed = 0;
-        while passed < bytes.len() {
-            let here = &bytes[passed..];
-            match &mut self.place {
-                Place::Head { searched } => match next_head(here, searched) {
+    /// Follows the next bytes. They begin with those that were not accepted before.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> FramingStep {
+        let mut accepted = 0;
+        while accepted < bytes.len() {
+            let here = &bytes[accepted..];
+            match &mut self.state {
+                FramingState::Head { searched } => match next_head(here, searched) {
                     Ok(RequestHead::Partial) => break,
                     Ok(RequestHead::Complete { len, body }) => {
-                        passed += len;
-                        self.place = Place::after_head(body);
+                        accepted += len;
+                        self.state = FramingState::after_head(body);
                     }
-                    Err(rejection) => return self.lost(passed, Rest::Refused(rejection)),
+                    Err(rejection) => {
+                        return self.fail(accepted, FramingStatus::Rejected(rejection));
+                    }
                 },
-                Place::Length(left) => {
-                    let take = here.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                    passed += take;
-                    self.place = Place::after_head(BodyFraming::Length(*left - take as u64));
+                FramingState::Length(remaining) => {
+                    let take = here
+                        .len()
+                        .min(usize::try_from(*remaining).unwrap_or(usize::MAX));
+                    accepted += take;
+                    self.state =
+                        FramingState::after_head(BodyFraming::Length(*remaining - take as u64));
                 }
-                Place::Chunked(chunks) => match chunks.walk(here) {
-                    ChunkedProgress::Incomplete => passed = bytes.len(),
+                FramingState::Chunked(chunks) => match chunks.follow(here) {
+                    ChunkedProgress::Incomplete => accepted = bytes.len(),
                     ChunkedProgress::Complete(len) => {
-                        passed += len;
-                        self.place = Place::Head { searched: 0 };
+                        accepted += len;
+                        self.state = FramingState::Head { searched: 0 };
                     }
                     ChunkedProgress::Malformed(len) => {
-                        return self.lost(passed + len, Rest::Broken);
+                        return self.fail(accepted + len, FramingStatus::Malformed);
                     }
                 },
-                Place::Lost => {
-                    return Followed {
-                        passed,
-                        rest: Rest::Broken,
+                FramingState::Failed => {
+                    return FramingStep {
+                        accepted,
+                        status: FramingStatus::Malformed,
                     };
                 }
             }
         }
-        Followed {
-            passed,
-            rest: Rest::Unfinished,
+        FramingStep {
+            accepted,
+            status: FramingStatus::NeedMore,
         }
     }
 
-    fn lost(&mut self, passed: usize, rest: Rest) -> Followed {
-        self.place = Place::Lost;
-        Followed { passed, rest }
+    fn fail(&mut self, accepted: usize, status: FramingStatus) -> FramingStep {
+        self.state = FramingState::Failed;
+        FramingStep { accepted, status }
     }
 }
 
-impl Place {
+impl FramingState {
     fn after_head(body: BodyFraming) -> Self {
         match body {
             BodyFraming::Length(0) => Self::Head { searched: 0 },
-            BodyFraming::Length(left) => Self::Length(left),
+            BodyFraming::Length(remaining) => Self::Length(remaining),
             BodyFraming::Chunked => Self::Chunked(ChunkedBody::new()),
         }
     }
 }
 
 fn next_head(bytes: &[u8], searched: &mut usize) -> Result<RequestHead, Rejection> {
-    // A head in one piece, which is what nearly all are, is read once.
-    let known = std::mem::replace(searched, bytes.len());
-    let worth_reading =
-        known == 0 || request_head::may_end(bytes, known) || request_head::may_be_too_long(bytes);
-    if worth_reading {
-        request_head::read(bytes)
+    // Nearly all heads arrive in one piece and are parsed once.
+    let before = std::mem::replace(searched, bytes.len());
+    let worth_parsing =
+        before == 0 || request_head::may_end(bytes, before) || request_head::may_be_too_long(bytes);
+    if worth_parsing {
+        request_head::parse(bytes)
     } else {
         Ok(RequestHead::Partial)
     }
@@ -141,10 +146,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a connection's reader hands on, and how it ends.
-    fn run(stream: &[u8], cuts: &[usize]) -> (Vec<u8>, Rest) {
+    /// What the reader of a connection passes on, and how it ends.
+    fn run(stream: &[u8], cuts: &[usize]) -> (Vec<u8>, FramingStatus) {
         let mut framing = Framing::new();
-        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        let (mut accepted, mut buffered) = (Vec::new(), Vec::new());
         let mut from = 0;
         for to in cuts
             .iter()
@@ -154,15 +159,15 @@ mod tests {
             if to <= from {
                 continue;
             }
-            held.extend_from_slice(&stream[from..to]);
+            buffered.extend_from_slice(&stream[from..to]);
             from = to;
-            let followed = framing.follow(&held);
-            passed.extend(held.drain(..followed.passed));
-            if followed.rest != Rest::Unfinished {
-                return (passed, followed.rest);
+            let step = framing.follow(&buffered);
+            accepted.extend(buffered.drain(..step.accepted));
+            if step.status != FramingStatus::NeedMore {
+                return (accepted, step.status);
             }
         }
-        (passed, Rest::Unfinished)
+        (accepted, FramingStatus::NeedMore)
     }
 
     fn message() -> impl Strategy<Value = Vec<u8>> {
@@ -217,7 +222,7 @@ mod tests {
             let stream = messages.concat();
             cuts.iter_mut().for_each(|cut| *cut %= stream.len());
             cuts.sort_unstable();
-            prop_assert_eq!(run(&stream, &cuts), (stream, Rest::Unfinished));
+            prop_assert_eq!(run(&stream, &cuts), (stream, FramingStatus::NeedMore));
         }
 
         #[test]
@@ -230,50 +235,53 @@ mod tests {
             let stream = [good.clone(), bad].concat();
             cuts.iter_mut().for_each(|cut| *cut %= stream.len());
             cuts.sort_unstable();
-            let (passed, rest) = run(&stream, &cuts);
-            let (passed_at_once, rest_at_once) = run(&stream, &[]);
-            prop_assert_ne!(rest, Rest::Unfinished);
-            prop_assert_eq!(rest, rest_at_once);
-            prop_assert_eq!(&passed, &passed_at_once);
-            prop_assert!(passed.starts_with(&good));
-            prop_assert!(!String::from_utf8_lossy(&passed).contains("evil"));
+            let (accepted, status) = run(&stream, &cuts);
+            let (accepted_at_once, status_at_once) = run(&stream, &[]);
+            prop_assert_ne!(status, FramingStatus::NeedMore);
+            prop_assert_eq!(status, status_at_once);
+            prop_assert_eq!(&accepted, &accepted_at_once);
+            prop_assert!(accepted.starts_with(&good));
+            prop_assert!(!String::from_utf8_lossy(&accepted).contains("evil"));
         }
 
         #[test]
-        fn no_bytes_break_it(stream in proptest::collection::vec(any::<u8>(), 0..300), cut in any::<usize>()) {
-            let (passed, _) = run(&stream, &[cut]);
-            prop_assert!(stream.starts_with(&passed));
+        fn arbitrary_bytes_do_not_panic(stream in proptest::collection::vec(any::<u8>(), 0..300), cut in any::<usize>()) {
+            let (accepted, _) = run(&stream, &[cut]);
+            prop_assert!(stream.starts_with(&accepted));
         }
     }
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_is_bounded() {
+    fn a_head_that_arrives_byte_by_byte_is_bounded() {
         let cuts: Vec<usize> = (0..100_000).collect();
         let endless = [&b"GET / HTTP/1.1\r\na: "[..], &vec![b'x'; 100_000]].concat();
         assert_eq!(
             run(&endless, &cuts),
-            (vec![], Rest::Refused(Rejection::HeadTooLarge))
+            (vec![], FramingStatus::Rejected(Rejection::HeadTooLarge))
         );
         let target = [&b"GET /"[..], &vec![b'x'; 100_000]].concat();
         assert_eq!(
             run(&target, &cuts),
-            (vec![], Rest::Refused(Rejection::TargetTooLong))
+            (vec![], FramingStatus::Rejected(Rejection::TargetTooLong))
         );
         let lines = vec![b'\n'; 100_000];
         assert!(
-            matches!(run(&lines, &cuts), (passed, Rest::Refused(Rejection::Unreadable(_))) if passed.is_empty())
+            matches!(run(&lines, &cuts), (accepted, FramingStatus::Rejected(Rejection::Malformed(_))) if accepted.is_empty())
         );
     }
 
     #[test]
-    fn nothing_is_read_after_doubt() {
+    fn nothing_is_read_after_a_failure() {
         let mut framing = Framing::new();
-        assert!(matches!(framing.follow(b"\0").rest, Rest::Refused(_)));
+        assert!(matches!(
+            framing.follow(b"\0").status,
+            FramingStatus::Rejected(_)
+        ));
         assert_eq!(
             framing.follow(b"GET / HTTP/1.1\r\n\r\n"),
-            Followed {
-                passed: 0,
-                rest: Rest::Broken
+            FramingStep {
+                accepted: 0,
+                status: FramingStatus::Malformed
             }
         );
     }

@@ -1,8 +1,9 @@
-//! Stands between the socket and hyper: hands on only requests whose framing is beyond doubt.
+//! Sits between the socket and hyper and passes on only requests whose framing is unambiguous.
 //!
-//! A head that comes in one piece is read where hyper wants it and looked at there; only what comes in
-//! pieces is kept back and copied. After a doubtful head nothing is handed on. The answers that are
-//! owed are still written, then hyper is given an error, and the connection's task says why.
+//! A head that arrives in one piece is read into hyper's buffer and checked there; only a head that
+//! arrives in pieces is buffered here and copied. After a rejected head nothing is passed on. The
+//! responses that are owed are still written, then hyper gets an error, and the connection's task
+//! writes the rejection.
 
 use std::io;
 use std::pin::Pin;
@@ -13,181 +14,182 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exchange::{Exchange, Flushed};
-use super::framing::{Framing, Rest};
+use super::framing::{Framing, FramingStatus};
 use super::rejection::Rejection;
 
-/// How much is read at once of what comes in pieces.
-const PIECE: usize = 4096;
-/// How much may follow a refused head while answers are owed. More stays in the socket.
-const MAX_IGNORED: usize = 64 * 1024;
+/// How much is read at once while a head is incomplete.
+const READ_SIZE: usize = 4096;
+/// How much is discarded after a rejected head while responses are owed. More stays in the socket.
+const MAX_DISCARDED: usize = 64 * 1024;
 
-/// A socket that is watched.
-pub(super) struct Guard<S> {
+/// A socket whose incoming bytes are checked.
+pub(super) struct FramingGuard<S> {
     io: S,
     framing: Framing,
-    /// Read, and not handed on.
-    held: BytesMut,
-    /// So many of these may be handed on.
+    /// Bytes that were read and not yet passed to hyper.
+    buffered: BytesMut,
+    /// How many of the buffered bytes may be passed to hyper.
     ready: usize,
-    verdict: Verdict,
+    state: GuardState,
     exchange: Arc<Exchange>,
-    /// Who waits for the exchange to come back.
-    waiting: Option<Waker>,
+    /// The reader that waits until the owed responses are written.
+    reader: Option<Waker>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Nothing is wrong so far.
-    Good,
-    /// A head is refused; so many bytes after it have been thrown away.
-    Refused {
+enum GuardState {
+    /// All bytes so far were valid.
+    Reading,
+    /// A head is rejected; this many bytes after it have been discarded. Responses may be owed.
+    Rejecting {
         rejection: Rejection,
-        ignored: usize,
+        discarded: usize,
     },
-    /// hyper has been told that there is nothing more to read.
-    Told(Rejection),
-    /// A body goes wrong.
-    Broken,
-    /// The caller has left.
-    Gone,
+    /// hyper has got an error instead of the rejected head.
+    Rejected(Rejection),
+    /// A body is malformed.
+    Malformed,
+    /// The client has closed the connection.
+    PeerClosed,
 }
 
-/// In which state a connection was left by hyper.
+/// The state of a connection when hyper is done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum ConnectionEnd {
     /// Between two requests.
-    Clean,
-    /// A head has begun to come.
+    Idle,
+    /// Part of a head has arrived.
     MidHead,
-    /// With bytes on their way that nobody reads.
+    /// Part of a request has arrived that is not read to its end.
     MidRequest,
-    /// Because of a head that is refused.
-    Refused(Rejection),
-    /// By the caller.
-    Gone,
+    /// A head was rejected.
+    Rejected(Rejection),
+    /// The client closed the connection.
+    PeerClosed,
 }
 
-impl<S> Guard<S> {
+impl<S> FramingGuard<S> {
     pub(super) fn new(io: S, exchange: Arc<Exchange>) -> Self {
         Self {
             io,
             framing: Framing::new(),
-            held: BytesMut::new(),
+            buffered: BytesMut::new(),
             ready: 0,
-            verdict: Verdict::Good,
+            state: GuardState::Reading,
             exchange,
-            waiting: None,
+            reader: None,
         }
     }
 
-    /// The socket, and how it was left.
-    pub(super) fn into_parts(self) -> (S, Left) {
-        let left = match self.verdict {
-            Verdict::Told(rejection) => Left::Refused(rejection),
-            Verdict::Gone => Left::Gone,
-            Verdict::Good if self.framing.is_mid_head() => Left::MidHead,
-            Verdict::Good if !self.framing.is_mid_request() && self.held.is_empty() => Left::Clean,
-            Verdict::Good | Verdict::Refused { .. } | Verdict::Broken => Left::MidRequest,
+    /// The socket and the state that it is in.
+    pub(super) fn into_parts(self) -> (S, ConnectionEnd) {
+        let idle = !self.framing.is_mid_request() && self.buffered.is_empty();
+        let end = match self.state {
+            GuardState::Rejected(rejection) => ConnectionEnd::Rejected(rejection),
+            GuardState::PeerClosed => ConnectionEnd::PeerClosed,
+            GuardState::Reading if self.framing.is_mid_head() => ConnectionEnd::MidHead,
+            GuardState::Reading if idle => ConnectionEnd::Idle,
+            GuardState::Reading | GuardState::Rejecting { .. } | GuardState::Malformed => {
+                ConnectionEnd::MidRequest
+            }
         };
-        (self.io, left)
+        (self.io, end)
     }
 
-    /// Notes what the rest of the bytes is.
-    fn judge(&mut self, rest: Rest) {
-        match rest {
-            Rest::Unfinished => {}
-            Rest::Refused(rejection) => {
-                self.verdict = Verdict::Refused {
+    fn apply(&mut self, status: FramingStatus) {
+        match status {
+            FramingStatus::NeedMore => {}
+            FramingStatus::Rejected(rejection) => {
+                self.state = GuardState::Rejecting {
                     rejection,
-                    ignored: 0,
+                    discarded: 0,
                 }
             }
-            Rest::Broken => self.verdict = Verdict::Broken,
+            FramingStatus::Malformed => self.state = GuardState::Malformed,
         }
     }
 
-    /// Hands on what was kept back.
-    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) {
+    /// Passes buffered bytes to hyper.
+    fn pass_buffered(&mut self, buf: &mut ReadBuf<'_>) {
         let len = self.ready.min(buf.remaining());
-        buf.put_slice(&self.held[..len]);
-        self.held.advance(len);
+        buf.put_slice(&self.buffered[..len]);
+        self.buffered.advance(len);
         self.ready -= len;
-        if self.held.is_empty() {
-            self.held = BytesMut::new();
+        if self.buffered.is_empty() {
+            self.buffered = BytesMut::new();
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Reads where hyper wants it.
-    fn poll_straight(
-        &mut self,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+impl<S: AsyncRead + Unpin> FramingGuard<S> {
+    /// Reads into hyper's buffer.
+    fn poll_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         std::task::ready!(self.poll_io(cx, buf))?;
-        let fresh = &buf.filled()[before..];
-        let followed = self.framing.follow(fresh);
-        if followed.passed < fresh.len() {
-            self.held.extend_from_slice(&fresh[followed.passed..]);
-            buf.set_filled(before + followed.passed);
+        let new = &buf.filled()[before..];
+        let step = self.framing.follow(new);
+        if step.accepted < new.len() {
+            self.buffered.extend_from_slice(&new[step.accepted..]);
+            buf.set_filled(before + step.accepted);
         }
-        self.judge(followed.rest);
+        self.apply(step.status);
         Poll::Ready(Ok(()))
     }
 
-    /// Reads behind what is kept back.
-    fn poll_behind(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut piece = [0; PIECE];
-        let mut piece = ReadBuf::new(&mut piece);
-        std::task::ready!(self.poll_io(cx, &mut piece))?;
-        self.held.extend_from_slice(piece.filled());
-        let followed = self.framing.follow(&self.held);
-        self.ready = followed.passed;
-        self.judge(followed.rest);
+    /// Reads into our buffer, behind the incomplete head.
+    fn poll_buffered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut chunk = [0; READ_SIZE];
+        let mut chunk = ReadBuf::new(&mut chunk);
+        std::task::ready!(self.poll_io(cx, &mut chunk))?;
+        self.buffered.extend_from_slice(chunk.filled());
+        let step = self.framing.follow(&self.buffered);
+        self.ready = step.accepted;
+        self.apply(step.status);
         Poll::Ready(Ok(()))
     }
 
-    /// Reads, and notices the end.
+    /// Reads and detects that the client has closed the connection.
     fn poll_io(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = std::task::ready!(Pin::new(&mut self.io).poll_read(cx, buf));
         if read.is_err() || buf.filled().len() == before {
-            self.verdict = Verdict::Gone;
+            self.state = GuardState::PeerClosed;
         }
         Poll::Ready(read)
     }
 
-    /// Waits until all answers have been written, and then says that there is nothing more to read.
-    fn poll_refused(
+    /// Waits until all owed responses have been written, and then ends hyper's reading with an error.
+    fn poll_rejecting(
         &mut self,
         cx: &mut Context<'_>,
         rejection: Rejection,
-        mut ignored: usize,
+        mut discarded: usize,
     ) -> Poll<io::Result<()>> {
-        self.held = BytesMut::new();
+        self.buffered = BytesMut::new();
         if self.exchange.is_idle() {
-            self.verdict = Verdict::Told(rejection);
-            return Poll::Ready(Err(doubt()));
+            self.state = GuardState::Rejected(rejection);
+            return Poll::Ready(Err(invalid_framing()));
         }
-        self.waiting = Some(cx.waker().clone());
-        // A caller that leaves while it waits for an answer must be noticed.
-        while ignored < MAX_IGNORED {
-            let mut piece = [0; PIECE];
-            let mut piece = ReadBuf::new(&mut piece);
-            std::task::ready!(self.poll_io(cx, &mut piece))?;
-            if self.verdict == Verdict::Gone {
+        self.reader = Some(cx.waker().clone());
+        // A client that disconnects while it waits for a response must be noticed.
+        while discarded < MAX_DISCARDED {
+            let mut chunk = [0; READ_SIZE];
+            let mut chunk = ReadBuf::new(&mut chunk);
+            std::task::ready!(self.poll_io(cx, &mut chunk))?;
+            if self.state == GuardState::PeerClosed {
                 return Poll::Ready(Ok(()));
             }
-            ignored += piece.filled().len();
-            self.verdict = Verdict::Refused { rejection, ignored };
+            discarded += chunk.filled().len();
+            self.state = GuardState::Rejecting {
+                rejection,
+                discarded,
+            };
         }
         Poll::Pending
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -197,21 +199,26 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         let before = buf.filled().len();
         loop {
             if this.ready > 0 {
-                this.hand_on(buf);
+                this.pass_buffered(buf);
                 return Poll::Ready(Ok(()));
             }
-            match this.verdict {
-                Verdict::Good if this.held.is_empty() => {
-                    std::task::ready!(this.poll_straight(cx, buf))?
+            match this.state {
+                GuardState::Reading if this.buffered.is_empty() => {
+                    std::task::ready!(this.poll_direct(cx, buf))?
                 }
-                Verdict::Good => std::task::ready!(this.poll_behind(cx))?,
-                Verdict::Refused { rejection, ignored } => {
-                    return this.poll_refused(cx, rejection, ignored);
+                GuardState::Reading => std::task::ready!(this.poll_buffered(cx))?,
+                GuardState::Rejecting {
+                    rejection,
+                    discarded,
+                } => {
+                    return this.poll_rejecting(cx, rejection, discarded);
                 }
-                Verdict::Broken | Verdict::Told(_) => return Poll::Ready(Err(doubt())),
-                Verdict::Gone => return Poll::Ready(Ok(())),
+                GuardState::Malformed | GuardState::Rejected(_) => {
+                    return Poll::Ready(Err(invalid_framing()));
+                }
+                GuardState::PeerClosed => return Poll::Ready(Ok(())),
             }
-            // Nothing would mean the end to hyper.
+            // hyper would take an empty read for the end of the stream.
             if buf.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
@@ -219,12 +226,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-/// What the reader of a connection is told; the caller is told more.
-fn doubt() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "its framing is not valid")
+/// The error that hyper and the reader of a body get; the client gets a more specific one.
+fn invalid_framing() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "invalid framing")
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -245,19 +252,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes when it has written all that it holds.
+    /// hyper flushes when it has written all that it has buffered.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         std::task::ready!(Pin::new(&mut this.io).poll_flush(cx))?;
         if this.exchange.flushed() == Flushed::ResponseWritten
-            && let Some(reader) = this.waiting.take()
+            && let Some(reader) = this.reader.take()
         {
             reader.wake();
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The connection's task closes the socket, because it may have a last word to say.
+    /// The connection's task closes the socket, because it may still write a rejection.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }

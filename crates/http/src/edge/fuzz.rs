@@ -2,56 +2,59 @@
 
 use tidegate_fuzzing::pieces;
 
-use super::framing::{Framing, Rest};
+use super::framing::{Framing, FramingStatus};
 
-/// However a stream of requests comes, the same bytes of it are handed on, and it is given up at
-/// the same place. The first byte says how it comes.
+/// However a stream of requests is split into pieces, the same bytes are accepted and the stream
+/// fails at the same position. The first byte selects the pieces.
 pub fn framing(input: &[u8]) {
     let Some((seed, stream)) = input.split_first() else {
         return;
     };
-    let (passed, rest) = follow([stream].into_iter());
-    let (passed_in_pieces, rest_in_pieces) = follow(pieces(*seed, stream));
+    let (accepted, status) = follow([stream].into_iter());
+    let (accepted_in_pieces, status_in_pieces) = follow(pieces(*seed, stream));
     assert_eq!(
-        passed.escape_ascii().to_string(),
-        passed_in_pieces.escape_ascii().to_string(),
-        "other bytes are handed on"
+        accepted.escape_ascii().to_string(),
+        accepted_in_pieces.escape_ascii().to_string(),
+        "different bytes are accepted"
     );
-    assert!(stream.starts_with(&passed), "bytes that never came");
-    // The words may differ: of the first byte alone, less can be said.
-    if std::mem::discriminant(&rest) == std::mem::discriminant(&rest_in_pieces) {
+    assert!(
+        stream.starts_with(&accepted),
+        "accepted bytes are not in the stream"
+    );
+    // The messages may differ: the first byte alone tells less.
+    if std::mem::discriminant(&status) == std::mem::discriminant(&status_in_pieces) {
         return;
     }
-    // A slow head is not read again before it has come to its end, so what is wrong may be seen later.
+    // A slow head is not parsed again before its end has arrived, so an error may be found later.
     assert!(
-        matches!(rest, Rest::Refused(_)) && rest_in_pieces == Rest::Unfinished,
-        "{rest:?}, in pieces {rest_in_pieces:?}"
+        matches!(status, FramingStatus::Rejected(_)) && status_in_pieces == FramingStatus::NeedMore,
+        "{status:?}, in pieces {status_in_pieces:?}"
     );
     let ended = [stream, b"\r\n\r\n"].concat();
-    let (passed_with_end, rest_with_end) = follow(pieces(*seed, &ended));
-    assert_eq!(passed_with_end, passed);
+    let (accepted_with_end, status_with_end) = follow(pieces(*seed, &ended));
+    assert_eq!(accepted_with_end, accepted);
     assert!(
-        matches!(rest_with_end, Rest::Refused(_)),
-        "{rest:?} is never seen"
+        matches!(status_with_end, FramingStatus::Rejected(_)),
+        "{status:?} is never found"
     );
 }
 
-/// What a connection's reader hands on, and why it stops.
-fn follow<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Rest) {
+/// What the reader of a connection accepts, and why it stops.
+fn follow<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, FramingStatus) {
     let mut framing = Framing::new();
-    let (mut passed, mut held) = (Vec::new(), Vec::new());
+    let (mut accepted, mut buffered) = (Vec::new(), Vec::new());
     for piece in pieces {
-        held.extend_from_slice(piece);
-        let followed = framing.follow(&held);
-        passed.extend(held.drain(..followed.passed));
-        if followed.rest != Rest::Unfinished {
+        buffered.extend_from_slice(piece);
+        let step = framing.follow(&buffered);
+        accepted.extend(buffered.drain(..step.accepted));
+        if step.status != FramingStatus::NeedMore {
             assert_eq!(
-                framing.follow(b"GET / HTTP/1.1\r\n\r\n").passed,
+                framing.follow(b"GET / HTTP/1.1\r\n\r\n").accepted,
                 0,
-                "something is read after doubt"
+                "bytes are accepted after a failure"
             );
-            return (passed, followed.rest);
+            return (accepted, step.status);
         }
     }
-    (passed, Rest::Unfinished)
+    (accepted, FramingStatus::NeedMore)
 }

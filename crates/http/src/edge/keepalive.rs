@@ -1,5 +1,6 @@
-//! Noticing callers that have vanished without a word: a machine that lost its power, a cable, a
-//! firewall that forgot. Their waiting requests are canceled, as if they had hung up.
+//! TCP keepalive: detects clients that disappear without closing the connection, such as a machine
+//! that lost power or a firewall that dropped its state. Their waiting requests are canceled, as if
+//! the clients had disconnected.
 
 use std::io;
 use std::time::Duration;
@@ -7,17 +8,17 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpListener;
 
-/// A silent caller is asked after this time whether it is there,
+/// How long a client may be silent before the first probe.
 const IDLE: Duration = Duration::from_secs(15);
-/// again after this,
+/// The time between two probes.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// and so often.
+/// How many probes may stay unanswered.
 const PROBES: u32 = 3;
-/// What is sent must be taken within this time. It also ends the wait for a caller that does not read,
-/// and is the longest that a silent one can be gone without being noticed.
+/// How long sent data may stay unacknowledged. It also ends the wait for a client that does not
+/// read, and bounds how long a vanished client can stay undetected.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
-/// Sets up the sockets that will be accepted: they inherit these options from the one that listens.
+/// Configures the sockets that will be accepted: they inherit these options from the listener.
 pub(super) fn enable(listener: &TcpListener) -> io::Result<()> {
     let socket = SockRef::from(listener);
     socket.set_tcp_keepalive(
@@ -37,10 +38,10 @@ mod tests {
     use tokio::net::TcpStream;
 
     #[tokio::test]
-    async fn accepted_sockets_notice_a_vanished_caller() {
+    async fn accepted_sockets_inherit_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         enable(&listener).unwrap();
-        let _caller = TcpStream::connect(listener.local_addr().unwrap())
+        let _client = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
         let (accepted, _) = listener.accept().await.unwrap();

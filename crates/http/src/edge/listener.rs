@@ -1,7 +1,7 @@
-//! The listener: accepts connections as long as there is room for them.
+//! The listener: accepts connections while the connection limit and the file descriptors allow it.
 //!
-//! Written on hyper because it needs what `axum::serve` does not offer: no delay for small packets,
-//! limits for heads and for connections, and a bounded goodbye.
+//! Built on hyper because it needs what `axum::serve` does not offer: no delay for small packets,
+//! limits for request heads and for connections, and a bounded shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,203 +25,198 @@ use super::stream::Stream;
 use super::tls::{Tls, TlsAcceptError};
 use crate::request_metrics::{RejectReason, RequestMetrics};
 
-/// How long to wait before looking again whether there is room.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How often to say that there is none.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+/// How long to wait before checking again for free file descriptors, or accepting again after an
+/// error.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// The shortest time between two warnings about connections that are not accepted.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How connections are treated.
+/// How the edge treats connections.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
-    /// So many at once; others wait to be accepted.
+    /// How many connections may be open at once; further ones wait to be accepted.
     pub max_connections: usize,
-    /// The head of a request must have come in this time. Also the longest that a connection is kept
-    /// open between two requests.
+    /// How long the head of a request may take. Also how long an idle connection is kept open.
     pub header_timeout: Duration,
-    /// With this, connections are opened with TLS.
+    /// With this, the port accepts TLS only.
     pub tls: Option<Arc<Tls>>,
-    /// Counts what is answered.
+    /// Counts responses and rejections.
     pub request_metrics: Arc<RequestMetrics>,
 }
 
-/// Serves until `stop`; then accepts no more, and returns when every open request has been answered
-/// or `goodbye` is over.
+/// Serves until `stop` is canceled; then accepts no more connections, and returns when every open
+/// request has been answered or `abort` is canceled.
 pub async fn serve(
     listener: TcpListener,
-    faces: Router,
-    edge: EdgeConfig,
+    router: Router,
+    config: EdgeConfig,
     stop: CancellationToken,
-    goodbye: CancellationToken,
+    abort: CancellationToken,
 ) {
     if let Err(error) = keepalive::enable(&listener) {
-        tracing::warn!(%error, "cannot ask the system to notice callers that vanish");
+        tracing::warn!(%error, "failed to enable TCP keepalive");
     }
-    let door = Acceptor::new(&edge, faces, stop.clone(), goodbye);
-    stop.run_until_cancelled(door.stand_open(&listener)).await;
+    let acceptor = Acceptor::new(&config, router, stop.clone(), abort);
+    stop.run_until_cancelled(acceptor.accept_connections(&listener))
+        .await;
     drop(listener);
-    door.tasks.close();
-    door.tasks.wait().await;
+    acceptor.tasks.close();
+    acceptor.tasks.wait().await;
 }
 
-/// Where connections come in.
+/// Accepts connections and spawns one task for each.
 struct Acceptor {
-    seats: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    guest: Arc<ConnectionHandler>,
+    handler: Arc<ConnectionHandler>,
 }
 
-/// What every connection needs.
+/// What the task of a connection needs; shared by all of them.
 struct ConnectionHandler {
-    manner: ConnectionContext,
+    context: ConnectionContext,
     tls: Option<Arc<Tls>>,
     http: http1::Builder,
-    /// For connections that are not kept open between requests.
+    /// For connections that are closed after one request.
     http_once: http1::Builder,
 }
 
 impl Acceptor {
     fn new(
-        edge: &EdgeConfig,
-        faces: Router,
+        config: &EdgeConfig,
+        router: Router,
         stop: CancellationToken,
-        goodbye: CancellationToken,
+        abort: CancellationToken,
     ) -> Self {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(edge.header_timeout);
+            .header_read_timeout(config.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
-        let request_metrics = Arc::clone(&edge.request_metrics);
-        let manner = ConnectionContext {
-            faces,
-            header_timeout: edge.header_timeout,
+        let context = ConnectionContext {
+            router,
+            header_timeout: config.header_timeout,
             stop,
-            goodbye,
-            request_metrics,
+            abort,
+            request_metrics: Arc::clone(&config.request_metrics),
         };
-        let guest = Arc::new(ConnectionHandler {
-            manner,
-            tls: edge.tls.clone(),
+        let handler = Arc::new(ConnectionHandler {
+            context,
+            tls: config.tls.clone(),
             http,
             http_once,
         });
-        let seats = Arc::new(Semaphore::new(
-            edge.max_connections.min(Semaphore::MAX_PERMITS),
+        let permits = Arc::new(Semaphore::new(
+            config.max_connections.min(Semaphore::MAX_PERMITS),
         ));
         Self {
-            seats,
+            permits,
             tasks: TaskTracker::new(),
-            guest,
+            handler,
         }
     }
 
-    /// Lets connections in, for ever.
-    async fn stand_open(&self, listener: &TcpListener) {
-        let mut health_error = RateLimitedLog::default();
+    /// Accepts connections forever.
+    async fn accept_connections(&self, listener: &TcpListener) {
+        let request_metrics = &self.handler.context.request_metrics;
+        let mut warnings = RateLimitedLog::default();
         loop {
-            let seat = match Arc::clone(&self.seats).try_acquire_owned() {
-                Ok(seat) => seat,
+            let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+                Ok(permit) => permit,
                 Err(_) => {
-                    self.guest.manner.request_metrics.connections_full.inc();
-                    health_error.say(|| {
-                        tracing::warn!(
-                            "as many connections as --max-connections allows: others wait"
-                        )
-                    });
-                    self.seat().await
+                    request_metrics.connections_full.inc();
+                    warnings
+                        .log(|| tracing::warn!("--max-connections reached, new connections wait"));
+                    self.permit().await
                 }
             };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let room = FdHeadroom::above(&stream);
-                    let over = self.let_in(stream, peer, room, seat);
-                    if room == FdHeadroom::Reserved {
-                        self.guest.manner.request_metrics.connections_full.inc();
-                        health_error.say(|| tracing::warn!("nearly out of file descriptors: connections wait; raise the limit (`ulimit -n`)"));
-                        wait_for_room(listener, over).await;
+                    let headroom = FdHeadroom::above(&stream);
+                    let task = self.spawn(stream, peer, headroom, permit);
+                    if headroom == FdHeadroom::Reserved {
+                        request_metrics.connections_full.inc();
+                        warnings.log(|| tracing::warn!("nearly out of file descriptors, new connections wait; raise the limit (`ulimit -n`)"));
+                        wait_for_descriptors(listener, task).await;
                     }
                 }
-                Err(error) if is_of_one_caller(&error) => {}
+                Err(error) if is_peer_error(&error) => {}
                 Err(error) => {
-                    health_error.say(|| tracing::warn!(%error, "cannot accept connections"));
-                    tokio::time::sleep(PAUSE).await;
+                    warnings.log(|| tracing::warn!(%error, "failed to accept connections"));
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    async fn seat(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.seats)
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.permits)
             .acquire_owned()
             .await
-            .expect("nobody closes the semaphore")
+            .expect("the semaphore is never closed")
     }
 
-    fn let_in(
+    fn spawn(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        room: FdHeadroom,
-        seat: OwnedSemaphorePermit,
+        headroom: FdHeadroom,
+        permit: OwnedSemaphorePermit,
     ) -> JoinHandle<()> {
-        let guest = Arc::clone(&self.guest);
+        let handler = Arc::clone(&self.handler);
         self.tasks.spawn(async move {
-            guest.welcome(stream, peer, room).await;
-            drop(seat);
+            handler.handle(stream, peer, headroom).await;
+            drop(permit);
         })
     }
 }
 
-/// Waits until there is room again, or at least as much as before the last connection came in. So one
-/// at a time is served however low the limit is; it is closed after its answer.
-async fn wait_for_room(listener: &TcpListener, last: JoinHandle<()>) {
-    let room = async {
+/// Waits until descriptors are free again, or until the last accepted connection has ended. So one
+/// connection at a time is served however low the limit is; it is closed after its response.
+async fn wait_for_descriptors(listener: &TcpListener, last: JoinHandle<()>) {
+    let descriptors = async {
         while FdHeadroom::now(listener) == FdHeadroom::Reserved {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     };
     tokio::select! {
-        () = room => {}
+        () = descriptors => {}
         _ = last => {}
     }
 }
 
 impl ConnectionHandler {
-    async fn welcome(&self, stream: TcpStream, peer: SocketAddr, room: FdHeadroom) {
-        let opened = match &self.tls {
+    async fn handle(&self, stream: TcpStream, peer: SocketAddr, headroom: FdHeadroom) {
+        let accepted = match &self.tls {
             None => Ok(Stream::Plain(stream)),
-            Some(tls) => match self
-                .manner
-                .stop
-                .run_until_cancelled(tls.accept(stream))
-                .await
-            {
-                Some(opened) => opened,
-                None => return,
-            },
+            Some(tls) => {
+                let handshake = tls.accept(stream);
+                match self.context.stop.run_until_cancelled(handshake).await {
+                    Some(accepted) => accepted,
+                    None => return,
+                }
+            }
         };
-        let http = if room == FdHeadroom::Ample {
+        let http = if headroom == FdHeadroom::Ample {
             &self.http
         } else {
             &self.http_once
         };
-        match opened {
-            Ok(stream) => connection::serve(stream, peer, http, &self.manner).await,
+        match accepted {
+            Ok(stream) => connection::serve(stream, peer, http, &self.context).await,
             Err(TlsAcceptError::PlainHttp(stream, rejection)) => {
-                self.manner.refuse(stream, rejection).await
+                self.context.reject(stream, rejection).await
             }
             Err(TlsAcceptError::Failed(error)) => {
-                self.manner
-                    .request_metrics
-                    .count_rejection(RejectReason::NoTls);
-                tracing::debug!(%error, %peer, "no TLS could be opened");
+                let metrics = &self.context.request_metrics;
+                metrics.count_rejection(RejectReason::TlsFailed);
+                tracing::debug!(%error, %peer, "TLS handshake failed");
             }
         }
     }
 }
 
-/// An error of the connection that was to be accepted, not of us.
-fn is_of_one_caller(error: &io::Error) -> bool {
+/// Whether the error concerns only the connection that was about to be accepted.
+fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -230,20 +225,17 @@ fn is_of_one_caller(error: &io::Error) -> bool {
     )
 }
 
-/// Something that is worth saying now and then, not each time.
+/// Logs at most once per [`WARN_INTERVAL`].
 #[derive(Default)]
 struct RateLimitedLog {
     last: Option<Instant>,
 }
 
 impl RateLimitedLog {
-    fn say(&mut self, what: impl FnOnce()) {
-        if self
-            .last
-            .is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY)
-        {
+    fn log(&mut self, emit: impl FnOnce()) {
+        if self.last.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             self.last = Some(Instant::now());
-            what();
+            emit();
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The edge: everything between the network and the faces. It accepts connections as long as there is
-//! room for them, opens TLS, follows the framing of every byte that comes, and closes so that the last
-//! answer is read. No face is asked before a request's head is beyond doubt.
+//! The edge: everything between the network and the APIs. It limits and accepts connections, performs
+//! TLS handshakes, checks the framing of every byte that a client sends, and closes connections so
+//! that clients can still read the last response. No API sees a request whose framing is ambiguous.
 
 mod chunked_body;
 mod connection;

@@ -1,4 +1,4 @@
-//! TLS: the certificate, and the handshake in front of a connection.
+//! TLS: loads the certificate and performs the handshake of a connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,40 +15,40 @@ use tokio_rustls::TlsAcceptor;
 use super::rejection::Rejection;
 use super::stream::Stream;
 
-/// A handshake must be over in this time.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first byte of every handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// The certificate and its key do not make a TLS server.
+/// The certificate or its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or holds something else.
-    #[error("`{}` cannot be used as the {what}", path.display())]
+    /// A file cannot be read or is not PEM.
+    #[error("failed to read the {what} from `{}`", path.display())]
     File {
-        /// Which of the two.
+        /// Which of the two files, with its option.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: pem::Error,
     },
-    /// There is no certificate in the file.
-    #[error("`{}` has no certificate in it; it must have at least one block `BEGIN CERTIFICATE`", .0.display())]
+    /// The file contains no certificate.
+    #[error("`{}` contains no certificate; it must have at least one `BEGIN CERTIFICATE` block", .0.display())]
     NoCertificate(PathBuf),
-    /// They do not belong together, or are of a kind that is not known.
+    /// The two do not match, or their type is not supported.
     #[error("the certificate `{}` and the key `{}` cannot be used together", certificate.display(), key.display())]
     Pair {
-        /// The file of the certificate.
+        /// The path of the certificate.
         certificate: PathBuf,
-        /// The file of the key.
+        /// The path of the key.
         key: PathBuf,
-        /// Why not.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
-/// A certificate in use. Connections that are open keep the one they were made with.
+/// The certificate in use, which can be reloaded. Open connections keep the one they started with.
 #[derive(Debug)]
 pub struct Tls {
     certificate: PathBuf,
@@ -57,7 +57,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads a certificate (with those that vouch for it) and its key, both PEM.
+    /// Loads a certificate chain and its key, both PEM.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let current = RwLock::new(Arc::new(read(certificate, key)?));
         Ok(Self {
@@ -67,14 +67,14 @@ impl Tls {
         })
     }
 
-    /// Reads both files again. If they are no good, those that are in use stay.
+    /// Reads both files again. On an error the certificate in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let fresh = Arc::new(read(&self.certificate, &self.key)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let reloaded = Arc::new(read(&self.certificate, &self.key)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = reloaded;
         Ok(())
     }
 
-    /// Shakes hands.
+    /// Performs the handshake.
     pub(super) async fn accept(&self, stream: TcpStream) -> Result<Stream, TlsAcceptError> {
         let acceptor = TlsAcceptor::from(Arc::clone(
             &self.current.read().unwrap_or_else(PoisonError::into_inner),
@@ -95,17 +95,17 @@ impl Tls {
                 .map(|stream| Stream::Tls(Box::new(stream)))
                 .map_err(TlsAcceptError::Failed)
         };
-        tokio::time::timeout(HANDSHAKE, handshake)
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
             .await
             .unwrap_or_else(|_| Err(TlsAcceptError::Failed(io::ErrorKind::TimedOut.into())))
     }
 }
 
-/// No TLS could be opened.
+/// The handshake did not succeed.
 pub(super) enum TlsAcceptError {
-    /// The caller speaks plain HTTP and can be told so.
+    /// The client speaks plain HTTP; it gets the rejection as a plain response.
     PlainHttp(Stream, Rejection),
-    /// There is nothing to say, or it has been said.
+    /// The connection failed; rustls has sent an alert where possible.
     Failed(io::Error),
 }
 

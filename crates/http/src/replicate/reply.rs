@@ -222,7 +222,7 @@ impl IntoResponse for ApiError {
             }
             Self::Refused(refusal) => refused(&refusal),
             Self::Throttled(wait) => {
-                RejectReason::TooOften.tag(throttled(&detail, whole_seconds(wait)))
+                RejectReason::RateLimited.tag(throttled(&detail, whole_seconds(wait)))
             }
         }
     }

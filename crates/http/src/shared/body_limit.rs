@@ -1,4 +1,5 @@
-//! Reading a request's body: bounded, and never silently ignored.
+//! Limits the size and the time of a request body while it is read. Every API reads its bodies here;
+//! a body that is too large, too slow or of the wrong type is an error.
 
 use std::time::Duration;
 
@@ -10,59 +11,60 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::request_metrics::RejectReason;
 
-/// What a body may take.
+/// The limits of a request body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyLimit {
-    /// So many bytes.
+    /// The largest body, in bytes.
     pub(crate) max_bytes: usize,
-    /// The longest that it may make no progress.
+    /// How long the body may make no progress.
     pub(crate) stall_timeout: Duration,
 }
 
-/// The body cannot be used.
+/// Why a request body was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the body is larger than the {limit} bytes that are allowed")]
+    #[error("the body is larger than the limit of {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("nothing of the body came for {0:?}")]
+    #[error("no data of the body arrived for {0:?}")]
     Stalled(Duration),
-    #[error("the body did not come to its end: {0}")]
+    #[error("the body is incomplete: {0}")]
     Broken(String),
-    #[error("the content type is `{0}`; send `content-type: application/json`")]
+    #[error("unsupported content type `{0}`; send `content-type: application/json`")]
     NotJson(String),
-    #[error("the body is packed as `{0}`; send it without `content-encoding`")]
-    Packed(String),
-    #[error("the body has no content type; send `content-type: application/json`")]
+    #[error("unsupported content encoding `{0}`; send the body without `content-encoding`")]
+    Encoded(String),
+    #[error("the request has no content type; send `content-type: application/json`")]
     NoContentType,
 }
 
 impl BodyError {
-    /// The status that it is told with, and what it is counted as.
-    fn kind(&self) -> (StatusCode, RejectReason) {
+    /// The response status and the reason under which the rejection is counted.
+    fn status_and_reason(&self) -> (StatusCode, RejectReason) {
         match self {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RejectReason::BodyTooLarge),
             Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, RejectReason::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, RejectReason::BodyBroken),
-            Self::NotJson(_) | Self::Packed(_) | Self::NoContentType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, RejectReason::WrongMedia)
-            }
+            Self::NotJson(_) | Self::Encoded(_) | Self::NoContentType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                RejectReason::UnsupportedMediaType,
+            ),
         }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
-        self.kind().0
+        self.status_and_reason().0
     }
 
     pub(crate) fn reason(&self) -> RejectReason {
-        self.kind().1
+        self.status_and_reason().1
     }
 }
 
-/// The body of a request that should be JSON; empty when there is none.
+/// Reads the body of a request that must be JSON; empty when the request has none.
 pub(crate) async fn read_json_body(
     headers: &HeaderMap,
     body: Body,
-    bounds: BodyLimit,
+    limits: BodyLimit,
 ) -> Result<Bytes, BodyError> {
     let content_type = headers.get(CONTENT_TYPE);
     if let Some(other) = content_type.filter(|value| !is_json(value.as_bytes())) {
@@ -74,58 +76,58 @@ pub(crate) async fn read_json_body(
         .get(CONTENT_ENCODING)
         .filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
-        return Err(BodyError::Packed(
+        return Err(BodyError::Encoded(
             String::from_utf8_lossy(coding.as_bytes()).into_owned(),
         ));
     }
-    // A body that says its length is refused before any of it is read.
-    if body.size_hint().lower() > bounds.max_bytes as u64 {
+    // A body with a declared length is rejected before any of it is read.
+    if body.size_hint().lower() > limits.max_bytes as u64 {
         return Err(BodyError::TooLarge {
-            limit: bounds.max_bytes,
+            limit: limits.max_bytes,
         });
     }
-    let bytes = read_body(body, bounds).await?;
+    let bytes = read_body(body, limits).await?;
     if content_type.is_none() && !bytes.is_empty() {
         return Err(BodyError::NoContentType);
     }
     Ok(bytes)
 }
 
-/// All of a body. Nobody holds a connection by sending it a byte at a time for ever.
-pub(crate) async fn read_body(body: Body, bounds: BodyLimit) -> Result<Bytes, BodyError> {
+/// Reads a whole body. A client cannot hold a connection by sending nothing for long.
+pub(crate) async fn read_body(body: Body, limits: BodyLimit) -> Result<Bytes, BodyError> {
     let BodyLimit {
         max_bytes: limit,
         stall_timeout: stall,
-    } = bounds;
+    } = limits;
     let mut body = Limited::new(body, limit);
     let mut first = Bytes::new();
-    let mut all = BytesMut::new();
+    let mut joined = BytesMut::new();
     loop {
         let frame = tokio::time::timeout(stall, body.frame())
             .await
             .map_err(|_| BodyError::Stalled(stall))?;
         let data = match frame {
-            None if all.is_empty() => return Ok(first),
-            None => return Ok(all.freeze()),
+            None if joined.is_empty() => return Ok(first),
+            None => return Ok(joined.freeze()),
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             Some(Err(error)) if error.is::<LengthLimitError>() => {
                 return Err(BodyError::TooLarge { limit });
             }
             Some(Err(error)) => return Err(BodyError::Broken(error.to_string())),
         };
-        // A small body comes in one piece, which is kept as it is.
-        if first.is_empty() && all.is_empty() {
+        // A small body arrives in one piece, which is used without copying.
+        if first.is_empty() && joined.is_empty() {
             first = data;
             continue;
         }
-        if all.is_empty() {
-            all.extend_from_slice(&std::mem::take(&mut first));
+        if joined.is_empty() {
+            joined.extend_from_slice(&std::mem::take(&mut first));
         }
-        all.extend_from_slice(&data);
+        joined.extend_from_slice(&data);
     }
 }
 
-/// A part of a body without copying it, unless it would hold on to much more than itself.
+/// A part of a body, without copying it unless it would keep much more memory alive than it needs.
 pub(crate) fn slice_or_copy(body: &Bytes, part: &str) -> Bytes {
     const SMALL: usize = 16 * 1024;
     if part.len() < SMALL.max(body.len() / 2) {
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_in_pieces_is_put_together() {
+    async fn the_pieces_of_a_body_are_joined() {
         let read = |parts, size| {
             read_body(
                 Body::from_stream(pieces(parts)),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_stalls_is_given_up() {
+    async fn a_stalled_body_is_an_error() {
         use futures_util::StreamExt;
         let stall = Duration::from_millis(20);
         let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_several_names() {
+    fn json_content_types_are_recognized() {
         for yes in [
             "application/json",
             "Application/JSON; charset=utf-8",

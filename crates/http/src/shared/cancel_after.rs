@@ -1,4 +1,4 @@
-//! `Cancel-After`: how long a caller wants its job to go on at most.
+//! The `Cancel-After` header: how long the job of a request may take.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use axum::http::{HeaderMap, HeaderName};
 
 /// The header's name.
 pub(crate) const CANCEL_AFTER: &str = "cancel-after";
-/// The same, looked up without being read again.
+/// The parsed name, for lookups.
 static NAME: HeaderName = HeaderName::from_static(CANCEL_AFTER);
 
-/// The header cannot be read.
+/// The value of the header is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`Cancel-After: {0}` is not a time; write it like `30s`, `1m30s` or a number of seconds")]
+#[error("`Cancel-After: {0}` is not a duration; use `30s`, `1m30s` or a number of seconds")]
 pub(crate) struct InvalidCancelAfter(String);
 
-/// The time that the caller gives its job, counted from now.
+/// How long the job may take, counted from now.
 pub(crate) fn cancel_after(headers: &HeaderMap) -> Result<Option<Duration>, InvalidCancelAfter> {
     let Some(value) = headers.get(&NAME) else {
         return Ok(None);
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_seconds_are_read() {
+    fn durations_and_seconds_are_accepted() {
         for (text, seconds) in [
             ("30s", 30.0),
             ("1m30s", 90.0),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn other_values_are_errors() {
         for text in [
             "",
             "soon",

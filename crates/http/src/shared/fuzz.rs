@@ -1,4 +1,4 @@
-//! Fuzz targets for what every face reads.
+//! Fuzz targets for the headers that several APIs read.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_fuzzing::parts;
@@ -9,8 +9,8 @@ use super::header_lists::{accepts, prefers};
 const EVENTS: &str = "text/event-stream";
 const ASYNC: &str = "respond-async";
 
-/// Lists mean the same in one line and in several, hold only what they name, and a deadline is a time
-/// or is refused with a reason.
+/// A list means the same in one header and in several, and contains only what the headers name; a
+/// `Cancel-After` is a positive duration or an error with a message.
 ///
 /// A part is a header: `a` for `Accept`, `p` for `Prefer`, `c` for `Cancel-After`, then its value.
 pub fn headers(input: &[u8]) {
@@ -31,20 +31,20 @@ pub fn headers(input: &[u8]) {
     }
     let streams = accepts(&headers, EVENTS);
     assert!(
-        !streams || names(&headers, "accept", EVENTS),
-        "nobody named it"
+        !streams || contains(&headers, "accept", EVENTS),
+        "not in the header"
     );
-    assert_eq!(accepts(&in_one_line(&headers, "accept"), EVENTS), streams);
-    let later = prefers(&headers, ASYNC);
+    assert_eq!(accepts(&joined(&headers, "accept"), EVENTS), streams);
+    let asynchronous = prefers(&headers, ASYNC);
     assert!(
-        !later || names(&headers, "prefer", ASYNC),
-        "nobody named it"
+        !asynchronous || contains(&headers, "prefer", ASYNC),
+        "not in the header"
     );
-    assert_eq!(prefers(&in_one_line(&headers, "prefer"), ASYNC), later);
+    assert_eq!(prefers(&joined(&headers, "prefer"), ASYNC), asynchronous);
     deadline(&headers);
 }
 
-fn names(headers: &HeaderMap, name: &str, what: &str) -> bool {
+fn contains(headers: &HeaderMap, name: &str, what: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         String::from_utf8_lossy(value.as_bytes())
             .to_ascii_lowercase()
@@ -52,15 +52,15 @@ fn names(headers: &HeaderMap, name: &str, what: &str) -> bool {
     })
 }
 
-fn in_one_line(headers: &HeaderMap, name: &'static str) -> HeaderMap {
-    // A line that is no text is left out as a whole; it would take the others with it.
+fn joined(headers: &HeaderMap, name: &'static str) -> HeaderMap {
+    // A header that is not text is skipped as a whole; joined, it would hide the others.
     let lines: Vec<&str> = headers
         .get_all(name)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .collect();
     let line = HeaderValue::from_str(&lines.join(", "))
-        .expect("values with a comma between them are a value");
+        .expect("values joined by commas are a valid value");
     HeaderMap::from_iter([(HeaderName::from_static(name), line)])
 }
 
@@ -68,9 +68,9 @@ fn deadline(headers: &HeaderMap) {
     match cancel_after(headers) {
         Ok(None) => assert!(!headers.contains_key(CANCEL_AFTER)),
         Ok(Some(after)) => {
-            assert!(!after.is_zero(), "a deadline that is over at once");
+            assert!(!after.is_zero(), "a zero deadline is accepted");
             let again = HeaderValue::from_str(&format!(" {}s ", after.as_secs().clamp(1, 1 << 40)))
-                .expect("digits are a value");
+                .expect("digits are a valid value");
             let again = cancel_after(&HeaderMap::from_iter([(
                 HeaderName::from_static(CANCEL_AFTER),
                 again,

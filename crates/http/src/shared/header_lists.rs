@@ -1,8 +1,8 @@
-//! Headers that hold lists: `Accept` and `Prefer`.
+//! Headers whose values are lists: `Accept` and `Prefer`.
 
 use axum::http::{HeaderMap, HeaderName};
 
-/// Whether the `Accept` header names this media type, which is not refused by `q=0`.
+/// Whether the `Accept` header names this media type, other than with `q=0`.
 pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     members(headers, &axum::http::header::ACCEPT).any(|member| {
         let mut parts = member.split(';').map(str::trim);
@@ -13,7 +13,7 @@ pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     })
 }
 
-/// Whether the `Prefer` header holds this preference, with or without parameters.
+/// Whether the `Prefer` header contains this preference, with or without parameters.
 pub(crate) fn prefers(headers: &HeaderMap, preference: &str) -> bool {
     members(headers, &HeaderName::from_static("prefer")).any(|member| {
         let name = member.split([';', '=']).next().unwrap_or_default();
@@ -21,7 +21,7 @@ pub(crate) fn prefers(headers: &HeaderMap, preference: &str) -> bool {
     })
 }
 
-/// The value that the `Prefer` header gives this preference; empty when it gives none.
+/// The value of a preference in the `Prefer` header; empty when it has no value.
 pub(crate) fn preference<'a>(headers: &'a HeaderMap, preference: &str) -> Option<&'a str> {
     members(headers, &HeaderName::from_static("prefer")).find_map(|member| {
         let member = member.split(';').next().unwrap_or_default();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn preferences_come_in_lists_and_lines() {
+    fn preferences_are_found_in_lists_and_repeated_headers() {
         for yes in [
             &["respond-async"][..],
             &["Respond-Async, wait=5"],

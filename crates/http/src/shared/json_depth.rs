@@ -1,11 +1,11 @@
-//! How deep a JSON text is nested, without reading it: what nobody asks for is not parsed, and could
-//! hold anything.
+//! Measures how deep a JSON text is nested without parsing it. Fields that an API does not use are
+//! not parsed, so the parser does not check them.
 
-/// Deeper texts are refused; it is what the parser takes as well.
+/// The deepest accepted nesting; the parser has the same limit.
 pub(crate) const MAX_DEPTH: usize = 127;
 
-/// Whether lists and objects are nested deeper than [`MAX_DEPTH`]. Anything may be said about a text
-/// that is not JSON.
+/// Whether arrays and objects are nested deeper than [`MAX_DEPTH`]. The result for a text that is
+/// not JSON is arbitrary.
 pub(crate) fn is_too_deep(json: &[u8]) -> bool {
     let (mut depth, mut rest) = (0usize, json);
     while let Some((&byte, after)) = rest.split_first() {
@@ -23,7 +23,7 @@ pub(crate) fn is_too_deep(json: &[u8]) -> bool {
     false
 }
 
-/// What follows the string whose first quote has been read.
+/// The text after the string whose opening quote has been read.
 fn after_string(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
         let escaped = usize::from(text[at] == b'\\');

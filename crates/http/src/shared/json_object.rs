@@ -1,12 +1,12 @@
-//! Writing a JSON object around values that are JSON already.
+//! Writes a JSON object around values that are JSON already.
 //!
 //! A model's output can be many megabytes of JSON. `serde` would parse it again to embed it, so
-//! answers that hold one are written by hand: the caller gives the keys in the order it wants.
+//! responses with an output are written field by field, in the order of the calls.
 
 use bytes::Bytes;
 use serde::Serialize;
 
-/// A JSON object in the making.
+/// Writes one JSON object.
 pub(crate) struct JsonObjectWriter {
     out: Vec<u8>,
 }
@@ -18,7 +18,7 @@ impl JsonObjectWriter {
         Self { out }
     }
 
-    /// A value of ours.
+    /// Adds a field with a value to serialize.
     pub(crate) fn field(
         &mut self,
         key: &'static str,
@@ -26,11 +26,11 @@ impl JsonObjectWriter {
     ) -> &mut Self {
         self.key(key);
         serde_json::to_writer(&mut self.out, value)
-            .expect("our values have string keys and a Vec never fails to write");
+            .expect("the values have string keys and writing to a Vec cannot fail");
         self
     }
 
-    /// A value of ours, left out when absent.
+    /// Adds a field with a value to serialize, if there is one.
     pub(crate) fn maybe(
         &mut self,
         key: &'static str,
@@ -42,7 +42,7 @@ impl JsonObjectWriter {
         self
     }
 
-    /// A value that is JSON already, left out when absent.
+    /// Adds a field with a value that is JSON already, if there is one.
     pub(crate) fn raw(&mut self, key: &'static str, json: Option<&Bytes>) -> &mut Self {
         if let Some(json) = json {
             self.key(key);

@@ -1,4 +1,4 @@
-//! What the bodies of create requests have in common: one JSON object, and the names in it.
+//! Parses request bodies that are one JSON object, and says what is wrong with others.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use tidegate_service::WebhookEvent;
 
 use super::json_depth::{MAX_DEPTH, is_too_deep};
 
-/// A kind of webhook as requests name it.
+/// The name of a webhook event in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WebhookEventName {
@@ -29,45 +29,45 @@ impl From<WebhookEventName> for WebhookEvent {
     }
 }
 
-/// The body is not a create request.
+/// Why a body could not be parsed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyParseError {
-    /// Not JSON at all.
+    /// It is not JSON.
     #[error("the body is not JSON: {0}")]
     Syntax(serde_json::Error),
-    /// Not a text that we read.
-    #[error("the body cannot be read: {0}")]
+    /// It is not UTF-8, or nested too deep.
+    #[error("the body cannot be parsed: {0}")]
     Unreadable(String),
-    /// JSON of another shape.
-    #[error("the body does not fit: {}", .0.message)]
+    /// It is JSON of the wrong shape.
+    #[error("invalid body: {}", .0.message)]
     Shape(ShapeError),
 }
 
-/// What is wrong with the shape of a body.
+/// The JSON has the wrong shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShapeError {
-    /// The name in the object whose value does not fit, if it is that.
+    /// The field whose value is wrong; `None` if the error concerns no single field.
     pub(crate) field: Option<String>,
     pub(crate) message: String,
 }
 
-/// Reads a body that is one object; `None` when there is no body.
+/// Parses a body that is one object; `None` when the body is empty.
 pub(crate) fn parse_object<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<Option<T>, BodyParseError> {
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => return Ok(None),
-        // serde would take an array for the fields in order.
+        // serde would accept an array as the fields in order.
         Some(b'[') => {
             serde_json::from_slice::<&RawValue>(body).map_err(BodyParseError::Syntax)?;
             return Err(BodyParseError::Shape(ShapeError {
                 field: None,
-                message: "it is an array, an object is needed".to_owned(),
+                message: "expected an object, got an array".to_owned(),
             }));
         }
         Some(_) => {}
     }
-    // All of it, also what nobody asks for.
+    // All of it, including fields that are not parsed.
     let body =
         std::str::from_utf8(body).map_err(|error| BodyParseError::Unreadable(error.to_string()))?;
     if is_too_deep(body.as_bytes()) {
@@ -81,7 +81,7 @@ pub(crate) fn parse_object<'a, T: Deserialize<'a>>(
             serde_json::error::Category::Data => {
                 BodyParseError::Shape(ShapeError::of(body, &error))
             }
-            // A number where a word of ours belongs is reported like broken JSON.
+            // serde reports a number in place of an enum variant like a syntax error.
             _ if serde_json::from_str::<&RawValue>(body).is_ok() => {
                 BodyParseError::Shape(ShapeError::of(body, &error))
             }
@@ -96,10 +96,13 @@ impl ShapeError {
         let message = error.to_string();
         match field_at(body, error) {
             Some(field) => {
-                let place = format!(" at line {} column {}", error.line(), error.column());
+                let position = format!(" at line {} column {}", error.line(), error.column());
                 Self {
                     field: Some(field),
-                    message: message.strip_suffix(&place).unwrap_or(&message).to_owned(),
+                    message: message
+                        .strip_suffix(&position)
+                        .unwrap_or(&message)
+                        .to_owned(),
                 }
             }
             None => Self {
@@ -110,7 +113,7 @@ impl ShapeError {
     }
 }
 
-/// The name in an object whose value was read, or about to be, when the error came.
+/// The field whose value serde was reading when the error occurred.
 fn field_at(body: &str, error: &serde_json::Error) -> Option<String> {
     let lines_before: usize = body
         .split_inclusive('\n')
@@ -119,13 +122,13 @@ fn field_at(body: &str, error: &serde_json::Error) -> Option<String> {
         .sum();
     let at = lines_before + error.column();
     let fields: HashMap<String, &RawValue> = serde_json::from_str(body).ok()?;
-    let is_there = |value: &RawValue| {
-        let begin = (value.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
-        (begin..=begin + value.get().len()).contains(&at)
+    let contains_error = |value: &RawValue| {
+        let start = (value.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
+        (start..=start + value.get().len()).contains(&at)
     };
     fields
         .into_iter()
-        .find(|(_, value)| is_there(value))
+        .find(|(_, value)| contains_error(value))
         .map(|(name, _)| name)
 }
 
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_that_does_not_fit_is_named() {
+    fn the_field_with_the_wrong_value_is_named() {
         for (body, want) in [
             (r#"{"_number":"x"}"#, Some("_number")),
             (r#"{"_number": -1 }"#, Some("_number")),
@@ -160,10 +163,10 @@ mod tests {
             ("5", None),
             ("[]", None),
         ] {
-            let Err(BodyParseError::Shape(misfit)) = parse_object::<Body>(body.as_bytes()) else {
+            let Err(BodyParseError::Shape(error)) = parse_object::<Body>(body.as_bytes()) else {
                 panic!("{body}")
             };
-            assert_eq!(misfit.field.as_deref(), want, "{body}: {}", misfit.message);
+            assert_eq!(error.field.as_deref(), want, "{body}: {}", error.message);
         }
     }
 }

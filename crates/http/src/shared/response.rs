@@ -1,4 +1,4 @@
-//! Answers that every face gives: JSON that is written already, and streams of events.
+//! Responses that several APIs send: serialized JSON and event streams.
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 
+/// A response with a body that is JSON already.
 pub(crate) fn json(status: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -15,7 +16,7 @@ pub(crate) fn json(status: StatusCode, body: Bytes) -> Response {
     response
 }
 
-/// Server-sent events.
+/// A response of server-sent events.
 pub(crate) fn event_stream(body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();

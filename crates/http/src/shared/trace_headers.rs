@@ -1,16 +1,16 @@
-//! The trace of a request, which goes with the webhooks of the job that it made.
+//! Trace headers: passed on from a request to the webhooks of the job that it created.
 
 use axum::http::HeaderMap;
 
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The headers of the caller that are passed on to its webhooks.
+/// The trace headers of a request.
 pub(crate) fn trace_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut passed_on = HeaderMap::new();
+    let mut found = HeaderMap::new();
     for name in TRACE_HEADERS {
         if let Some(value) = headers.get(name) {
-            passed_on.insert(name, value.clone());
+            found.insert(name, value.clone());
         }
     }
-    passed_on
+    found
 }

@@ -78,7 +78,7 @@ impl ApiError {
     fn reason(&self) -> Option<RejectReason> {
         match self {
             Self::Body(error) => Some(error.reason()),
-            Self::RateLimited(_) => Some(RejectReason::TooOften),
+            Self::RateLimited(_) => Some(RejectReason::RateLimited),
             Self::InvalidWorkerKey => Some(RejectReason::NoToken),
             _ => None,
         }
